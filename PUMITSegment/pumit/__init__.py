@@ -1,7 +1,7 @@
-"""PUMIT: promptable segmentation of medical scans, without Slicer and without Qt.
+"""PUMIT: promptable segmentation of medical scans, without Slicer or Qt.
 
-Importing this package imports neither torch nor any other heavy library: the names below are
-looked up when they are first used.
+Importing this package imports neither torch nor other heavy libraries: the names below are imported
+on first use.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def __getattr__(name: str) -> Any:
 
     from pumit.system.threads import wait_asleep
 
-    wait_asleep()  # as far as torch was not imported by others yet
+    wait_asleep()  # only effective if torch has not been imported yet
     return getattr(import_module(_HOMES[name]), name)

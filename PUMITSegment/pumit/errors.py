@@ -1,11 +1,11 @@
-"""What a user can repair: every error here ends as one line, never as a traceback.
+"""Exceptions for errors that the user can fix, reported as one line without a traceback.
 
-`PumitError` is a `ValueError`, so a caller who knows nothing of this package can still catch it.
+`PumitError` is a `ValueError`, so that callers can catch it without importing this package.
 """
 
 
 class PumitError(ValueError):
-    """Something the user can repair; the message says what is wrong and what to do."""
+    """An error that the user can fix; the message says what is wrong and what to do."""
 
 
 class VolumeError(PumitError):
@@ -13,7 +13,7 @@ class VolumeError(PumitError):
 
 
 class AmbiguousSeriesError(VolumeError):
-    """A folder or zip holds several image series and none was chosen.
+    """A folder or zip with several image series of which none was chosen.
 
     Attributes:
         series: (SeriesInstanceUID, description without patient data) for each candidate.
@@ -25,27 +25,27 @@ class AmbiguousSeriesError(VolumeError):
 
 
 class PromptError(PumitError):
-    """A prompt that cannot be used: outside the volume, empty, or only negative ones."""
+    """A prompt that cannot be used: outside the volume, empty, or only negative prompts."""
 
 
 class StructureError(PumitError):
-    """A structure that is a class of no model, or of none that suits this scan."""
+    """A structure that no model has as a class, or no model that suits this scan."""
 
 
 class ConsentNeeded(StructureError):
-    """A structure that only models have whose licence is not accepted yet."""
+    """A structure known only to models whose licence is not accepted yet."""
 
 
 class OtherModality(StructureError):
-    """A structure that only models have that were trained on another modality than the scan's."""
+    """A structure known only to models trained on a modality other than the scan's."""
 
 
 class UnknownModality(StructureError):
-    """A structure that models of several modalities have, in a scan that does not say its own."""
+    """A structure known to models of certain modalities, in a scan of unknown modality."""
 
 
 class UnfamiliarScan(StructureError):
-    """A scan that looks like none that the program knows, so that a model may well be wrong."""
+    """A scan unlike the known ones, for which a model is probably wrong."""
 
 
 class CheckpointError(PumitError):
@@ -57,15 +57,15 @@ class ExportError(PumitError):
 
 
 class DiskFullError(ExportError):
-    """A result for which the disk, or the user's share of it, has no room."""
+    """A result that does not fit on the disk or within the user's quota."""
 
 
 class TrainingError(PumitError):
-    """Training that cannot continue: loss or gradients that are not finite, or processes apart."""
+    """Training that cannot continue: non-finite loss or gradients, or processes out of sync."""
 
 
 class ServiceError(PumitError):
-    """A worker or a remote machine that cannot be reached, refused, or ended."""
+    """A worker or remote machine that is unreachable, refused the request, or terminated."""
 
 
 class Cancelled(PumitError):

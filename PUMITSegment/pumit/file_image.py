@@ -1,4 +1,4 @@
-"""An image as its files state it, before its axes are made perpendicular."""
+"""Images as stored in files, before resampling to perpendicular axes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pumit.geometry import Array, Floats
 
 logger = logging.getLogger(__name__)
 
-# A scan of which more than this part is NaN or infinite is refused.
+# Scans with a larger share of NaN or infinite voxels are rejected.
 MAX_NONFINITE_PART = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedFrame:
-    """Where a frame's pixels are.
+    """Position and orientation of a frame.
 
     Attributes:
         position_lps: Centre of the first pixel, LPS mm.
-        axes_lps: 3 x 2, columns: unit vectors of growing column and row index; LPS.
+        axes_lps: 3 x 2, columns: unit vectors of increasing column and row index; LPS.
     """
 
     position_lps: Floats
@@ -37,14 +37,14 @@ class DicomSource:
     """The DICOM files a volume was read from, so that a DICOM-SEG can reference them.
 
     Attributes:
-        files: One file per slice, ordered as the volume's slices, from index 0 on. May lie in a
-            temporary folder that lives as long as this object (`keep_alive`).
-        keep_alive: Whatever must not be deleted while the files are needed.
-        frames: Frames of a multi-frame file in its order, where its header states but one
-            position for all of them; empty otherwise.
+        files: One file per slice, in the order of the volume's slices. May be in a temporary folder
+            that exists as long as this object (`keep_alive`).
+        keep_alive: Object that keeps the files from being deleted.
+        frames: Frames of a multi-frame file, in order, if its header has only one position for all
+            of them; empty otherwise.
         instances: SOPInstanceUIDs of the files.
-        frame: Number of the frame, from 1 on, that the image is, where a file has several images
-            without a place; None otherwise.
+        frame: Number of the image's frame, from 1, in a file with several images without position;
+            None otherwise.
     """
 
     files: tuple[Path, ...]
@@ -57,12 +57,12 @@ class DicomSource:
 
 @dataclass(frozen=True, eq=False)
 class FileImage:
-    """What a reader takes from files; `Volume.from_steps` makes a volume of it.
+    """Image data from a file reader; input of `Volume.from_steps`.
 
     Attributes:
         array: Intensities as stored, shape (D, H, W) or (C, D, H, W).
-        steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm. They need not
-            be perpendicular; that of a single slice along D counts only by its side.
+        steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm, not necessarily
+            perpendicular. For a single slice, only the side of the step along D is used.
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
         source: The DICOM series it came from, or None.
     """
@@ -74,10 +74,10 @@ class FileImage:
 
 
 def finite_voxels(array: Array) -> Array:
-    """Return the same array where all voxels are finite, else one with the others replaced.
+    """Replace NaN and infinite voxels by the smallest finite value, with a warning.
 
-    Scans that were registered or masked have NaN outside their field; such voxels get the smallest
-    finite value, and a warning says so.
+    Registered or masked scans often have NaN outside their field of view. An array without such
+    voxels is returned unchanged.
 
     Raises:
         VolumeError: If more than `MAX_NONFINITE_PART` of the voxels are not finite.

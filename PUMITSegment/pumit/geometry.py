@@ -1,4 +1,4 @@
-"""The geometry of voxels: types, and grids with perpendicular axes."""
+"""Voxel geometry: types, and resampling to grids with perpendicular axes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ logger = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Triple = tuple[float, float, float]
-# Voxels, spacing in (D, H, W) order, origin in LPS and direction, as a volume has them.
+# Voxels, spacing in (D, H, W) order, origin in LPS, and direction, as in `Volume`.
 Grid = tuple[Array, Triple, Triple, Floats]
 
 # A 2D image is a volume with one slice and a very large slice spacing (PUMIT: s_z = 1e8).
 PLANAR_SLICE_SPACING_MM = 1e8
 
-# Cosine between two axes up to which a grid counts as perpendicular; the limit of `Volume`.
+# Cosine between two axes up to which a grid counts as perpendicular; the same as in `Volume`.
 SHEAR_TOLERANCE = 1e-3
 # Volume of the unit cell (1 for perpendicular axes) below which axes count as parallel.
 DEGENERATE_CELL = 0.1
-# A perpendicular grid that covers a sheared one may hold this many times its voxels.
+# Maximum number of voxels of a perpendicular grid, relative to the sheared one.
 GROWTH_LIMIT = 4.0
-# Rounding in headers must not add a row of voxels.
+# Tolerance, so that rounding in headers does not add a row of voxels.
 ROUNDING_VOXELS = 1e-3
 
 
 def window_of(mask: npt.NDArray[np.bool_]) -> tuple[slice, ...] | None:
-    """Return the smallest box that holds every true voxel, as slices; None where there is none."""
+    """Return the bounding box of the true voxels as slices; None if there are none."""
     window: list[slice] = []
     for axis in range(mask.ndim):
-        # The next axes need to look at what is left only.
+        # Later axes only search the remaining window.
         left = mask[tuple(window)]
         hits = np.flatnonzero(left.any(axis=tuple(a for a in range(mask.ndim) if a != axis)))
         if not len(hits):
@@ -46,13 +46,12 @@ def window_of(mask: npt.NDArray[np.bool_]) -> tuple[slice, ...] | None:
 
 
 def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Grid:
-    """Bring voxels onto a grid with perpendicular axes.
+    """Resample voxels to a grid with perpendicular axes, if necessary.
 
-    A single slice becomes planar: its third axis is the slice's normal, on the side that the
-    file's third axis points to, and its slice spacing is `PLANAR_SLICE_SPACING_MM`.
-    A sheared grid (gantry tilt, or an affine from a registration) keeps its first axis, the
-    plane of its slices and their number, and is interpolated linearly within it; what the
-    scan does not cover gets its smallest value.
+    A single slice becomes planar: its third axis is the slice's normal, on the side of the file's
+    third axis, and its slice spacing is `PLANAR_SLICE_SPACING_MM`. A sheared grid (gantry tilt, or
+    an affine from a registration) is linearly interpolated. Its first axis, the plane of its slices
+    and their number stay. Voxels outside the scan get its minimum.
 
     Args:
         array: Shape (D, H, W) or (C, D, H, W).
@@ -60,7 +59,7 @@ def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Gr
         origin_lps: Centre of voxel (0, 0, 0), LPS mm.
 
     Returns:
-        Voxels, the same array where its axes are perpendicular; spacing, origin and direction.
+        Voxels, spacing, origin and direction; the same array if the axes are perpendicular.
 
     Raises:
         VolumeError: If a step is zero or not finite, or axes are (nearly) parallel.
@@ -104,7 +103,7 @@ def _triple(values: Floats) -> Triple:
 
 
 def planar_step(steps: Floats) -> Floats:
-    """Give the step of a single slice, along the normal of the first two steps, (3, 3) columns."""
+    """Return a single slice's third step, along the normal of the first two, (3, 3) columns."""
     normal = np.cross(steps[:, 0], steps[:, 1])
     length = float(np.linalg.norm(normal))
     if not np.isfinite(length) or length == 0.0:
@@ -122,7 +121,7 @@ class _Target:
 
 
 def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> _Target:
-    """Smallest perpendicular grid, slices parallel to the sheared ones, that covers them."""
+    """Return the smallest perpendicular grid that covers a sheared one, with parallel slices."""
     across = steps[:, 0] / np.linalg.norm(steps[:, 0])
     normal = np.cross(across, steps[:, 1])
     normal /= np.linalg.norm(normal)
@@ -139,7 +138,7 @@ def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> 
     low, high = local.min(axis=0), local.max(axis=0)
     size = np.ceil(high - low - ROUNDING_VOXELS) + 1
     growth = float(np.prod(size)) / float(np.prod(shape, dtype=np.float64))
-    if not growth <= GROWTH_LIMIT:  # NaN, where steps differ beyond all measure
+    if not growth <= GROWTH_LIMIT:  # also if NaN
         raise VolumeError(
             f"The voxel axes are so oblique that a perpendicular grid would hold {growth:.1f} "
             "times the voxels; resample the scan to perpendicular axes first."
@@ -172,7 +171,7 @@ def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
             offset,
             target.shape,
             order=1,
-            # Unlike "constant" this keeps border voxels that rounding puts just outside.
+            # Unlike "constant", this keeps border voxels that rounding moves just outside.
             mode="grid-constant",
             cval=float(channel.min()),
             output=exact,

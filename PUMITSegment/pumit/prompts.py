@@ -1,4 +1,4 @@
-"""Prompts of a segment: points, boxes, scribbles, a prior mask, and choices. World LPS mm."""
+"""Prompts of a segment: points, boxes, scribbles, masks, and choices of answers, in LPS mm."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class PointPrompt:
         object.__setattr__(self, "point_lps", _point(self.point_lps, "A point"))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {"kind": "point", "point_lps": list(self.point_lps), "positive": self.is_positive}
 
 
 @dataclass(frozen=True)
 class BoxPrompt:
-    """A box around the segment, by its eight (3D) or four (2D, on one slice) corners.
+    """A box around the segment, given by its eight (3D) or four (2D, on one slice) corners.
 
-    Corners rather than two extremes, so that a box is right on oblique volumes too.
+    All corners instead of two, so that boxes are correct on oblique volumes.
 
     Attributes:
         corners_lps: Shape (8, 3) or (4, 3), any order, LPS mm.
@@ -62,13 +62,13 @@ class BoxPrompt:
 
     @staticmethod
     def from_bounds(lower_lps: Sequence[float], upper_lps: Sequence[float]) -> BoxPrompt:
-        """Box with edges along the L, P and S axes, from two opposite corners in LPS mm."""
+        """Create a box aligned with the L, P and S axes from two opposite corners, LPS mm."""
         a, b = _point(lower_lps, "A box corner"), _point(upper_lps, "A box corner")
         corners = [(x, y, z) for x in (a[0], b[0]) for y in (a[1], b[1]) for z in (a[2], b[2])]
         return BoxPrompt(tuple(corners))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {"kind": "box", "corners_lps": [list(c) for c in self.corners_lps]}
 
 
@@ -86,7 +86,7 @@ class ScribblePrompt:
         object.__setattr__(self, "points_lps", points)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {
             "kind": "scribble",
             "points_lps": [list(p) for p in self.points_lps],
@@ -96,18 +96,17 @@ class ScribblePrompt:
 
 @dataclass(frozen=True, eq=False)
 class MaskPrompt:
-    """A mask on the volume's own grid to start from; bool, (D, H, W)."""
+    """A mask on the volume's grid to start from; bool, (D, H, W)."""
 
     mask: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class AnswerPrompt:
-    """The choice of another answer to the prompts before it, from those that were computed.
+    """The choice of an alternative answer to the preceding prompts.
 
     Attributes:
-        number: Which one, from 1, the most trusted. A number beyond the last begins again at the
-            first.
+        number: Number of the answer, from 1 (best score); larger numbers wrap around.
     """
 
     number: int
@@ -117,7 +116,7 @@ class AnswerPrompt:
             raise PromptError(f"Answers are numbered from 1, got {self.number!r}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {"kind": "answer", "number": self.number}
 
 
@@ -125,7 +124,7 @@ Prompt = PointPrompt | BoxPrompt | ScribblePrompt | MaskPrompt | AnswerPrompt
 
 
 def without_superseded(prompts: Iterable[Prompt]) -> list[Prompt]:
-    """Return the prompts without choices that are replaced or answer nothing."""
+    """Drop choices that a later choice replaces, or that follow no prompt."""
     kept: list[Prompt] = []
     for prompt in prompts:
         if isinstance(prompt, AnswerPrompt):
@@ -138,7 +137,7 @@ def without_superseded(prompts: Iterable[Prompt]) -> list[Prompt]:
 
 
 def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
-    """Build a prompt from its JSON form (masks travel as arrays, not as JSON).
+    """Build a prompt from its JSON form; masks have none.
 
     Raises:
         PromptError: If the kind is unknown or a field is missing.

@@ -1,7 +1,7 @@
 """Status, log and commands of a training run, as small files in its folder.
 
-The process that trains writes `status.json` and the logs; other processes, such as the panel, read
-them and write commands to `control`. The folder is all that they share.
+The training process writes `status.json` and the logs. Other processes, such as the panel, read
+them and write commands to `control`. They share nothing but the folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pumit.system.atomic import make_folder, write_text
 from pumit.system.process import is_running, process_mark
 
 RUNS_VARIABLE = "PUMIT_RUNS"
-JSON_VARIABLE = "PUMIT_JSON"  # set where a run prints JSON at a terminal too
+JSON_VARIABLE = "PUMIT_JSON"  # if set, a run prints JSON also to a terminal
 STATUS = "status.json"
 CONTROL = "control"
 LOCK = "lock"
@@ -35,9 +35,9 @@ RunState = Literal["preparing", "training", "validating", "paused", "stopped", "
 ENDED: frozenset[str] = frozenset({"stopped", "finished", "failed"})
 ControlCommand = Literal["pause", "resume", "stop", "finish"]
 
-# Where the process cannot be found, on another machine, silence of this length is its end.
+# A process that cannot be checked, as on another machine, counts as ended after this silence.
 SILENCE_SECONDS = 60.0
-TRIES = 5  # to read a file that is just being replaced
+TRIES = 5  # attempts to read a file that is being replaced
 TRY_SECONDS = 0.05
 
 
@@ -53,7 +53,7 @@ class RunStatus:
         model: File name of the best checkpoint, or None.
         registered: Name in the user's model index, or None.
         pid: Process ID, by default of this process.
-        mark: `process_mark`, which tells the process from a later one with the same ID.
+        mark: `process_mark`, which distinguishes the process from a later one with the same ID.
         updated: Time of writing, Unix time; `write_status` sets it.
     """
 
@@ -87,7 +87,7 @@ class RunStatus:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether its process ended without a final status, such as when it was killed."""
+        """Whether its process ended without a final status, for example because it was killed."""
         return self.state not in ENDED and not self.is_alive
 
 
@@ -104,29 +104,29 @@ def is_process_alive(pid: int, host: str, mark: str | None, updated: float) -> b
     if mark and not mark.startswith(f"{pid} "):
         return False
     running = is_running(mark or f"{pid} ")
-    # Where no one can say, such as without psutil, it lives as long as it writes.
+    # If unknown, such as without psutil, it counts as alive as long as it writes.
     return is_recent if running is None else running
 
 
 def runs_folder() -> Path:
-    """Folder of this user's runs: $PUMIT_RUNS, or ~/.pumit/runs."""
+    """Return the folder of this user's runs: $PUMIT_RUNS, or ~/.pumit/runs."""
     given = os.environ.get(RUNS_VARIABLE)
     return Path(given).expanduser() if given else Path.home() / ".pumit" / "runs"
 
 
 def remember_run(folder: Path) -> None:
-    """Note a run that is in another folder than `runs_folder()`, so that it is found again."""
+    """Remember a run outside `runs_folder()`, so that it is listed."""
     here = folder.absolute()
     if here.parent == runs_folder().absolute():
         return
     others = [known for known in remembered_runs() if known != here]
-    with suppress(ExportError):  # it only spares a path
+    with suppress(ExportError):  # only a convenience
         make_folder(runs_folder())
         write_text(runs_folder() / ELSEWHERE, "".join(f"{p}\n" for p in [here, *others[:99]]))
 
 
 def remembered_runs() -> list[Path]:
-    """Folders of the runs that `remember_run` noted, the latest first."""
+    """Return the folders stored by `remember_run`, the latest first."""
     try:
         lines = (runs_folder() / ELSEWHERE).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -135,7 +135,7 @@ def remembered_runs() -> list[Path]:
 
 
 def read_status(folder: Path) -> RunStatus | None:
-    """Status of the run in a folder, or None if the folder holds no run."""
+    """Read the status of the run in a folder; None if there is no run."""
     for attempt in range(TRIES):
         try:
             content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
@@ -143,7 +143,7 @@ def read_status(folder: Path) -> RunStatus | None:
         except (FileNotFoundError, NotADirectoryError, TypeError):
             return None
         except (OSError, ValueError):
-            # It is being replaced, or rewritten where the disk is full.
+            # It is being replaced, or rewritten in place because the disk is full.
             if attempt + 1 < TRIES:
                 time.sleep(TRY_SECONDS)
     return None
@@ -152,7 +152,7 @@ def read_status(folder: Path) -> RunStatus | None:
 def _status_of(content: Any) -> RunStatus | None:
     if not isinstance(content, dict) or content.get("state") not in get_args(RunState):
         return None
-    # A later version may tell more.
+    # Ignore fields of later versions.
     known = {field.name for field in fields(RunStatus)}
     status = RunStatus(**{key: value for key, value in content.items() if key in known})
     return status if isinstance(content.get("pid"), int) else None
@@ -175,20 +175,20 @@ def write_status(folder: Path, status: RunStatus) -> None:
             with (folder / STATUS).open("rb+") as file:
                 old = file.seek(0, os.SEEK_END)
                 file.seek(0)
-                file.write(text.encode().ljust(old))  # its blocks are there already
+                file.write(text.encode().ljust(old))  # its blocks are already allocated
         except OSError:
             raise error from None
 
 
 def send_command(folder: Path, command: ControlCommand) -> None:
-    """Send a command to the run of a folder, which follows it between two steps.
+    """Send a command to the run of a folder, which executes it between two steps.
 
     Args:
         command: "pause", "resume", "stop" (save and end; the run can be resumed later) or
             "finish" (end with the best model so far).
 
     Raises:
-        PumitError: If it is another command.
+        PumitError: If the command is unknown.
         ExportError: If the folder cannot be written.
     """
     if command not in get_args(ControlCommand):
@@ -199,7 +199,7 @@ def send_command(folder: Path, command: ControlCommand) -> None:
 
 
 def read_command(folder: Path) -> ControlCommand | None:
-    """Return the command that the run of a folder was sent and has not followed yet."""
+    """Return the pending command of the run of a folder, or None."""
     with suppress(OSError, UnicodeDecodeError):
         command = (folder / CONTROL).read_text(encoding="utf-8").strip().lower()
         for known in get_args(ControlCommand):
@@ -215,9 +215,9 @@ def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
         offset: Offset that the last call returned, bytes; 0 reads from the start.
 
     Returns:
-        The records, and the offset for the next call. A line that is still being written is left
-        for that one; a line that is not JSON is skipped. A log shorter than the offset is a new
-        one and is read from the start.
+        The records, and the offset for the next call. An incomplete last line is left for the next
+        call; lines that are not JSON are skipped. A log shorter than the offset is a new one and is
+        read from the start.
     """
     try:
         with (folder / LOG).open("rb") as file:
@@ -238,7 +238,7 @@ def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def _listed_status(folder: Path) -> RunStatus | None:
-    """Status of a run; of one whose file is damaged that it can be resumed. None for no run."""
+    """Return the status of a run, "stopped" if its file is damaged; None if there is no run."""
     status = read_status(folder)
     with suppress(OSError):
         if status is None and (folder / STATUS).is_file():
@@ -252,9 +252,9 @@ def _listed_status(folder: Path) -> RunStatus | None:
 
 
 def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
-    """List runs of this user with their status, the latest first.
+    """List this user's runs with their status, the latest first.
 
-    A run whose status file is damaged counts as stopped.
+    A run with a damaged status file counts as stopped.
 
     Args:
         root: Folder of the runs; None for `runs_folder()`.
@@ -268,6 +268,6 @@ def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
 
 
 def runs_in(folders: Iterable[Path]) -> list[tuple[Path, RunStatus]]:
-    """List those folders that hold a run with its status, the latest first."""
+    """List the runs among some folders with their status, the latest first."""
     found = [(folder, status) for folder in folders if (status := _listed_status(folder))]
     return sorted(found, key=lambda run: run[1].updated, reverse=True)

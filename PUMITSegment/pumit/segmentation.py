@@ -1,4 +1,4 @@
-"""Segments on a volume's grid, with the coded meaning and the origin that exports need."""
+"""Segmentation results: segments with coded meanings, label maps, and answers to prompts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pumit.volume import Volume
 Mask = npt.NDArray[np.bool_]
 AlgorithmKind = Literal["AUTOMATIC", "SEMIAUTOMATIC"]
 
-# Value lengths of DICOM PS3.5 6.2: short string and long string.
+# Maximum lengths of DICOM's short string and long string, PS3.5 6.2.
 _SHORT_STRING = 16
 _LONG_STRING = 64
-MOST_REGIONS = 64  # bits of the largest integer
+MOST_REGIONS = 64  # bits of the largest integer type
 
 
 def _require_text(text: str, what: str, *, longest: int, forbidden: str = "") -> None:
-    """Raise ExportError unless every file format that is written can hold the text."""
+    """Raise ExportError unless every output format can store the text."""
     if not text.strip():
         raise ExportError(f"{what} is empty; give it a value.")
     if len(text) > longest:
@@ -46,7 +46,7 @@ class CodedConcept:
         meaning: Meaning of the code, at most 64 characters.
 
     Raises:
-        ExportError: If a part is empty, too long, or holds a separator of a written format.
+        ExportError: If a part is empty, too long, or contains a separator of an output format.
     """
 
     value: str
@@ -60,23 +60,23 @@ class CodedConcept:
         _require_text(self.meaning, "A code meaning", longest=_LONG_STRING, forbidden="~^|")
 
 
-# What Slicer gives a segment that no one has named.
+# Slicer's default for an unnamed segment.
 TISSUE = CodedConcept("85756007", "SCT", "Tissue")
 TISSUE_COLOR_RGB: Triple = (128 / 255, 174 / 255, 128 / 255)
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """One structure: a mask, a name and what it is in coded terms.
+    """One structure: mask, name and coded meaning.
 
     Attributes:
-        name: Shown to the user, at most 64 characters.
+        name: Display name, at most 64 characters.
         mask: bool, (D, H, W), on the grid of the segmentation's volume; not empty.
         category: Property category, such as "Anatomical Structure".
         type: Property type, such as "Liver".
         type_modifier: Property type modifier, such as "Left".
-        anatomic_region: Region of the structure, for what is not itself an anatomic region.
-        region_modifier: Modifier of the anatomic region; needs a region.
+        anatomic_region: Region of a structure that is not itself an anatomic region.
+        region_modifier: Modifier of the anatomic region; requires a region.
         color_rgb: Display colour, each part in 0..1.
 
     Raises:
@@ -117,12 +117,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class ClassLabel:
-    """One class of an automatic answer.
+    """One class of an automatic segmentation.
 
     Attributes:
-        name: Shown to the user, at most 64 characters.
-        terminology: Terminology entry for `export.terminology.concept_for`; empty where unknown.
-        color_rgb: Display colour, each part in 0..1; None for that of the terminology.
+        name: Display name, at most 64 characters.
+        terminology: Terminology entry for `export.terminology.concept_for`; empty if unknown.
+        color_rgb: Display colour, each part in 0..1; None for the terminology's colour.
 
     Raises:
         ExportError: If the name or colour cannot be written.
@@ -143,7 +143,7 @@ class ClassLabel:
 
 
 def region_type(count: int) -> type[np.unsignedinteger[Any]]:
-    """Return the smallest type with a bit for each of `count` classes that overlap.
+    """Return the smallest unsigned type with a bit for each of `count` overlapping classes.
 
     Raises:
         VolumeError: If there are more than 64.
@@ -156,22 +156,22 @@ def region_type(count: int) -> type[np.unsignedinteger[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """An automatic answer: one label for each voxel, and of classes that overlap all there are.
+    """Result of automatic segmentation: a label per voxel, and optionally overlapping regions.
 
     Attributes:
-        labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`. Where
-            classes overlap, the last of those in a voxel stands here.
+        labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`. Where classes
+            overlap, the last one counts.
         classes: Meaning of the labels; a class need not occur.
-        regions: Regions of classes that overlap, unsigned integers (D, H, W) in which bit i - 1
-            says whether a voxel lies in `classes[i - 1]`; None where no two share a voxel.
-        expected_dice: Overlap with the truth of each class as the network's own probabilities let
-            expect, 0 to 1, mostly too much; None of a class that was not found. Empty where
-            nothing is known.
-        doubt: Probability that the label of a voxel is wrong, 0 to 255, (D, H, W); None where that
-            was not asked for.
+        regions: Bit masks of overlapping classes, unsigned integers (D, H, W): bit i - 1 is set
+            where a voxel belongs to `classes[i - 1]`; None if classes cannot overlap.
+        expected_dice: Expected Dice of each class with the ground truth, 0 to 1, from the network's
+            probabilities, mostly overestimated. None for a class that was not found; empty if
+            unknown.
+        doubt: Probability that a voxel's label is wrong, scaled to 0 to 255, (D, H, W); None if not
+            requested.
 
     Raises:
-        VolumeError: If the regions are not on the grid of the labels, or have too few bits.
+        VolumeError: If the regions have another grid than the labels, or too few bits.
     """
 
     labels: npt.NDArray[np.unsignedinteger[Any]]
@@ -181,7 +181,7 @@ class LabelMap:
     doubt: npt.NDArray[np.uint8] | None = None
 
     def __repr__(self) -> str:
-        """Return one line, without voxels."""
+        """Return a one-line summary."""
         names = ", ".join(label.name for label in self.classes)
         size = " x ".join(map(str, self.labels.shape))
         return f"<LabelMap: {size} voxels (D x H x W), {len(self.classes)} classes: {names}>"
@@ -203,7 +203,7 @@ class LabelMap:
         classes: tuple[ClassLabel, ...],
         expected_dice: tuple[float | None, ...] = (),
     ) -> LabelMap:
-        """Return an answer whose classes overlap, with the labels that follow from its regions."""
+        """Create a label map from overlapping regions; labels are derived from them."""
         dtype = np.uint8 if len(classes) < 256 else np.uint16
         labels = np.zeros(regions.shape, dtype=dtype)
         answer = cls(labels, classes, regions, expected_dice)
@@ -212,7 +212,7 @@ class LabelMap:
         return answer
 
     def mask(self, number: int) -> Mask:
-        """Where `classes[number - 1]` is, (D, H, W), all of it."""
+        """Return the complete mask of `classes[number - 1]`, (D, H, W)."""
         if self.regions is None:
             return self.labels == number
         bit = self.regions.dtype.type(1 << (number - 1))
@@ -221,12 +221,12 @@ class LabelMap:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Software that made the segments, which tells them from a person's drawing.
+    """Software that created the segments, to distinguish them from manual annotations.
 
     Attributes:
         name: The model's name, at most 64 characters.
         version: The model's version, at most 64 characters.
-        kind: SEMIAUTOMATIC where a user gave prompts, AUTOMATIC where no one did.
+        kind: SEMIAUTOMATIC if a user gave prompts, else AUTOMATIC.
 
     Raises:
         ExportError: If a part is empty, too long or unknown.
@@ -250,9 +250,8 @@ class Segmentation:
     """Segments of one volume; they may overlap.
 
     Attributes:
-        volume: The volume that was segmented: grid, geometry and DICOM source.
-        segments: One segment or more, with different names, each on the volume's grid.
-        algorithm: Algorithm that made them.
+        volume: The segmented volume: grid, geometry and DICOM source.
+        segments: At least one segment, with unique names, each on the volume's grid.
 
     Raises:
         ExportError: If there is no segment or two share a name.
@@ -282,19 +281,19 @@ class Segmentation:
         object.__setattr__(self, "segments", segments)
 
 
-# What to tell a person of an answer, the best word first.
+# Quality of an answer in words, the best first.
 Quality = Literal["good", "check", "check carefully", "unreliable"]
-# What few structures exceed that one click asks for; and the same as a share of a small scan.
+# Volume that few structures segmented by one click exceed; and as a share of a small scan.
 _LARGE_ML, _LARGE_SHARE = 100.0, 0.2
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
 
 @dataclass(frozen=True)
 class UncertainRegion:
-    """A region around a point of a segment's border where the answer may well be wrong.
+    """A region at a segment's border where the answer is probably wrong.
 
     Attributes:
-        point_lps: Its middle, LPS mm.
+        point_lps: Centre, LPS mm.
         error_share: Expected share of wrong voxels around it, 0 to 1.
         reach_mm: Standard deviation of the Gaussian weight around it, mm.
         expected_error_ml: Expected volume of wrong voxels around it, ml; None in a 2D image.
@@ -308,10 +307,10 @@ class UncertainRegion:
 
 @dataclass(frozen=True)
 class AnswerChoice:
-    """Which of several answers to the same prompts is shown.
+    """Which of several alternative answers is shown.
 
     Attributes:
-        number: Its number, from 1, the most trusted.
+        number: Its number, from 1 (best score).
     """
 
     number: int = 1
@@ -323,13 +322,11 @@ class PromptAnswer:
     """The answer to a segment's prompts.
 
     Attributes:
-        mask: bool, (D, H, W), on the volume's own grid.
-        estimated_iou: The IoU to expect of it, 0 to 1; None where the model makes no estimate.
-        expected_dice: The overlap with the truth to expect of it, 0 to 1; None where the model
-            does not know.
-        places: Places to check, worst first, as many as were requested.
-        quality: The same in a word; None where the model does not know.
-        choice: Which of the answers to these prompts it is, and of how many.
+        mask: bool, (D, H, W), on the volume's grid.
+        estimated_iou: Estimated IoU, 0 to 1; None if the model gives no estimate.
+        expected_dice: Expected Dice with the ground truth, 0 to 1; None if unknown.
+        places: Regions to check, the worst first, at most as many as requested.
+        quality: Quality in words, from `expected_dice`; None if unknown.
     """
 
     mask: Mask
@@ -340,10 +337,11 @@ class PromptAnswer:
     choice: AnswerChoice = AnswerChoice()
 
     def may_be_too_large(self, prompts: Sequence[Prompt], spacing_mm: Sequence[float]) -> bool:
-        """Return whether it is a doubtful, large answer to a first click, as small structures get.
+        """Return whether this is a large, doubtful answer to a first click.
+
+        Clicks in small structures often get such answers.
 
         Args:
-            prompts: The prompts that it answers.
             spacing_mm: Spacing of the scan, (D, H, W).
         """
         is_first = len(prompts) == 1 and isinstance(prompts[0], PointPrompt)

@@ -1,4 +1,4 @@
-"""One call per job, for scripts: a mask from a click, labels from a model, a file from either."""
+"""One-call functions for scripts: segment from prompts, predict labels, save the result."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ def segment(
     model: str | Path = "default",
     device: str = "auto",
 ) -> Mask:
-    """Segment one structure by clicks and a box.
+    """Segment one structure from clicks and a box.
 
-    For more than one answer on a scan use `InteractiveSession`, which reads and encodes it once.
+    To segment a scan more than once, use `InteractiveSession`: it reads and encodes the scan once.
 
     Args:
-        image: A volume, a path as `Volume.read` takes it, or an array (D, H, W) or (H, W).
-        points: Clicks inside of the structure, (N, 3).
-        negative: Clicks outside of it, (N, 3).
-        box: Two opposite corners of a box around it, (2, 3).
-        frame: What the numbers are: LPS or RAS mm, or array indices (d, h, w).
-        spacing_mm: Of an array: its voxel size in array order, mm.
-        model: Installed model, or a checkpoint file.
+        image: A volume, a path as accepted by `Volume.read`, or an array (D, H, W) or (H, W).
+        points: Clicks inside the structure, (N, 3).
+        negative: Clicks outside the structure, (N, 3).
+        box: Two opposite corners of a box around the structure, (2, 3).
+        frame: Coordinate system of the prompts: LPS or RAS mm, or array indices (d, h, w).
+        spacing_mm: Voxel size of an array in array order, mm.
+        model: Name of an installed model, or a checkpoint file.
         device: auto, cpu, cuda, cuda:1 or mps.
 
     Returns:
-        Mask on the grid of the image, (D, H, W); (H, W) of an array of that shape.
+        Mask on the image's grid, (D, H, W); (H, W) for an array of that shape.
 
     Raises:
-        PromptError: If there is no prompt, or one lies outside; the message has the bounds.
-        VolumeError: If the image cannot be used, or an array of slices has no spacing.
-        CheckpointError: If there is no such model.
+        PromptError: If there is no prompt, or one is outside the image; the message gives the
+            bounds.
+        VolumeError: If the image cannot be used, or a 3D array is given without spacing.
+        CheckpointError: If the model does not exist.
     """
     from pumit.inference.interactive.session import InteractiveSession
 
@@ -78,20 +79,20 @@ def predict(
     spacing_mm: Sequence[float] | None = None,
     device: str = "auto",
 ) -> LabelMap:
-    """Segment all that an automatic model knows.
+    """Segment all classes of an automatic model.
 
     Args:
-        image: A volume, a path as `Volume.read` takes it, or an array (D, H, W).
-        model: Installed model, or a checkpoint file of a training of one's own.
-        spacing_mm: Of an array: its voxel size in array order, mm.
+        image: A volume, a path as accepted by `Volume.read`, or an array (D, H, W).
+        model: Name of an installed model, or a checkpoint file from your own training.
+        spacing_mm: Voxel size of an array in array order, mm.
         device: auto, cpu, cuda, cuda:1 or mps.
 
     Returns:
-        Labels on the grid of the image, with the names of the classes; `save` writes them.
+        Label map on the image's grid, with class names; pass it to `save` to write it.
 
     Raises:
-        VolumeError: If the image cannot be used, or an array of slices has no spacing.
-        CheckpointError: If there is no such model, or it is no automatic one.
+        VolumeError: If the image cannot be used, or a 3D array is given without spacing.
+        CheckpointError: If the model does not exist or is not an automatic model.
         PumitError: If PyTorch is not installed.
     """
     try:
@@ -109,19 +110,19 @@ def save(
     name: str = "Segment",
     spacing_mm: Sequence[float] | None = None,
 ) -> None:
-    """Write a mask, several by their names, or labels, in the format of the file name's suffix.
+    """Write a mask, several named masks, or a label map; the file suffix selects the format.
 
     Args:
-        result: Bool masks (D, H, W), or the labels of `predict`.
-        image: Scan that they belong to, as it was segmented.
+        result: Bool masks (D, H, W), or the label map from `predict`.
+        image: The scan that was segmented.
         path: `.dcm` (DICOM-SEG; the scan has to be DICOM), `.seg.nrrd`, `.nii.gz` and others; see
             `pumit.export.write.write_segmentation`.
-        name: Of a single mask. Known names, such as liver, also give codes and colour.
-        spacing_mm: Of an array: its voxel size in array order, mm.
+        name: Name of a single mask. Known names, such as liver, also set codes and colour.
+        spacing_mm: Voxel size of an array in array order, mm.
 
     Raises:
         ExportError: If a mask is empty or missing, or the file cannot be written.
-        VolumeError: If the image cannot be used, or a mask is on another grid.
+        VolumeError: If the image cannot be used, or a mask has a different grid.
     """
     from pumit import __version__
     from pumit.export.classes import class_terminology, segments_of
@@ -144,7 +145,7 @@ def save(
 
 
 def _grid(mask: Mask) -> tuple[int, ...]:
-    """Shape of a mask as a volume has it: a 2D mask is one slice."""
+    """Return the 3D shape of a mask; a 2D mask becomes one slice."""
     shape = np.shape(mask)
     if len(shape) not in (2, 3):
         raise VolumeError(f"A mask has shape (D, H, W) or (H, W), got {shape}.")
@@ -153,7 +154,6 @@ def _grid(mask: Mask) -> tuple[int, ...]:
 
 @lru_cache(maxsize=2)
 def _segmenter(model: str, device: str) -> Segmenter:
-    """Load a model, or take it from an earlier call."""
     from pumit.inference.interactive.segmenter import load_segmenter
 
     return load_segmenter(model, device=device)

@@ -1,4 +1,4 @@
-"""A scan on its own grid: voxels, spacing, origin and direction, in LPS millimetres."""
+"""Volumes: voxels with spacing, origin and direction, in LPS millimetres."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pumit.geometry import (
 )
 from pumit.io.read import read_image
 
-# What points are given in: LPS or RAS mm; indices of the array, (d, h, w); or the same as viewers
-# show them, (i, j, k): column, row, slice.
+# Coordinate system of points: LPS or RAS mm; array indices (d, h, w); or the same indices in the
+# order of viewers, (i, j, k): column, row, slice.
 Frame = Literal["LPS", "RAS", "voxel", "IJK"]
 _AXES = {"LPS": "LPS", "RAS": "RAS", "voxel": "dhw", "IJK": "ijk"}
 
@@ -41,11 +41,11 @@ class Volume:
         direction: 3 x 3, orthonormal; as in ITK its columns are the W, H and D axes in LPS.
             Left-handed directions are kept.
         source: The DICOM series the volume came from, or None.
-        thickness_mm: Slice spacing that a file states of a 2D image, for files that are written
-            on its grid; None where it states none.
+        thickness_mm: Slice spacing in the file of a 2D image, for files written on its grid; None
+            if the file has none.
 
     Raises:
-        VolumeError: If shape, spacing or direction cannot be a volume's.
+        VolumeError: If shape, spacing or direction is invalid.
     """
 
     array: Array
@@ -91,7 +91,7 @@ class Volume:
         """Read NIfTI, NRRD, MHA, a DICOM folder or zip, PNG or JPEG.
 
         Args:
-            series: SeriesInstanceUID, needed where a DICOM folder or zip holds several series.
+            series: SeriesInstanceUID, required if a DICOM folder or zip has several series.
 
         Raises:
             VolumeError: If the file cannot be read or used, with the reason.
@@ -104,10 +104,10 @@ class Volume:
     def from_steps(
         array: Array, steps_mm: Floats, origin_lps: Floats, source: DicomSource | None = None
     ) -> Volume:
-        """Make a volume of voxels and steps as files state them; see `FileImage`.
+        """Create a volume from voxels and steps as stored in files; see `FileImage`.
 
-        A single slice becomes planar; a sheared grid is interpolated onto a perpendicular one, as
-        `perpendicular_grid` says.
+        A single slice becomes planar; a sheared grid is resampled to a perpendicular one, see
+        `perpendicular_grid`.
 
         Raises:
             VolumeError: If a step is zero or not finite, or axes are (nearly) parallel.
@@ -119,14 +119,14 @@ class Volume:
 
     @staticmethod
     def of(image: Volume | str | Path | Array, spacing_mm: Sequence[float] | None = None) -> Volume:
-        """Make a volume of what has one: a volume, a path as `read` takes it, or an array.
+        """Convert a volume, a path as accepted by `read`, or an array to a volume.
 
         Args:
             image: The scan. An array has shape (D, H, W), or (H, W) for a 2D image.
-            spacing_mm: Of an array: its voxel size in array order, mm. A 2D image needs none.
+            spacing_mm: Voxel size of an array in array order, mm; optional for a 2D image.
 
         Raises:
-            VolumeError: If it cannot be read or used, or an array of slices has no spacing.
+            VolumeError: If it cannot be read or used, or a 3D array is given without spacing.
         """
         if isinstance(image, Volume):
             return image
@@ -163,7 +163,7 @@ class Volume:
 
     @property
     def is_planar(self) -> bool:
-        """Whether this is a single slice, that is, a 2D image."""
+        """Whether this is a single slice, i.e. a 2D image."""
         return self.shape[0] == 1
 
     def index_to_world(self, index: npt.ArrayLike) -> Floats:
@@ -179,9 +179,9 @@ class Volume:
         return np.asarray(steps / np.asarray(self.spacing_mm))
 
     def contains(self, point_lps: Sequence[float]) -> bool:
-        """Return whether a world point lies inside the grid, voxel borders included.
+        """Return whether a world point is inside the grid, voxel borders included.
 
-        A planar image has no thickness: any position along its normal counts.
+        For a planar image, the position along its normal is ignored.
         """
         index = self.world_to_index(point_lps)
         size = np.asarray(self.shape)
@@ -192,7 +192,7 @@ class Volume:
         """Map points, shape (..., 3), from a frame to LPS mm.
 
         Raises:
-            PromptError: If there is no such frame, or they are not three numbers each.
+            PromptError: If the frame is unknown, or points are not three numbers each.
         """
         if frame not in _AXES:
             raise PromptError(f"There is no frame {frame!r}; choose LPS, RAS, voxel or IJK.")
@@ -207,10 +207,13 @@ class Volume:
         return given * (1.0 if frame == "LPS" else (-1.0, -1.0, 1.0))
 
     def require_inside(self, point_lps: Sequence[float], frame: Frame = "LPS") -> None:
-        """Refuse a point outside of the grid, in the frame in which it was given.
+        """Check that a point is inside the grid.
+
+        Args:
+            frame: Frame in which the message gives the coordinates.
 
         Raises:
-            PromptError: If it is outside; the message says where the volume is.
+            PromptError: If it is outside; the message gives the volume's bounds.
         """
         if self.contains(point_lps):
             return

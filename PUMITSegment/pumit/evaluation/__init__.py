@@ -1,1 +1,1 @@
-"""Metrics and the simulated user."""
+"""Evaluation: metrics and the simulated user."""

@@ -1,4 +1,4 @@
-"""How well a classifier ranks and decides: AUC and accuracy as MedMNIST defines them."""
+"""Classification metrics: AUC and accuracy as defined by MedMNIST, and cross-entropy."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ Scores = npt.NDArray[np.floating]
 
 
 def binary_auc(scores: Scores, is_positive: npt.NDArray[np.bool_]) -> float:
-    """Area under the ROC curve: how probably a positive case scores above a negative one.
+    """Compute the area under the ROC curve of a binary classifier.
 
     Args:
-        scores: One per case, (N,); equal scores count half.
-        is_positive: Truth, (N,).
+        scores: One per case, (N,); ties count half.
+        is_positive: Ground truth, (N,).
 
     Returns:
-        0 to 1; NaN where all cases are positive or none is.
+        0 to 1; NaN if all cases are positive or none is.
     """
     positives = int(is_positive.sum())
     negatives = len(is_positive) - positives
     if positives == 0 or negatives == 0:
         return float("nan")
     _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # from 1 on; equal scores share theirs
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # from 1; ties share the mean rank
     above = rank[is_positive].sum() - positives * (positives + 1) / 2
     return float(above / (positives * negatives))
 
 
 def auc(probabilities: Scores, labels: Labels) -> float:
-    """AUC of a set of cases.
+    """Compute the AUC of a set of cases.
 
-    Of two classes it is that of class 1; of several the mean of each against the rest; of several
-    labels per case the mean over the labels. A class that none or all of the cases have has no
-    AUC and is left out of the mean.
+    For two classes, that of class 1; for more, the one-vs-rest mean; for multi-label cases, the
+    mean over labels. Classes that none or all of the cases have are left out of the mean.
 
     Args:
         probabilities: (N, classes).
-        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+        labels: Class numbers (N,), or binary labels (N, classes).
 
     Raises:
         PumitError: If no class has an AUC.
@@ -58,11 +57,11 @@ def auc(probabilities: Scores, labels: Labels) -> float:
 
 
 def accuracy(probabilities: Scores, labels: Labels) -> float:
-    """Share of right decisions: the most probable class, or each label above one half.
+    """Compute the accuracy of the most probable class, or of each label thresholded at 0.5.
 
     Args:
         probabilities: (N, classes).
-        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+        labels: Class numbers (N,), or binary labels (N, classes).
     """
     if labels.ndim == 2:
         return float(np.mean((probabilities > 0.5) == (labels > 0)))
@@ -70,11 +69,11 @@ def accuracy(probabilities: Scores, labels: Labels) -> float:
 
 
 def cross_entropy(probabilities: Scores, labels: Labels) -> float:
-    """Mean negative log probability of the true class, nats.
+    """Compute the mean negative log probability of the true class, nats.
 
     Args:
         probabilities: (N, classes).
-        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+        labels: Class numbers (N,), or binary labels (N, classes).
     """
     if labels.ndim == 2:
         of_truth = np.where(labels > 0, probabilities, 1 - probabilities)

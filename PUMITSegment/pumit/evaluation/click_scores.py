@@ -1,4 +1,4 @@
-"""Figures of simulated users: overlap, surface, clicks that a goal needs, clicks that harm."""
+"""Scores of simulated users: Dice, NSD, clicks to reach a goal, and harmful clicks."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 import numpy as np
 
 GOALS = (0.85, 0.90)
-HARM = 0.02  # a click that lowers Dice by more has made it worse
+HARM = 0.02  # a click that lowers Dice by more is harmful
 # Bounds between small, medium and large targets, voxels.
 SIZES = (2_000, 20_000)
-CHALLENGE_CLICKS = 5  # that the challenge's mean goes over
+CHALLENGE_CLICKS = 5  # clicks in the challenge's mean
 
 Row = Mapping[str, Any]
 
 
 def clicks_to(dice: Sequence[float], goal: float) -> int | None:
-    """Return the click after which Dice first is at least `goal`; None where it never is."""
+    """Return the number of clicks until Dice is at least `goal`; None if it never is."""
     return next((i for i, value in enumerate(dice, start=1) if value >= goal), None)
 
 
 def mean_over_clicks(values: Sequence[float]) -> float:
-    """Mean over the first five clicks as the challenge takes it: the area under them.
+    """Compute the challenge's mean over the first five clicks: the area under the curve.
 
     Source:
         CVPR 2025 Foundation Models for Interactive 3D Biomedical Image Segmentation: DSC_AUC and
         NSD_AUC, the trapezoid rule over the results of the five clicks. Differs from the source:
-        divided by its largest value, so that it lies between 0 and 1.
+        divided by its maximum, so that it is between 0 and 1.
     """
     few = np.asarray(values[:CHALLENGE_CLICKS], dtype=np.float64)
     if len(few) < 2:
@@ -37,7 +37,7 @@ def mean_over_clicks(values: Sequence[float]) -> float:
 
 
 def harmful_clicks(dice: Sequence[float]) -> int:
-    """How many clicks lowered Dice by more than `HARM`."""
+    """Count the clicks that lowered Dice by more than `HARM`."""
     return sum(after < before - HARM for before, after in pairwise(dice))
 
 
@@ -47,22 +47,21 @@ def size_class(voxels: int) -> str:
 
 
 def group_of(case: str) -> str:
-    """Modality and source of a case by its name: `mr_acdc` of mr_acdc_patient001_frame01."""
+    """Return modality and source from a case's name: `mr_acdc` of mr_acdc_patient001_frame01."""
     return "_".join(case.split("_")[:2])
 
 
 def means(rows: Sequence[Row]) -> dict[str, float]:
-    """Means in which every case weighs the same, whatever its number of targets.
+    """Compute means in which every case has equal weight, whatever its number of targets.
 
     Args:
-        rows: Rows of `simulated_user.evaluate_case`, at least one; each of the same prompts.
+        rows: Rows of `simulated_user.evaluate_case`, at least one, all with the same prompts.
 
     Returns:
-        Numbers of cases and targets; Dice of each gesture and after each click; the mean over
-        five clicks; human-like clicks and NSD likewise where the rows have them; of clicks, how
-        many the goals need (a goal that is missed counts as all clicks), the share of targets
-        that reach them, and the share of clicks that harms; the median of the seconds where
-        the rows have them.
+        Number of cases and targets; Dice of each gesture and after each click; the mean over five
+        clicks; the same for human-like clicks and NSD if the rows have them; clicks to reach each
+        goal (all clicks if missed) and share of targets that reach it; share of harmful clicks;
+        median seconds if the rows have them.
     """
 
     def mean(values: Iterable[float]) -> float:
@@ -85,7 +84,7 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
             for i in range(clicks):
                 out[f"{name}@{i + 1}"] = mean(row[key][i] for row in rows)
             out[f"{name}_mean_{few}"] = mean(mean_over_clicks(row[key]) for row in rows)
-    # Dice after each click that was made, those too that are not scored one by one.
+    # Dice after every click, including those that are not scored individually.
     made = [row.get("until", row["clicks"]) for row in rows]
     for goal in GOALS:
         needed = [clicks_to(dice, goal) for dice in made]
@@ -108,7 +107,7 @@ def worst(rows: Sequence[Row], count: int) -> list[Row]:
 def means_of_groups(
     rows: Sequence[Row], key: Callable[[Row], str] = lambda row: group_of(row["case"])
 ) -> dict[str, dict[str, float]]:
-    """`means` of all rows with one key: by default, of one modality and source."""
+    """Compute `means` for each group of rows, by default for each modality and source."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

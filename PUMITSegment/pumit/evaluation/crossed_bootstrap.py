@@ -1,4 +1,4 @@
-"""Intervals of a mean over cases that were each measured with several seeds."""
+"""Confidence intervals of means over cases and seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 RESAMPLES = 5000
-_AT_ONCE = 500  # resamples that are in memory together
+_AT_ONCE = 500  # resamples in memory at once
 
 Values = npt.NDArray[np.float64]
 
@@ -18,8 +18,8 @@ class CrossedMean:
     """A mean with its confidence interval.
 
     Attributes:
-        mean: Mean of the values that there are; None where there is none.
-        low: Lower end of the 95 % interval; None where there are fewer than two cases.
+        mean: Mean of the available values; None if there are none.
+        low: Lower end of the 95 % interval; None for fewer than two cases.
     """
 
     mean: float | None
@@ -30,16 +30,14 @@ class CrossedMean:
 
 
 def crossed_mean(values: Values, *, resamples: int = RESAMPLES) -> CrossedMean:
-    """Mean and 95 % percentile interval by a bootstrap over seeds and over cases.
+    """Compute the mean and 95 % percentile interval by a bootstrap over seeds and cases.
 
-    A resample draws seeds with replacement, then cases with replacement, and takes every drawn case
-    with every drawn seed. Cases are drawn once for all seeds, not again for each: all seeds are
-    judged by the same cases, whose choice is no smaller a chance for being measured repeatedly.
-    With one seed only cases are drawn.
+    A resample draws seeds and cases with replacement, and combines every drawn case with every
+    drawn seed. Cases are drawn once for all seeds: measuring the same cases repeatedly does not
+    reduce the uncertainty from their selection. With one seed, only cases are drawn.
 
     Args:
-        values: (seeds, cases); NaN where there is no value. To compare two networks, their
-            differences.
+        values: (seeds, cases); NaN where missing. To compare two networks, their differences.
 
     Source:
         Owen, The pigeonhole bootstrap, Annals of Applied Statistics 2007, section 3.
@@ -57,8 +55,8 @@ def crossed_mean(values: Values, *, resamples: int = RESAMPLES) -> CrossedMean:
 
 
 def _resampled(values: Values, is_there: npt.NDArray[np.bool_], resamples: int) -> Values:
-    """Means of the resamples; NaN where one has no value."""
-    generator = np.random.default_rng(0)  # the same values give the same interval
+    """Return the means of the resamples; NaN for those without values."""
+    generator = np.random.default_rng(0)  # fixed seed, for reproducible intervals
     means = []
     for start in range(0, resamples, _AT_ONCE):
         count = min(_AT_ONCE, resamples - start)
@@ -72,7 +70,7 @@ def _resampled(values: Values, is_there: npt.NDArray[np.bool_], resamples: int) 
 
 
 def _draws(generator: np.random.Generator, resamples: int, among: int) -> Values:
-    """How often each of this many is drawn, (resamples, among)."""
+    """Draw with replacement; return how often each item is drawn, (resamples, among)."""
     drawn = generator.integers(among, size=(resamples, among))
     counts = np.zeros((resamples, among))
     np.add.at(counts, (np.arange(resamples)[:, None], drawn), 1.0)

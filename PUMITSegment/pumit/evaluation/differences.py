@@ -1,4 +1,4 @@
-"""Places where two segmentations differ most."""
+"""Largest differences between two segmentations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumit.geometry import Triple
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 
-APART = 2.0  # times its depth: within it, a place stands for its neighbours
+APART = 2.0  # radius around a place, in units of its depth, in which no other is reported
 LEAST_APART_MM = 5.0
 
 
@@ -22,7 +22,7 @@ class LargeDifference:
     """A place where two segmentations differ.
 
     Attributes:
-        is_missing: Whether the prediction lacks what the truth has; else it has too much.
+        is_missing: Whether the prediction is too small here; otherwise it is too large.
         depth_mm: Distance from the place to where both agree, mm.
     """
 
@@ -36,7 +36,7 @@ class LargeDifference:
 def differences(
     prediction: Mask, truth: Mask, grid: Volume, *, count: int, case: str = "", label: str = ""
 ) -> list[LargeDifference]:
-    """Get the places that lie deepest in what one mask has and the other lacks, the deepest first.
+    """Find the places deepest inside the differences of two masks, the deepest first.
 
     Args:
         prediction: bool, (D, H, W).
@@ -51,12 +51,12 @@ def differences(
 
 
 def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Depth and index of places of a mask, each the deepest that no earlier one stands for."""
+    """Yield depth and index of the deepest places of a mask, suppressing neighbours."""
     boxes = ndimage.find_objects(wrong.astype(np.uint8))
     if not boxes:
         return
     start = np.array([part.start for part in boxes[0]])
-    # A planar image has no depth in which it ends.
+    # The faces of a planar image are no border.
     around = [(0, 0) if wrong.shape[0] == 1 else (1, 1), (1, 1), (1, 1)]
     padded = np.pad(wrong[boxes[0]], around)
     spacing = np.asarray(grid.spacing_mm)
@@ -80,7 +80,7 @@ def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tup
 def _middle_of_deepest(
     depth: npt.NDArray[np.float64], value: float, spacing: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
-    """Of the voxels that are equally deep and near to each other, the one in their middle."""
+    """Return the middle one of neighbouring voxels with equal depth."""
     places = np.argwhere(depth >= value * (1 - 1e-6))
     millimetres = places * spacing
     near = np.linalg.norm(millimetres - millimetres[0], axis=1) <= APART * value

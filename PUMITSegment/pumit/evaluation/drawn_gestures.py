@@ -1,4 +1,4 @@
-"""What a simulated user draws instead of clicking: boxes, a scribble, a lasso; each once."""
+"""Gestures of a simulated user other than clicks: boxes, scribble and lasso."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 Corner = npt.NDArray[np.intp]
-LOOSE = 0.1  # of its size, to either side of a loose box
+LOOSE = 0.1  # margin of a loose box on each side, relative to its size
 
 
 def box_prompt(volume: Volume, low: Corner, high: Corner) -> BoxPrompt:
-    """Return a box from voxel `low` to `high`, (d, h, w), cut at the volume's faces."""
+    """Return a box from voxel `low` to `high`, (d, h, w), clipped to the volume."""
     limit = np.array(volume.shape) - 1
     sides = np.clip(np.stack((low, high)), 0, limit)
-    # Eight corners: in an oblique volume two of them would be another box.
+    # All eight corners: in an oblique volume, two would define another box.
     indices = [[sides[s, axis] for axis, s in enumerate(c)] for c in product((0, 1), repeat=3)]
     corners = volume.index_to_world(np.array(indices))
     return BoxPrompt(tuple((x, y, z) for x, y, z in corners.tolist()))
 
 
 def tight_box(volume: Volume, target: Mask) -> list[Prompt]:
-    """Return a box along the volume's axes, grown by a voxel in-plane."""
+    """Return the bounding box along the volume's axes, grown by one voxel in-plane."""
     low, high = _bounds(target)
     grow = np.ones(3, dtype=int)
     grow[depth_first(volume.spacing_mm, target.shape)[0]] = 0
@@ -38,14 +38,14 @@ def tight_box(volume: Volume, target: Mask) -> list[Prompt]:
 
 
 def loose_box(volume: Volume, target: Mask) -> list[Prompt]:
-    """Return a box that is a tenth of its size too large to every side, and a voxel at least."""
+    """Return the bounding box grown on each side by a tenth of its size, at least one voxel."""
     low, high = _bounds(target)
     grow = np.maximum(np.round(LOOSE * (high - low + 1)).astype(int), 1)
     return [box_prompt(volume, low - grow, high + grow)]
 
 
 def flat_box(volume: Volume, target: Mask) -> list[Prompt]:
-    """Return a box on the slice that shows most of the target, grown by a voxel."""
+    """Return a box on the slice with the largest target area, grown by one voxel."""
     axis, index = largest_slice(volume, target)
     low, high = _bounds(np.take(target, [index], axis))
     grow = np.ones(3, dtype=int)
@@ -55,7 +55,7 @@ def flat_box(volume: Volume, target: Mask) -> list[Prompt]:
 
 
 def scribble(volume: Volume, target: Mask) -> list[Prompt]:
-    """Get a stroke along the middle of the target's largest piece on the slice that shows most."""
+    """Return a stroke along the skeleton of the target's largest component on that slice."""
     from skimage.morphology import skeletonize
 
     axis, index = largest_slice(volume, target)
@@ -66,7 +66,7 @@ def scribble(volume: Volume, target: Mask) -> list[Prompt]:
 
 
 def lasso(volume: Volume, target: Mask) -> list[Prompt]:
-    """Return an outline around the target's largest piece on the slice that shows most of it."""
+    """Return an outline of the target's largest component on that slice."""
     axis, index = largest_slice(volume, target)
     drawn = np.expand_dims(_largest_piece(np.take(target, index, axis)), axis)
     return lasso_prompts(drawn, _start(axis, index), volume, is_positive=True)
@@ -82,7 +82,7 @@ GESTURES: Mapping[str, Callable[[Volume, Mask], list[Prompt]]] = {
 
 
 def largest_slice(volume: Volume, target: Mask) -> tuple[int, int]:
-    """Return the axis across the slices, and the slice that shows most of the target."""
+    """Return the slice axis, and the index of the slice with the largest target area."""
     axis = depth_first(volume.spacing_mm, target.shape)[0]
     others = tuple(a for a in range(3) if a != axis)
     return axis, int(target.sum(axis=others).argmax())
@@ -94,12 +94,11 @@ def _largest_piece(mask: Mask) -> Mask:
 
 
 def _start(axis: int, index: int) -> tuple[int, int, int]:
-    """Volume index of the first voxel of a whole slice."""
+    """Return the volume index of a slice's first voxel."""
     d, h, w = (index if a == axis else 0 for a in range(3))
     return d, h, w
 
 
 def _bounds(mask: Mask) -> tuple[Corner, Corner]:
-    """First and last voxel of a mask along each axis, (d, h, w) each."""
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     return np.array([s.start for s in window]), np.array([s.stop - 1 for s in window])

@@ -1,4 +1,4 @@
-"""Compare a folder of predictions with a folder of labels, matched by name."""
+"""Comparison of a folder of predictions with a folder of labels, matched by file name."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ logger = logging.getLogger(__name__)
 
 FIRST_CHANNEL = "_0000"
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png")
-PICTURE = ".png"  # a mask of a photograph; beside label maps it is a picture of one
+PICTURE = ".png"  # a mask of a photograph; next to label maps it is only a preview
 
 
 @dataclass(frozen=True)
 class CasePair:
-    """A prediction and the labels of the same name.
+    """Prediction and labels of a case.
 
     Attributes:
-        case: The name without suffix.
-        prediction: File of the prediction; None where there is none.
-        labels: File of the labels; None where there is none.
+        case: File name without suffix.
     """
 
     case: str
@@ -41,12 +39,12 @@ class CasePair:
 
 @dataclass(frozen=True)
 class ComparedClass:
-    """A class that is compared, whatever its values are in the two files.
+    """A class to compare, with its label values in both files.
 
     Attributes:
-        name: Name of the class; it selects a segment in a file that names them.
-        true_values: Values that mean it in the labels; a region has several.
-        predicted_values: Values that mean it in the predictions.
+        name: Name of the class; selects a segment in files with segment names.
+        true_values: Its values in the labels; a region has several.
+        predicted_values: Its values in the predictions.
     """
 
     name: str
@@ -55,12 +53,12 @@ class ComparedClass:
 
 
 def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
-    """All cases of two folders, sorted, those too that only one of them has.
+    """Return all cases of two folders, sorted, including those in only one of them.
 
-    A prediction of `case_0000`, as nnU-Net calls the image of a case, belongs to the labels `case`.
+    A prediction `case_0000`, nnU-Net's name for the image of a case, matches the labels `case`.
 
     Raises:
-        VolumeError: If a folder is none or holds no label map, or no name occurs in both.
+        VolumeError: If a folder does not exist or has no label map, or no name occurs in both.
     """
     found = [_label_files(predictions, "predictions"), _label_files(labels, "labels")]
     of_images = {name: name.removesuffix(FIRST_CHANNEL) for name in found[0]}
@@ -76,18 +74,18 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
 
 
 def pair_of_files(prediction: Path, labels: Path) -> CasePair:
-    """Two files as a case, whatever they are called; it has the name of the labels."""
+    """Pair two files, whatever their names; the case gets the name of the labels."""
     suffix = next((s for s in LABEL_SUFFIXES if labels.name.lower().endswith(s)), labels.suffix)
     return CasePair(labels.name[: len(labels.name) - len(suffix)], prediction, labels)
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedMasks:
-    """A class in both files.
+    """Masks of a class in both files.
 
     Attributes:
-        prediction: Where the prediction has it, (D, H, W).
-        truth: Where the labels have it.
+        prediction: Predicted mask, (D, H, W).
+        truth: Ground truth mask.
         grid: Volume with the grid of both.
     """
 
@@ -98,7 +96,7 @@ class ComparedMasks:
 
 
 def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
-    """Metrics of a class.
+    """Compute the metrics of a class.
 
     Args:
         tolerance_mm: Tolerance of the normalised surface distance, mm.
@@ -116,29 +114,29 @@ def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
 def compared_masks(
     pair: CasePair, classes: Sequence[ComparedClass] = (), *, ignored: int | None = None
 ) -> Iterator[ComparedMasks]:
-    """Masks of a case, two for each class that its labels or its prediction hold.
+    """Yield both masks of each class in the labels or the prediction of a case.
 
-    Classes are matched by name where both files name them, else by value; a name, where only one
-    file has it, is that class's.
+    Classes are matched by name if both files have names, else by value. If only one file has a
+    name, it is used for the class.
 
     Args:
-        classes: Classes to compare, with the values that mean them, such as regions that overlap; a
-            file that names one of them is read by name. Empty for what the files hold.
-        ignored: Value of the labels for what is unknown, which counts for nothing.
+        classes: Classes to compare with their values, such as overlapping regions. A file that
+            names one of them is read by name. Empty for all classes in the files.
+        ignored: Label value of unknown voxels, which are excluded.
 
     Raises:
-        VolumeError: If a file is missing or cannot be read, the two are on different grids, or
-            two classes of one file cannot be distinguished.
+        VolumeError: If a file is missing or cannot be read, the grids differ, or two classes of one
+            file cannot be distinguished.
     """
     if pair.prediction is None or pair.labels is None:
         raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
     truth = read_label_file(pair.labels)
-    # As labels of a scan: voxels at the same places are the same, however they are stored.
+    # Match voxels by position, even if the files store their axes differently.
     prediction, truth = on_common_grid(read_label_file(pair.prediction), truth)
     for doubt in prediction.doubts:
         if OUTSIDE in doubt:
             raise VolumeError(f"Of the prediction {doubt}, that is of the labels; resample it.")
-        if doubt != prediction.unreviewed:  # which a prediction may well be
+        if doubt != prediction.unreviewed:  # normal for a prediction
             logger.warning("Of a prediction %s.", doubt)
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are no reference yet.", truth.unreviewed)
@@ -165,7 +163,7 @@ def compared_masks(
 
 
 def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Mask]:
-    """Each class of a file: the segment of its name; where no name is known, of its values."""
+    """Yield the mask of each class: by segment name, or by value if no name is known."""
     names = {segment.name.casefold() for segment in file.segments}
     by_name = not names.isdisjoint(name.casefold() for name in classes)
     for name, values in classes.items():
@@ -191,7 +189,7 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
     if not folder.is_dir():
         raise VolumeError(f"There is no folder {folder.name!r} of {what}; check the path.")
     found: dict[str, Path] = {}
-    # Pictures come last, and count where nothing else does.
+    # Pictures come last, and are used only if there is nothing else.
     for path in sorted(folder.iterdir(), key=lambda p: (p.suffix.lower() == PICTURE, p)):
         if path.suffix.lower() == PICTURE and any(
             p.suffix.lower() != PICTURE for p in found.values()

@@ -1,4 +1,4 @@
-"""How well a mask fits."""
+"""Dice coefficient."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import numpy.typing as npt
 
 
 def dice(mask: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_]) -> float:
-    """Dice coefficient of two bool masks of one shape; 1 where both are empty."""
+    """Return the Dice coefficient of two bool masks of equal shape; 1 if both are empty."""
     total = int(mask.sum()) + int(truth.sum())
     return 1.0 if total == 0 else 2.0 * int((mask & truth).sum()) / total

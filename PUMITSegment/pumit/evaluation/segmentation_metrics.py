@@ -1,4 +1,4 @@
-"""How well a multi-class segmentation fits: Dice, ASSD, HD and HD95 of each class and case."""
+"""Segmentation metrics per class and case: Dice, ASSD, HD, HD95, NSD and volumes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pumit.networks.monai import get_edge_surface_distance
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
 
-ROUNDING = 1e-9  # an IoU of exactly a bound reaches it
+ROUNDING = 1e-9  # tolerance, so that an IoU equal to a threshold reaches it
 METRICS = ("dice", "assd_mm", "hd_mm", "hd95_mm")
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One class of one case.
+    """Metrics of one class of one case.
 
     Attributes:
-        dice: Dice coefficient; 0 where one of the two is empty, None where both are.
-        assd_mm: Average symmetric surface distance, mm: the mean over the surface voxels of both;
-            None where one of the two is empty, and so are the other distances.
+        dice: Dice coefficient; 0 if one mask is empty, None if both are.
+        assd_mm: Average symmetric surface distance, mm: the mean over the surface voxels of both.
+            All distances are None if a mask is empty.
         hd95_mm: The larger of the 95th percentiles of the two directed surface distances, mm.
         mae: Mean absolute error of the mask: the share of all voxels that differ.
     """
@@ -49,18 +49,18 @@ class MetricRow:
 
     @property
     def iou(self) -> float | None:
-        """Intersection over union; None where both are empty."""
+        """Intersection over union; None if both masks are empty."""
         return None if self.dice is None else self.dice / (2 - self.dice)
 
 
 @dataclass(frozen=True)
 class ComparedRow(MetricRow):
-    """One class of two segmentations that are compared.
+    """Metrics of one class of one case, with NSD and volumes.
 
     Attributes:
-        nsd: Normalised surface distance, the share of both surfaces within the tolerance; 0 where
-            one of the two is empty, None where both are.
-        predicted_ml: Volume of the prediction, mL; None for a single slice, which has none.
+        nsd: Normalised surface distance: share of both surfaces within the tolerance; 0 if one mask
+            is empty, None if both are.
+        predicted_ml: Volume of the prediction, mL; None for a single slice.
     """
 
     nsd: float | None = None
@@ -73,10 +73,10 @@ class Mean:
     """A mean with its confidence interval.
 
     Attributes:
-        mean: Mean of the values that there are; None where there is none.
+        mean: Mean of the available values; None if there are none.
         low: Lower end of the 95 % bootstrap interval over cases; None for fewer than two.
-        cases: Cases with a value.
-        missing: Cases without one: a distance where the prediction or the truth is empty.
+        cases: Number of cases with a value.
+        missing: Number of cases without one, such as distances with an empty mask.
     """
 
     mean: float | None
@@ -91,8 +91,8 @@ def mask_metrics(
 ) -> MetricRow:
     """Compare two masks.
 
-    The surface of a mask is its voxels with a face on something else, the border of the image
-    included. In a single slice, where every voxel has one, it is the outline.
+    The surface of a mask is the set of its voxels with a face to the outside, the image border
+    included. In a single slice it is the outline.
 
     Args:
         prediction: bool, (D, H, W).
@@ -103,15 +103,15 @@ def mask_metrics(
         VolumeError: If the shapes differ or the spacing is not positive.
 
     Source:
-        MONAI's `get_edge_surface_distance`, on which its `compute_average_surface_distance` and
-        `compute_hausdorff_distance` rest; computed once instead of once for each of the three.
+        MONAI's `get_edge_surface_distance`, used by its `compute_average_surface_distance` and
+        `compute_hausdorff_distance`; computed once for all three metrics.
     """
     spacing = _checked(prediction, truth, spacing_mm)
     return _measured(prediction, truth, spacing, case, label)[0]
 
 
 def _checked(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> list[float]:
-    """Spacing of two masks that can be compared."""
+    """Check that two masks can be compared; return the spacing."""
     if prediction.shape != truth.shape or truth.ndim != 3:
         raise VolumeError(
             f"The prediction has shape {prediction.shape} and the truth {truth.shape}; both must "
@@ -132,7 +132,7 @@ def compared_metrics(
     case: str = "",
     label: str = "",
 ) -> ComparedRow:
-    """Compare two masks, as `mask_metrics` does, with NSD and volumes.
+    """Compare two masks like `mask_metrics`, with NSD and volumes.
 
     Args:
         prediction: bool, (D, H, W).
@@ -161,7 +161,7 @@ Distances = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 def _measured(
     prediction: Mask, truth: Mask, spacing: Sequence[float], case: str, label: str
 ) -> tuple[MetricRow, Distances | None]:
-    """Metrics of two masks, and the distances of their surfaces where both have one."""
+    """Return metrics of two masks, and their surface distances if neither is empty."""
     voxels = int(prediction.sum()), int(truth.sum())
     overlap = None if voxels == (0, 0) else dice(prediction, truth)
     assd = hd = hd95 = distances = None
@@ -177,7 +177,7 @@ def _measured(
 def surface_dice(
     prediction: Mask, truth: Mask, spacing_mm: Sequence[float], *, tolerance_mm: float
 ) -> float:
-    """Normalised surface distance: the share of both surfaces within a tolerance of the other.
+    """Compute the normalised surface distance: share of both surfaces within a tolerance.
 
     Args:
         prediction: bool, (D, H, W).
@@ -186,12 +186,12 @@ def surface_dice(
         tolerance_mm: Distance that still counts as on the surface.
 
     Returns:
-        0 to 1; 1 where both are empty, 0 where one of them is.
+        0 to 1; 1 if both are empty, 0 if one is.
 
     Source:
         Nikolov et al., Clinically applicable segmentation of head and neck anatomy, 2021. Differs
-        from the source: surface voxels are counted, as MONAI's `compute_surface_dice` does
-        without sub-voxels, where the source weighs surface elements by their area.
+        from the source: surface voxels are counted, as in MONAI's `compute_surface_dice` without
+        sub-voxels; the source weights surface elements by their area.
     """
     if not prediction.any() or not truth.any():
         return float(prediction.any() == truth.any())
@@ -201,10 +201,10 @@ def surface_dice(
 
 
 def mask_errors(rows: Sequence[MetricRow]) -> dict[str, float | None]:
-    """Mean absolute error, and average precision over ten bounds of IoU, as of BA-SAM's tables.
+    """Compute mean absolute error and average precision over ten IoU thresholds, as in BA-SAM.
 
-    Each class of a case is one object, found or not: precision at a bound is the share of objects
-    whose answer overlaps so much. Masks carry no confidence that could rank them.
+    Each class of a case is one object. Precision at a threshold is the share of objects whose IoU
+    reaches it; masks have no confidence by which they could be ranked.
 
     Args:
         rows: Rows of any number of cases; those with two empty masks do not count for `ap`.
@@ -225,13 +225,13 @@ def mask_errors(rows: Sequence[MetricRow]) -> dict[str, float | None]:
 def summarize(
     rows: Iterable[MetricRow], metrics: Sequence[str] = METRICS
 ) -> dict[str, dict[str, Mean]]:
-    """Means over cases of each class, and of all classes together under "mean".
+    """Average metrics over cases, for each class and for all classes under "mean".
 
-    The mean of all classes is over cases too, of each case's mean over its classes, so that its
-    interval treats a case's classes as what they are: not independent.
+    The latter averages each case over its classes first, so that its confidence interval does not
+    treat the classes of a case as independent.
 
     Returns:
-        For each class in order of appearance, and "mean" at the end: metric to its mean.
+        Means by metric, for each class in order of appearance, then "mean".
     """
     by_class: dict[str, list[MetricRow]] = {}
     by_case: dict[str, list[MetricRow]] = {}
@@ -250,7 +250,7 @@ def summarize(
 
 
 def means_json(summary: Mapping[str, Mapping[str, Mean]]) -> dict[str, dict[str, Any]]:
-    """Return what `summarize` gives as JSON has it."""
+    """Convert the output of `summarize` to JSON values."""
     return {
         label: {metric: asdict(mean) for metric, mean in means.items()}
         for label, means in summary.items()
@@ -258,7 +258,7 @@ def means_json(summary: Mapping[str, Mapping[str, Mean]]) -> dict[str, dict[str,
 
 
 def only_means(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return only the means of `means_json`, for a line of a log."""
+    """Return only the means of `means_json`, for a log line."""
     return {
         label: {k: round(m["mean"], 4) for k, m in means.items() if m["mean"] is not None}
         for label, means in summary.items()
@@ -266,9 +266,9 @@ def only_means(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
 
 
 def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES) -> Mean:
-    """Mean and 95 % percentile bootstrap interval of the values that are not None.
+    """Compute mean and 95 % percentile bootstrap interval of the values that are not None.
 
-    The same values always give the same interval.
+    The seed is fixed, so equal values give equal intervals.
     """
     present = np.array([v for v in values if v is not None], dtype=np.float64)
     missing = len(values) - len(present)
@@ -288,8 +288,8 @@ def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
 
 
 def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
-    """Distance in mm of each surface voxel of the one to the surface of the other, both ways."""
-    # A planar image has outlines; in a volume each voxel of a single slice is surface.
+    """Return the distances, mm, of each mask's surface voxels to the other's surface."""
+    # Treat a planar image as 2D: as a volume, all of its voxels would be surface.
     flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
     assert box is not None
     first, second = (
@@ -297,7 +297,7 @@ def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float
     )
     sampling = list(spacing_mm[1:] if flat else spacing_mm)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about its own call
+        warnings.simplefilter("ignore", FutureWarning)  # raised inside MONAI
         _, distances, _ = get_edge_surface_distance(first, second, spacing=sampling, symmetric=True)
     to_truth, to_prediction = (np.asarray(d, dtype=np.float64) for d in distances)
     return to_truth, to_prediction

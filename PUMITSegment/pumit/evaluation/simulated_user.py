@@ -1,4 +1,4 @@
-"""The simulated user: clicks in the largest error, or as a person might; boxes and strokes."""
+"""Simulated user: clicks in the largest error or human-like clicks, boxes and strokes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 MIN_VOXELS = 200
-# A person aims at the error, not at its middle.
+# Users aim at the error, not exactly at its middle.
 JITTER_MM = 3.0
 
 
 def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Voxel of the largest piece that is farthest from its border, in millimetres."""
+    """Return the voxel of the largest component farthest from its border, in mm."""
     piece = largest_component(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
-    # Beyond a planar image there is nothing: its one slice does not make all of it border.
+    # No padding along an axis with a single voxel, or all of a planar image would be border.
     rim = [int(n > 1) for n in mask.shape]
     padded = np.pad(piece[window], [(r, r) for r in rim])
     depth = ndimage.distance_transform_edt(padded, sampling=spacing_mm)
@@ -50,36 +50,36 @@ def targets_of(labels: npt.NDArray[Any], count: int) -> list[int]:
 
 
 class Clickable(Protocol):
-    """The part of a session that the simulated user needs."""
+    """Interface of a session for the simulated user."""
 
     @property
     def volume(self) -> Volume:
-        """The scan, on whose grid masks are."""
+        """The scan; masks are on its grid."""
 
     def add_point(self, point_lps: Triple, *, positive: bool = True) -> None:
-        """Click."""
+        """Add a click."""
 
     def add_prompt(self, prompt: Prompt) -> None:
-        """Draw a box."""
+        """Add any prompt."""
 
     def predict(self) -> Mask:
-        """Answer all prompts so far."""
+        """Segment from all prompts so far."""
 
 
 def simulate_clicks(
     session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
 ) -> Iterator[tuple[Mask, float]]:
-    """Click at the error again and again.
+    """Simulate successive clicks on the error.
 
     Args:
-        session: Without prompts.
-        target: The true mask, on the volume's grid.
-        clicks: Number of clicks; fewer where nothing is left to correct.
-        rng: With it clicks are human-like: at a random voxel of the error, moved by `JITTER_MM`
-            at most. Without, each is in the middle of the largest piece of the error.
+        session: Session without prompts.
+        target: Ground truth mask, on the volume's grid.
+        clicks: Maximum number of clicks; fewer if nothing is left to correct.
+        rng: If given, clicks are human-like: at a random voxel of the error, moved by at most
+            `JITTER_MM`. Otherwise each is in the middle of the error's largest component.
 
     Yields:
-        The mask after each click, and the seconds that it took.
+        The mask after each click, and the seconds it took.
     """
     volume = session.volume
     mask = np.zeros_like(target)
@@ -108,13 +108,11 @@ def simulate_clicks(
 def moved_within(
     volume: Volume, side: Mask, point_lps: Triple, jitter_mm: float, rng: np.random.Generator
 ) -> Triple:
-    """Move a click at random, within what it is meant for.
-
-    A click that changes sides would not be what the person meant: it is moved less.
+    """Move a click in a random direction; reduce the shift until it stays in a mask.
 
     Args:
-        side: Where the click may be, (D, H, W).
-        jitter_mm: How far it is moved at most, mm.
+        side: Allowed voxels, (D, H, W).
+        jitter_mm: Maximum shift, mm.
     """
     direction = rng.normal(size=3)
     shift = jitter_mm * direction / np.linalg.norm(direction)
@@ -131,7 +129,7 @@ def moved_within(
 def dice_after_clicks(
     session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
 ) -> tuple[list[float], list[float]]:
-    """Dice after each click, and the seconds each took; 1 where nothing is left to click at."""
+    """Return Dice after each click (1 once nothing is left to correct), and seconds per click."""
     scores: list[float] = []
     seconds: list[float] = []
     for mask, second in simulate_clicks(session, target, clicks, rng):
@@ -141,17 +139,17 @@ def dice_after_clicks(
 
 
 def simulate_gesture(session: Clickable, target: Mask, gesture: str) -> Mask:
-    """Get the answer to one of `GESTURES`, drawn for the target; the session has no prompts yet."""
+    """Return the mask for one of `GESTURES` drawn for the target, in a session without prompts."""
     for prompt in GESTURES[gesture](session.volume, target):
         session.add_prompt(prompt)
     return session.predict()
 
 
 def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
-    """Return the labels, (D, H, W), of a label map that lies on a volume's grid.
+    """Return the labels, (D, H, W), of a label map on a volume's grid.
 
     Raises:
-        VolumeError: If it lies on another grid.
+        VolumeError: If it is on another grid, or has several channels.
     """
     if label.channels != 1:
         raise VolumeError(
@@ -182,16 +180,17 @@ def evaluate_case(
     tolerance_mm: float | None = None,
     human: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one case: Dice of a box and other gestures, Dice and NSD after each click.
+    """Evaluate the targets of one case: Dice of gestures, Dice and NSD after each click.
 
     Args:
-        folder: Folder of `image.nii.gz` and `label.nii.gz`.
-        clicks: Number of clicks that are scored for a target.
-        until: Beyond these, clicks continue to this many at most until the highest goal is reached.
-        gestures: Further ones of `GESTURES`, each tried alone.
-        tolerance_mm: Tolerance of the normalised surface distance; None measures none. 0 stands
-            for a voxel in-plane, where the spacing is not to be trusted.
-        human: Also score human-like prompts: a loose box, and random clicks in the error.
+        folder: Folder with `image.nii.gz` and `label.nii.gz`.
+        clicks: Number of scored clicks per target.
+        until: Continue clicking up to this many clicks until the highest goal is reached.
+        gestures: Further `GESTURES` in addition to the box, each scored separately.
+        tolerance_mm: Tolerance of the normalised surface distance; None for no NSD. 0 means one
+            in-plane voxel, for scans with unreliable spacing.
+        human: Whether to score human-like prompts, too: a loose box, and random clicks in the
+            error.
 
     Raises:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.
@@ -202,12 +201,12 @@ def evaluate_case(
     tolerance = sorted(volume.spacing_mm)[1] if tolerance_mm == 0 else tolerance_mm
     for label in targets_of(labels, targets):
         target = labels == label
-        # 1. Each gesture alone.
+        # 1. Each gesture separately.
         found: dict[str, float] = {}
         for gesture in ("box", *gestures):
             session.reset()
             found[gesture] = round(dice(simulate_gesture(session, target, gesture), target), 4)
-        # 2. Clicks one after the other, each where the answer is most wrong.
+        # 2. Successive clicks, each in the largest error.
         session.reset()
         overlaps, surfaces, seconds = [], [], []
         for mask, second in simulate_clicks(session, target, max(clicks, until)):
@@ -218,7 +217,7 @@ def evaluate_case(
                 surfaces.append(round(nsd, 4))
             if len(overlaps) >= clicks and clicks_to(overlaps, max(GOALS)) is not None:
                 break
-        # 3. The row.
+        # 3. Build the row.
         unused = [1.0] * (clicks - len(overlaps))  # nothing is left to click at
         row: dict[str, Any] = {
             "case": folder.name,
@@ -234,7 +233,7 @@ def evaluate_case(
             row["gestures"] = found
         if tolerance is not None:
             row["nsd"] = surfaces + unused
-        # 4. The same as a person might do it; every model meets the same first click.
+        # 4. Human-like prompts, seeded by label so that every model gets the same first click.
         if human:
             session.reset()
             row["human_box"] = round(

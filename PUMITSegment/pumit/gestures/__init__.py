@@ -1,1 +1,1 @@
-"""What is drawn by hand: scribbles and lassos, and the points that stand for them."""
+"""Drawn gestures: conversion of scribbles, lassos and boxes to prompts."""

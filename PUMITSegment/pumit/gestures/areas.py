@@ -1,4 +1,4 @@
-"""The areas of a drawing in voxels, and how deep in them each voxel lies."""
+"""Connected areas of a drawing, and the depth of each voxel in them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-MAX_AREAS = 16  # of one drawing
-_MAX_VOXELS = 2**21  # of a drawing's bounding box; larger ones are read coarsely
-_MAX_CELLS = 2500  # that a path is searched in: a fraction of a second
-_TOUCHING = np.ones((3, 3, 3), bool)  # voxels that touch at a corner are one area
+MAX_AREAS = 16  # per drawing
+_MAX_VOXELS = 2**21  # of a drawing's bounding box; larger ones are down-sampled
+_MAX_CELLS = 2500  # for a path search of a fraction of a second
+_TOUCHING = np.ones((3, 3, 3), bool)  # 26-connectivity
 
 
 @dataclass(frozen=True)
 class Depth:
-    """Depth of each cell in an area, and the voxels that it stands for.
+    """Depth of each cell in an area, and the mapping from cells to voxels.
 
     Attributes:
-        values: Distance to the border, mm, 0 outside; two axes for an area that is a thin sheet.
-        cell_mm: Length of a cell along each axis.
-        voxels: Volume indices (N, 3) of N cells.
+        values: Distance to the border, mm, 0 outside; two axes for a thin sheet.
+        cell_mm: Size of a cell along each axis.
+        voxels: Function from N cells to volume indices (N, 3).
     """
 
     values: Floats
@@ -43,12 +43,12 @@ class Depth:
     voxels: Callable[[Sequence[Cell]], Floats]
 
     def inner_part(self, inner: float) -> Depth:
-        """Only what is deeper than a share of the largest depth."""
+        """Keep only cells deeper than a share of the maximum depth."""
         kept = self.values >= inner * self.values.max()
         return Depth(np.where(kept, self.values, 0.0), self.cell_mm, self.voxels)
 
     def thinned(self) -> Depth:
-        """Return the same in few enough cells for a search; each stands for the deepest in it."""
+        """Max-pool the depth to at most `_MAX_CELLS` cells for a path search."""
         if int((self.values > 0).sum()) <= _MAX_CELLS:
             return self
         step, pooled = min(self.cell_mm), self.values
@@ -61,7 +61,7 @@ class Depth:
         return Depth(pooled, size, lambda cells: fine([tuple(found[c].tolist()) for c in cells]))
 
     def deepest(self) -> Cell:
-        """Return the deepest cell; of several that are as deep, the one in their middle."""
+        """Return the deepest cell; of several, the one in their middle."""
         cells = np.argwhere(self.values >= self.values.max() * (1 - 1e-6))
         places = cells * np.array(self.cell_mm)
         offset = ((places - places.mean(axis=0)) ** 2).sum(axis=1)
@@ -73,11 +73,11 @@ class Area:
     """Voxels of one stroke or lasso.
 
     Attributes:
-        mask: bool (d, h, w), of cells of `block` voxels.
+        mask: bool (d, h, w), on cells of `block` voxels.
         start: Volume index of the first cell's first voxel.
-        block: Voxels of a cell along each axis; all 1 unless the drawing is huge.
-        spacing_mm: The volume's, (d, h, w).
-        drawn: bool, the voxels from `start` on, one by one.
+        block: Voxels per cell along each axis; all 1 unless the drawing is huge.
+        spacing_mm: Spacing of the volume, (d, h, w).
+        drawn: bool, the voxels from `start` on, at full resolution.
     """
 
     mask: Mask
@@ -87,10 +87,10 @@ class Area:
     drawn: Mask
 
     def depth(self, *, is_filled: bool) -> Depth:
-        """Distance of the cells to the border; of a thin sheet, within the sheet.
+        """Compute the distance of the cells to the border; in 2D for a thin sheet.
 
         Args:
-            is_filled: Whether what an outline encloses belongs to the area.
+            is_filled: Whether to fill outlines.
         """
         size = tuple(float(mm * b) for mm, b in zip(self.spacing_mm, self.block, strict=True))
         across = _thin_axis(self.mask, size, is_filled)
@@ -113,12 +113,12 @@ class Area:
         return np.asarray(index + self.start, dtype=np.float64)
 
     def _drawn_in(self, corner: Integers) -> Integers:
-        """Return the drawn voxel nearest to the middle of a cell, from the cell's first voxel."""
+        """Return the drawn voxel nearest to a cell's middle, relative to the cell's start."""
         ends = corner + self.block
         cell = self.drawn[tuple(slice(a, b) for a, b in zip(corner, ends, strict=True))]
         middle = (np.array(cell.shape) - 1) // 2
         inside = np.argwhere(cell)
-        if not len(inside):  # enclosed by an outline
+        if not len(inside):  # inside an outline
             return np.asarray(middle, dtype=np.int64)
         return np.asarray(inside[((inside - middle) ** 2).sum(axis=1).argmin()], dtype=np.int64)
 
@@ -133,7 +133,7 @@ def areas_of(
         start: Volume index (d, h, w) of the crop's first voxel.
 
     Raises:
-        PromptError: If nothing is drawn, or not on the volume's grid.
+        PromptError: If nothing is drawn, or the crop leaves the volume.
     """
     mask = np.asarray(drawn).astype(bool, copy=False)
     first = np.array([int(s) for s in start])
@@ -163,7 +163,7 @@ def areas_of(
 
 
 def _coarse_block(shape: tuple[int, ...], spacing_mm: tuple[float, ...]) -> Integers:
-    """How many voxels along each axis to take as one, so that there are not too many."""
+    """Return the voxels per cell along each axis that keep a drawing within `_MAX_VOXELS`."""
     step = min(spacing_mm)
     block = np.ones(3, dtype=np.int64)
     while np.prod(-(-np.array(shape) // block)) > _MAX_VOXELS:
@@ -173,7 +173,7 @@ def _coarse_block(shape: tuple[int, ...], spacing_mm: tuple[float, ...]) -> Inte
 
 
 def _pooled(values: npt.NDArray[Any], block: tuple[int, ...]) -> tuple[npt.NDArray[Any], Integers]:
-    """Largest value of each block of cells, and the index (..., axes) where it is."""
+    """Max-pool; return the maximum of each block, and its index (..., axes)."""
     padded = np.pad(values, [(0, -n % b) for n, b in zip(values.shape, block, strict=True)])
     count = tuple(n // b for n, b in zip(padded.shape, block, strict=True))
     split = padded.reshape([n for pair in zip(count, block, strict=True) for n in pair])
@@ -185,21 +185,21 @@ def _pooled(values: npt.NDArray[Any], block: tuple[int, ...]) -> tuple[npt.NDArr
 
 
 def _distance(mask: Mask, size: tuple[float, ...]) -> Floats:
-    """Distance of cells to the nearest one outside, mm; beyond the array is outside."""
+    """Return the distance of cells to the nearest background, mm; outside the array counts."""
     within = (slice(1, -1),) * mask.ndim
     return np.asarray(ndimage.distance_transform_edt(np.pad(mask, 1), sampling=size)[within])
 
 
 def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
-    """Return what of an area is seen along an axis."""
+    """Return the projection of an area along an axis."""
     flat = mask.any(axis=across)
     return np.asarray(ndimage.binary_fill_holes(flat) if is_filled else flat, dtype=bool)
 
 
 def _thin_axis(mask: Mask, size: tuple[float, ...], is_filled: bool) -> int | None:
-    """Return the axis along which an area is a thin sheet, or None for a body.
+    """Return the axis along which an area is a thin sheet, or None if it is not.
 
-    A drawing on a slice may be as thick as the brush, and one on an oblique slice has steps.
+    A drawing on a slice may have the thickness of the brush, and on an oblique slice it has steps.
     """
     if 1 in mask.shape:
         return mask.shape.index(1)
@@ -211,9 +211,9 @@ def _thin_axis(mask: Mask, size: tuple[float, ...], is_filled: bool) -> int | No
 
 
 def _middle_of_columns(mask: Mask, across: int) -> Integers:
-    """Index of the middle cell of each column along an axis.
+    """Return the index of the middle cell of each column along an axis.
 
-    Of empty columns, which an outline encloses, it is on the plane that fits the others best.
+    For empty columns, inside an outline, it is taken from the plane fitted to the others.
     """
     columns = np.moveaxis(mask, across, -1)
     order = np.cumsum(columns, axis=-1)

@@ -1,6 +1,6 @@
-"""The middle line of an area, from the depth of its cells (distance to the border).
+"""Middle line of an area, from the depth of its cells (distance to the border).
 
-A lasso becomes such a line, whether it comes as an outline or as voxels.
+Lassos are converted to such lines, whether given as outlines or as voxels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 Depth = npt.NDArray[np.float64]
 Cell = tuple[int, ...]
-# Where the part of a lasso's area begins that becomes a prompt, of the area's largest depth: its
-# innermost fifth for a positive lasso, its deepest point for a negative one. Measured; see
+# Minimum depth of the part of a lasso's area that becomes a prompt, relative to the maximum depth:
+# the innermost fifth for a positive lasso, the deepest point for a negative one. Measured; see
 # `PUMITSegmentLib.prompts.lasso`.
 LASSO_INNER = {True: 0.8, False: 1.0}
 
@@ -24,8 +24,8 @@ def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = N
     """Return the path along the middle of an area's inner part.
 
     Args:
-        depth: Distance of each cell to the area's border, 0 outside of it; any number of axes.
-        inner: Least depth of the inner part as a share of the largest: 0 for all of it, 1 for the
+        depth: Distance of each cell to the area's border, 0 outside; any number of axes.
+        inner: Minimum depth of the inner part relative to the maximum: 0 for all of it, 1 for the
             deepest cell.
         cell_size: Length of a cell along each axis; 1 if None.
 
@@ -39,17 +39,17 @@ def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = N
 
 
 def longest_path(depth: Depth, cell_size: Sequence[float] | None = None) -> list[Cell]:
-    """Return the path between the two most distant ends of the part that has the deepest cell.
+    """Return the path between the two most distant ends of the component with the deepest cell.
 
     Args:
-        depth: Distance of each cell to the border, 0 where no path may go; some are above 0.
+        depth: Distance of each cell to the border, 0 where paths are not allowed; not all 0.
         cell_size: Length of a cell along each axis; 1 if None.
     """
     size = np.ones(depth.ndim) if cell_size is None else np.asarray(cell_size, dtype=np.float64)
     even = (depth > 0).astype(float)
     first = _farthest(_search(even, deepest_cell(depth), size)[0])
     last = _farthest(_search(even, first, size)[0])
-    # Between the ends, what is deep is near.
+    # Between the ends, deep cells are cheap.
     before = _search(depth, first, size)[1]
     path = [last]
     while path[-1] != first:
@@ -58,7 +58,7 @@ def longest_path(depth: Depth, cell_size: Sequence[float] | None = None) -> list
 
 
 def deepest_cell(depth: Depth) -> Cell:
-    """Return the cell with the largest depth; the first of several."""
+    """Return the first cell with the maximum depth."""
     return tuple(int(i) for i in np.unravel_index(int(depth.argmax()), depth.shape))
 
 
@@ -69,10 +69,10 @@ def _farthest(distances: dict[Cell, float]) -> Cell:
 def _search(
     depth: Depth, start: Cell, cell_size: Depth
 ) -> tuple[dict[Cell, float], dict[Cell, Cell]]:
-    """Dijkstra over cells with a depth; a step costs its length over the squared depth.
+    """Run Dijkstra's algorithm over cells inside; a step costs its length over the squared depth.
 
     Returns:
-        Distance of every reachable cell, and the cell before it.
+        Distance of every reachable cell, and its predecessor.
     """
     steps = [
         (step, float(np.linalg.norm(np.array(step) * cell_size)))

@@ -1,7 +1,7 @@
-"""A lasso is what was drawn: in its slice, inside the outline belongs and outside does not.
+"""Enforcement of lasso outlines: in its own slice, the drawn outline is the segment's border.
 
-What a network makes of a lasso decides the other slices. In the slice itself no one has to guess:
-the outline is the border there, until a later click says otherwise. Imports no torch.
+In other slices, the network's answer to the lasso counts. In the slice itself, the outline is kept
+exactly, until a later click changes it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ class Outline:
     """A closed line drawn on one slice of any orientation.
 
     Attributes:
-        points: (N, 3), indices (d, h, w) on the scan's grid; the last is joined with the first.
-        is_positive: Whether the area lies in the segment.
-        is_whole: Whether the area is all of the segment in its slice, rather than a part that is
-            added to what was there before.
-        later: Clicks that were given after it, (d, h, w, is_positive).
+        points: (N, 3), indices (d, h, w) on the scan's grid; the last is connected to the first.
+        is_positive: Whether the area is inside the segment.
+        is_whole: Whether the area is the whole segment in its slice, or only a part to add.
+        later: Later clicks, (d, h, w, is_positive).
     """
 
     points: Floats
@@ -36,26 +35,26 @@ class Outline:
 
 
 def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
-    """Return a mask that follows what was drawn, in the slices where it was drawn.
+    """Make a mask follow the outlines in their slices.
 
     Args:
         mask: bool, (D, H, W).
 
     Returns:
-        Another array where there is an outline, else `mask` itself.
+        A new array, or `mask` itself without outlines.
     """
     if not outlines:
         return mask
     result = mask.copy()
     sheets = [sheet for sheet in (_sheet(o, mask.shape) for o in outlines) if sheet is not None]
-    # 1. Outside: what no whole outline on the same slice holds is not of the segment.
+    # 1. Clear the slices of whole outlines.
     for sheet in sheets:
         if sheet.outline.is_positive and sheet.outline.is_whole:
             result[sheet.of(~sheet.area)] = False
-    # 2. Inside, one after the other: the newest counts.
+    # 2. Fill the outlines in order; the newest counts.
     for sheet in sheets:
         result[sheet.of(sheet.area)] = sheet.outline.is_positive
-    # 3. Later clicks: what they changed of the slice, connected, is theirs.
+    # 3. Keep connected changes of later clicks.
     for sheet in sheets:
         sheet.give_to_clicks(mask, result)
     return result
@@ -63,12 +62,12 @@ def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class _Sheet:
-    """The voxels of an outline's slice: one for each column along the axis that it crosses most.
+    """The voxels of an outline's slice, one per column along the axis closest to its normal.
 
     Attributes:
-        axis: The axis along which a column runs.
+        axis: Axis of the columns.
         voxels: Index arrays (d, h, w), each (A, B), clipped to the scan.
-        area: Columns in the outline, bool (A, B).
+        area: Columns inside the outline, bool (A, B).
         is_crossed: Columns that the slice crosses within the scan, bool (A, B).
     """
 
@@ -79,14 +78,14 @@ class _Sheet:
     is_crossed: Mask
 
     def of(self, columns: Mask) -> tuple[npt.NDArray[np.int_], ...]:
-        """Return the voxels of some columns."""
+        """Return the voxels of the given columns."""
         return tuple(axis[columns & self.is_crossed] for axis in self.voxels)
 
     def give_to_clicks(self, answer: Mask, result: Mask) -> None:
-        """Let the answer stand where it differs from the outline and a later click asks for it."""
+        """Keep the answer where it differs from the outline and a later click agrees with it."""
         if not self.outline.later:
             return
-        from scipy import ndimage  # 0.3 s, for who needs it
+        from scipy import ndimage  # import takes 0.3 s
 
         answered, drawn = answer[self.voxels], result[self.voxels]
         labels, count = ndimage.label(
@@ -130,7 +129,7 @@ def _sheet(outline: Outline, shape: tuple[int, ...]) -> _Sheet | None:
 
 
 def _filled(points: Floats, shape: tuple[int, ...]) -> Mask:
-    """Cells whose centres lie in a closed polygon, by the even-odd rule.
+    """Return the cells whose centres are in a closed polygon, by the even-odd rule.
 
     Args:
         points: (N, 2), cell indices.
@@ -145,6 +144,6 @@ def _filled(points: Floats, shape: tuple[int, ...]) -> Mask:
         crosses = (start[:, 0] <= row) != (end[:, 0] <= row)
         a, b = start[crosses], end[crosses]
         at = a[:, 1] + (row - a[:, 0]) / (b[:, 0] - a[:, 0]) * (b[:, 1] - a[:, 1])
-        # Inside where an odd number of edges lies before.
+        # Inside after an odd number of edges.
         area[row] = np.searchsorted(np.sort(at), cells, side="right") % 2 == 1
     return area

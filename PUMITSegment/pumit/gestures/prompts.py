@@ -1,17 +1,18 @@
-"""Scribbles, lassos and boxes that come as voxels, as prompts.
+"""Conversion of scribbles, lassos and boxes given as voxels to prompts.
 
-Other viewers send what someone drew as a mask on the scan's grid. The network has prompts for
-points along a line, so a stroke becomes its centre line and a lasso the middle line of the area
-that it encloses, by the rule that `PUMITSegmentLib.prompts.lasso` measured for the panel's
-own.
+Other viewers send drawings as masks on the scan's grid. The network accepts points along a line.
+So a stroke becomes its centre line, and a lasso the middle line of its area, as in
+`PUMITSegmentLib.prompts.lasso`.
 
-Measured again here, with the default model around 13 structures of eleven CT and MR scans (three of
-them seen in training), on the axial and on the coronal slice where each is largest, by the Dice of
-the answer in 3D: the middle line 0.675, the deepest point 0.683, the two with a box around the area
-0.63, that box alone 0.60. The line is better in 11 of the 26 and worse in 7, two of these by much:
-no reason for a rule other than the panel's. A negative box, drawn into the largest wrong part of
-eight answers to a first click: before it 0.554, its middle point 0.589, its middle line 0.555, four
-points in it 0.511.
+Lassos were measured with the default model on 13 structures of eleven CT and MR scans (three of
+them seen in training), on the axial and coronal slices where each is largest. Dice in 3D was 0.675
+for the middle line, 0.683 for the deepest point, 0.63 for either with a box around the area, and
+0.60 for only the box. The line was better in 11 of the 26 slices and worse in 7, in two of these by
+much, so the panel's rule was kept.
+
+Negative boxes were drawn into the largest wrong part of eight answers to a first click. Dice was
+0.554 before, 0.589 with the box's middle point, 0.555 with its middle line, and 0.511 with four
+points in it.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-MAX_PROMPTS = 16  # of one drawing
-MAX_POINTS = 64  # of one line; the network is given eight along it
-_MAX_SEARCHES = 2 * MAX_PROMPTS  # for a stroke's lines, those that are too short included
+MAX_PROMPTS = 16  # per drawing
+MAX_POINTS = 64  # per line; the network gets eight points along it
+_MAX_SEARCHES = 2 * MAX_PROMPTS  # for a stroke's lines, including lines that are too short
 
 
 def scribble_prompts(
     drawn: npt.ArrayLike, start: Sequence[int], volume: Volume, *, is_positive: bool
 ) -> list[Prompt]:
-    """Turn drawn strokes into their centre lines.
+    """Convert drawn strokes to prompts along their centre lines.
 
     A stroke that crosses itself or branches becomes several lines, a dot becomes a point.
 
@@ -48,14 +49,14 @@ def scribble_prompts(
         drawn: The strokes, a few voxels thick, in any plane or in space; bool (d, h, w), a crop of
             the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        is_positive: Whether the strokes lie in the segment.
+        is_positive: Whether the strokes are inside the segment.
 
     Returns:
-        At most `MAX_PROMPTS` prompts, of the largest strokes; their points are centres of drawn
+        At most `MAX_PROMPTS` prompts, for the largest strokes; their points are centres of drawn
         voxels.
 
     Raises:
-        PromptError: If nothing is drawn, or not on the volume's grid.
+        PromptError: If nothing is drawn, or the crop leaves the volume.
     """
     lines: list[Floats] = []
     for area in areas_of(drawn, start, volume, "scribble"):
@@ -69,19 +70,19 @@ def scribble_prompts(
 def lasso_prompts(
     drawn: npt.ArrayLike, start: Sequence[int], volume: Volume, *, is_positive: bool
 ) -> list[Prompt]:
-    """Turn areas that someone drew around into their middle lines, or deepest points.
+    """Convert lassos to prompts along the middle lines, or at the deepest points, of their areas.
 
     Args:
         drawn: The areas, filled or as closed outlines, on slices of any plane or in space; bool
             (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        is_positive: Whether the areas lie in the segment.
+        is_positive: Whether the areas are inside the segment.
 
     Returns:
-        One prompt for each area, at most `MAX_PROMPTS`.
+        One prompt per area, at most `MAX_PROMPTS`.
 
     Raises:
-        PromptError: If nothing is drawn, or not on the volume's grid.
+        PromptError: If nothing is drawn, or the crop leaves the volume.
     """
     inner = LASSO_INNER[is_positive]
     lines = []
@@ -98,18 +99,18 @@ def lasso_prompts(
 def box_prompts(
     bounds: Sequence[Sequence[int]], volume: Volume, *, is_positive: bool
 ) -> list[Prompt]:
-    """Turn a box of voxels into prompts.
+    """Convert a box of voxels to prompts.
 
     A box prompt's corners are the centres of its outermost voxels. A box that is one voxel thick
-    lies on that slice; one that is thin in two directions is a line, and a single voxel a click.
-    The network has no negative boxes: one becomes a point in its middle.
+    becomes a 2D box, one that is thin along two axes a line, and a single voxel a click. The
+    network has no negative boxes; they become a point in their middle.
 
     Args:
-        bounds: First voxel and the one after the last, along (d, h, w), within the volume.
-        is_positive: Whether the box is around the segment, rather than around what is not of it.
+        bounds: First voxel and one beyond the last, along (d, h, w), within the volume.
+        is_positive: Whether the box is around the segment or around background.
 
     Raises:
-        PromptError: If the box holds no voxel, or leaves the volume.
+        PromptError: If the box contains no voxel, or leaves the volume.
     """
     low = np.array([int(a) for a, _ in bounds])
     high = np.array([int(b) for _, b in bounds]) - 1
@@ -128,7 +129,7 @@ def box_prompts(
 
 
 def _line_prompt(volume: Volume, voxels: npt.ArrayLike, is_positive: bool) -> Prompt:
-    """Voxels (N, 3) along a line as a scribble, one as a point."""
+    """Convert voxels (N, 3) along a line to a scribble, or a single one to a point."""
     points = _points(volume, voxels)
     if len(points) == 1:
         return PointPrompt(points[0], is_positive)
@@ -136,7 +137,7 @@ def _line_prompt(volume: Volume, voxels: npt.ArrayLike, is_positive: bool) -> Pr
 
 
 def _points(volume: Volume, voxels: npt.ArrayLike) -> tuple[tuple[float, float, float], ...]:
-    """Centres of voxels (N, 3) in LPS mm, of many `MAX_POINTS` evenly spread."""
+    """Return the centres of voxels (N, 3), LPS mm, thinned evenly to at most `MAX_POINTS`."""
     index = np.asarray(voxels, dtype=np.float64)
     if len(index) > MAX_POINTS:
         index = index[np.linspace(0, len(index) - 1, MAX_POINTS).round().astype(int)]
@@ -144,7 +145,7 @@ def _points(volume: Volume, voxels: npt.ArrayLike) -> tuple[tuple[float, float, 
 
 
 def _stroke_lines(area: Area) -> list[Floats]:
-    """Centre lines of a stroke, (N, 3) volume indices, the longest first."""
+    """Return the centre lines of a stroke, (N, 3) volume indices, the longest first."""
     depth = area.depth(is_filled=False).thinned()
     left, size = depth.values.copy(), np.array(depth.cell_mm)
     lines: list[list[Cell]] = []
@@ -155,7 +156,7 @@ def _stroke_lines(area: Area) -> list[Floats]:
         path = longest_path(left, depth.cell_mm)
         on_path = tuple(np.array(path).T)
         if not lines:
-            # What lies as near as this to a line is its thickness.
+            # Cells within this distance of a line belong to its thickness.
             reach = 1.5 * float(left[on_path].max()) + float(size.min())
         if lines and _lengths(path, size)[-1] < 2 * reach:
             labels, _count = ndimage.label(left > 0, structure=np.ones((3,) * left.ndim, bool))
@@ -169,15 +170,15 @@ def _stroke_lines(area: Area) -> list[Floats]:
 
 
 def _lengths(path: list[Cell], size: Floats) -> Floats:
-    """Length of a path up to each of its cells, mm."""
+    """Return the cumulative length of a path at each of its cells, mm."""
     steps = np.linalg.norm(np.diff(np.array(path) * size, axis=0), axis=1)
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
 def _without_tips(path: list[Cell], depth: Depth) -> list[Cell]:
-    """Return a path without its ends, which are nearer to the stroke's tips than to its sides.
+    """Trim a path's ends, which are closer to the stroke's tips than to its sides.
 
-    Of a dot the middle is left.
+    For a dot, only the middle remains.
     """
     length = _lengths(path, np.array(depth.cell_mm))
     deep = depth.values[tuple(np.array(path).T)]
@@ -189,7 +190,7 @@ def _without_tips(path: list[Cell], depth: Depth) -> list[Cell]:
 
 
 def _joined(lines: list[list[Cell]], size: Floats, gap_mm: float) -> list[list[Cell]]:
-    """Lines of which one begins where another ends, as one: the halves of a loop."""
+    """Join lines whose ends are close, such as the halves of a loop."""
     joined: list[list[Cell]] = []
     for line in lines:
         for i, other in enumerate(joined):

@@ -1,1 +1,1 @@
-"""From prompts to masks on the volume's own grid."""
+"""Inference: interactive and automatic segmentation, classification, and tokenisation."""

@@ -1,4 +1,4 @@
-"""What this machine could compute on, and whether PyTorch is there to do so."""
+"""Available compute devices, and whether PyTorch is installed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Device:
     """A device to compute on.
 
     Attributes:
-        name: Name as `load_segmenter` takes it: `cpu`, `cuda:0`, `mps`.
-        title: Its name, such as "NVIDIA H200"; "" where unknown.
-        memory_bytes: Its own memory; None where it shares the machine's.
+        name: Name as accepted by `load_segmenter`: `cpu`, `cuda:0`, `mps`.
+        title: Product name, such as "NVIDIA H200"; "" if unknown.
+        memory_bytes: Dedicated memory; None if it shares the machine's.
     """
 
     name: str
@@ -25,14 +25,14 @@ class Device:
 
 
 def has_torch() -> bool:
-    """Return whether PyTorch is installed; it is not loaded."""
+    """Return whether PyTorch is installed, without importing it."""
     return "torch" in sys.modules or find_spec("torch") is not None
 
 
 def torch_sees_gpu() -> bool:
-    """Return whether PyTorch can compute on a GPU by CUDA's or ROCm's ways.
+    """Return whether PyTorch can use a GPU with CUDA or ROCm.
 
-    Loading PyTorch takes seconds, and is left out where no driver of a GPU is.
+    Importing PyTorch takes seconds and is skipped if there is no GPU driver.
     """
     if not has_torch() or ("torch" not in sys.modules and not has_gpu_driver()):
         return False
@@ -42,7 +42,7 @@ def torch_sees_gpu() -> bool:
 
 
 def list_devices() -> list[Device]:
-    """Devices that can be computed on here, accelerators first."""
+    """Return the available devices, accelerators first."""
     devices = []
     if torch_sees_gpu():
         import torch

@@ -1,4 +1,4 @@
-"""From a checkpoint to a network that is ready to answer."""
+"""Loading of checkpoints into networks, and choice of device and precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumit.networks.build import build_network
 
 
 def read_model(path: Path, kind: ModelKind) -> Checkpoint:
-    """Read a checkpoint that has to be of one kind.
+    """Read a checkpoint and check the kind of its model.
 
     Raises:
         CheckpointError: If it cannot be read, or is of another kind.
@@ -48,14 +48,14 @@ def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.M
 
 
 def computing_in(precision: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
-    """Provide a block that computes in a precision; weights stay in single precision."""
+    """Return a context manager for autocast to a precision; weights stay in float32."""
     if precision == torch.float32:
         return nullcontext()
     return torch.autocast(device.type, precision)
 
 
 def pick_device(device: str) -> torch.device:
-    """Resolve "auto" and check that the device is there.
+    """Resolve "auto" and check that the device is available.
 
     Raises:
         PumitError: If the device is unknown or absent.
@@ -79,7 +79,7 @@ def pick_device(device: str) -> torch.device:
 
 
 def pick_precision(device: torch.device) -> torch.dtype:
-    """Bfloat16 where the hardware multiplies it, else float32."""
+    """Return bfloat16 if the hardware supports it, else float32."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported():
         return torch.bfloat16
     has_mkldnn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]

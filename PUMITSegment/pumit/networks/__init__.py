@@ -1,1 +1,1 @@
-"""Networks; they never touch files."""
+"""Network architectures; no file access."""

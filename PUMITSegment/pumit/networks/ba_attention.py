@@ -1,4 +1,4 @@
-"""BA-SAM's attention, a chunk of queries at a time, never holding a heads x N x N tensor."""
+"""BA-SAM's attention in chunks of queries, without a heads x N x N tensor in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from pumit.networks.ba_sam import length_scale, slopes_per_head
 from pumit.networks.token_distance import TokenDistance, token_distance
 
-# torch's CPU kernel works on 256 queries at a time from 768 on, and on fewer, slower, below.
+# torch's CPU kernel processes 256 queries at a time from 768 queries on; below, fewer and slower.
 _CHUNK_QUERIES = 1024
-# Bias entries held at once: 16 MiB where that is enough work for every core ...
+# Bias entries held at once: 16 MiB if that is enough work for all cores ...
 _CHUNK_ENTRIES = 1 << 22
-# ... and never more than 256 MiB, however many cores there are.
+# ... and at most 256 MiB.
 _MAX_CHUNK_ENTRIES = 1 << 26
 
 
@@ -34,28 +34,28 @@ def ba_attention(
     num_prefix_tokens: int = 0,
     axis_scores: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Attention with BA-SAM's new scaling factor and bias-mode mask.
+    """Compute attention with BA-SAM's scaling factor and bias-mode mask.
 
     Computes softmax(lambda * (q k^T - beta_h * distance) + axis scores) v with
-    lambda = log_{n_train}(N) / sqrt(d): the bias is inside lambda, as the paper prints it, so
-    1 / sqrt(d) multiplies it too. Queries are taken about a thousand at a time, and the backward
-    pass computes each chunk again, so memory is bounded in training as well.
+    lambda = log_{n_train}(N) / sqrt(d). As in the paper, lambda multiplies the bias, too. About a
+    thousand queries are processed at a time, and the backward pass recomputes each chunk, so memory
+    is bounded in training as well.
 
     Args:
         q: Queries, shape (B, heads, N, d); N counts every token, prefix tokens included.
         k: Keys, same shape.
         v: Values, same shape.
         positions: Grid positions of the N - num_prefix_tokens other tokens, shape
-            (N - num_prefix_tokens, 1..3), or what `token_distance` made of them. A full grid in
-            raster order is fastest.
+            (N - num_prefix_tokens, 1..3), or the result of `token_distance`. A full grid in raster
+            order is fastest.
         beta: Slope per head, shape (heads,), or one for all. May require a gradient.
-        n_train: Number of tokens at training, prefix tokens included; N = n_train gives the plain
+        n_train: Number of training tokens, prefix tokens included; N = n_train gives the plain
             1 / sqrt(d).
         num_prefix_tokens: Leading tokens without a position, such as a class token; their bias is
             0 in both directions.
-        axis_scores: SAM's decomposed relative positions, outside lambda, for two grid axes:
-            shapes (B, heads, N, H) and (B, heads, N, W), added for the key at (h, w). Needs a
-            grid of H * W tokens in raster order and no prefix tokens.
+        axis_scores: SAM's decomposed relative positions for two grid axes, outside lambda: shapes
+            (B, heads, N, H) and (B, heads, N, W), added for the key at (h, w). Requires a grid of
+            H * W tokens in raster order and no prefix tokens.
 
     Returns:
         Shape (B, heads, N, d).
@@ -66,12 +66,12 @@ def ba_attention(
     Source:
         Song et al., BA-SAM, CVPR 2024, eq. 9 and 10; sign and distance as in `bias_mode_mask`.
     """
-    # 1. Scale of the scores, and slopes of the bias, (heads,).
+    # 1. Score scale and bias slopes, (heads,).
     heads, length = q.shape[1], q.shape[2]
     slopes = slopes_per_head(beta).to(q.device)
     _check(q, k, v, slopes, num_prefix_tokens)
     scale = length_scale(length, n_train) / math.sqrt(q.shape[-1])
-    # 2. Without a bias this is plain attention.
+    # 2. Plain attention if there is no bias.
     if length == num_prefix_tokens or (
         axis_scores is None and not slopes.requires_grad and not slopes.any()
     ):
@@ -81,14 +81,14 @@ def ba_attention(
         q, k, v = q.to(low), k.to(low), v.to(low)
         if axis_scores is not None:
             axis_scores = (axis_scores[0].to(low), axis_scores[1].to(low))
-    # 3. Distances of the tokens that have a position.
+    # 3. Distances of the tokens with a position.
     dtype = _bias_dtype(q)
     distance = positions if isinstance(positions, TokenDistance) else token_distance(positions)
     if distance.length != length - num_prefix_tokens:
         raise ValueError(
             f"{length - num_prefix_tokens} tokens need a position, got {distance.length} positions."
         )
-    # 4. Biased attention of these, in chunks, (B, heads, N - prefix, d); plain for the prefix.
+    # 4. Biased attention in chunks, (B, heads, N - prefix, d); plain attention for the prefix.
     scores_h, scores_w = axis_scores or (None, None)
     with torch.autocast(q.device.type, enabled=False):
         # Queries reversed: see TokenDistance.
@@ -112,12 +112,12 @@ class BiasModeSlopes(nn.Module):
     """BA-SAM's slope per head.
 
     Attributes:
-        beta: Shape (heads,). A parameter when trainable; else a buffer outside the state
-            dictionary, so that a network's checkpoint has the same keys with it and without.
+        beta: Shape (heads,). A parameter if trainable; otherwise a buffer outside the state
+            dictionary, so that checkpoints have the same keys with and without it.
 
     Args:
-        initial: Start value of every slope; the paper found 0.1 best.
-        is_trainable: Whether the slopes are learned, as the paper does for fine-tuning.
+        initial: Initial value of every slope; the paper found 0.1 best.
+        is_trainable: Whether the slopes are learned, as in the paper's fine-tuning.
     """
 
     beta: Tensor
@@ -148,7 +148,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, num_prefix_tokens: i
 
 
 def _bias_dtype(q: Tensor) -> torch.dtype:
-    # The CPU kernel adds a float32 bias to low-precision scores; the others want one dtype.
+    # The CPU kernel accepts a float32 bias with low-precision scores; others need equal dtypes.
     if q.device.type == "cpu":
         return torch.promote_types(q.dtype, torch.float32)
     return q.dtype
@@ -170,7 +170,7 @@ class _Chunk:
 
 
 def _head_groups(batch: int, heads: int, entries: int, blocks: int, threads: int) -> int:
-    """How many heads to take at once: work for every thread, but bounded memory."""
+    """Return how many heads to process at once: work for every thread, within bounded memory."""
     target = max(_CHUNK_ENTRIES // entries, math.ceil(threads / (blocks * batch)), 1)
     return min(heads, target, max(_MAX_CHUNK_ENTRIES // entries, 1))
 
@@ -178,9 +178,9 @@ def _head_groups(batch: int, heads: int, entries: int, blocks: int, threads: int
 def _chunks(
     q: Tensor, distance: TokenDistance, keys: int, bias_shape: tuple[int, int]
 ) -> Iterator[_Chunk]:
-    """Cut the score matrix of `q` into chunks; `bias_shape` is the bias's (batch, heads).
+    """Split the score matrix of `q` into chunks; `bias_shape` is the bias's (batch, heads).
 
-    One scratch tensor serves every chunk: a fresh one each time would cost its page faults.
+    All chunks share one scratch tensor: allocating one each time would cost page faults.
     """
     batch, heads = q.shape[:2]
     threads = torch.get_num_threads() if q.device.type == "cpu" else batch * heads * 64
@@ -237,7 +237,7 @@ class _BiasedAttention(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        # Heads of one slope share one bias.
+        # Heads with equal slopes share one bias.
         is_shared = scores_h is None and bool((slopes == slopes[0]).all())
         shape = (1 if scores_h is None else len(q), 1 if is_shared else q.shape[1])
         for chunk in _chunks(q, distance, k.shape[2], shape):
@@ -284,10 +284,10 @@ def _chunk_gradients(
     grads: list[Tensor],
     scale: float,
 ) -> Tensor:
-    """Add a chunk's part to the gradients of q, k and v; return that of its scores.
+    """Add a chunk's part to the gradients of q, k and v; return the gradient of its scores.
 
-    The softmax is computed again from whole rows: FlashAttention's backward pass (Dao et al.,
-    NeurIPS 2022, algorithm 4) without the tiling over keys.
+    The softmax is recomputed from whole rows: FlashAttention's backward pass (Dao et al., NeurIPS
+    2022, algorithm 4) without tiling over keys.
     """
     heads, rows = chunk.heads, chunk.rows
     wide = grads[0].dtype
@@ -304,7 +304,7 @@ def _chunk_gradients(
 
 
 def _distance_moment(chunk: _Chunk, grad_scores: Tensor) -> Tensor:
-    """Sum of score gradient times distance over batch, queries and keys; shape (heads,)."""
+    """Sum score gradient times distance over batch, queries and keys; shape (heads,)."""
     total = grad_scores.sum(0)  # (heads, rows, N)
     tokens = chunk.distance.numel() // total.shape[1]
     distance = chunk.distance.reshape(total.shape[1], tokens).to(total.dtype)

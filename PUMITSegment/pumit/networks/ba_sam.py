@@ -1,10 +1,10 @@
-"""BA-SAM's two ideas: a scale that follows the sequence length, and a bias that follows distance.
+"""BA-SAM's length-dependent attention scale and distance-dependent bias.
 
-The paper states them for self-attention over N tokens of an image encoder (eq. 9 and 10):
+For self-attention over N tokens of an image encoder (eq. 9 and 10):
 
     a_ij = softmax_j(lambda * (q_i . k_j + b_ij)),   lambda = log_{N_train}(N_test) / sqrt(d_k)
 
-`pumit.networks.ba_attention` computes that attention without ever holding the whole mask.
+`pumit.networks.ba_attention` computes this attention without storing the whole mask.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from torch import Tensor
 
 
 def length_scale(n_test: int, n_train: int) -> float:
-    """Get new scaling factor lambda_n = log_{n_train}(n_test), to be multiplied with 1 / sqrt(d_k).
+    """Return the scaling factor lambda_n = log_{n_train}(n_test), a multiplier of 1 / sqrt(d_k).
 
-    It keeps the entropy of the attention of one token over all others about constant when the
-    sequence grows from `n_train` to `n_test` tokens. Equal lengths give exactly 1. A training
-    sequence of one token has no entropy to keep, and the logarithm to base 1 does not exist:
-    base 2, the shortest sequence that has any, stands in for it.
+    It keeps the entropy of a token's attention about constant when the sequence grows from
+    `n_train` to `n_test` tokens. Equal lengths give exactly 1. For n_train = 1, whose logarithm
+    does not exist, base 2 is used.
 
     Args:
-        n_test: Number of keys each query attends to now, at least 1. At 1 the factor is 0, which
-            is harmless: the softmax over one key is 1 whatever its score.
-        n_train: Number of keys at training, at least 1.
+        n_test: Number of keys that each query attends to, at least 1. At 1 the factor is 0, which
+            is harmless: the softmax over one key is always 1.
+        n_train: Number of keys in training, at least 1.
 
     Returns:
         A finite factor, at least 0.
@@ -62,18 +61,18 @@ def slopes_per_head(beta: Tensor | Sequence[float] | float) -> Tensor:
 
 
 def grid_distance(queries: Tensor, keys: Tensor, *, dtype: torch.dtype) -> Tensor:
-    """Euclidean distance between grid positions.
+    """Compute Euclidean distances between grid positions.
 
     Args:
-        queries: Positions, shape (Nq, 1..3), in tokens or in any one unit.
+        queries: Positions, shape (Nq, 1..3), in tokens or any other unit.
         keys: Positions, shape (Nk, same), same unit.
-        dtype: Floating dtype of the result; the computation is in float32 at least.
+        dtype: Floating dtype of the result; the computation uses at least float32.
 
     Returns:
         Distances, shape (Nq, Nk).
     """
     wide = torch.promote_types(dtype, torch.float32)
-    # Differences, not the matrix product form: that one loses the exact zero of the diagonal.
+    # Not the matrix product form, which loses the exact zeros of the diagonal.
     distance = torch.cdist(
         queries.to(wide), keys.to(wide), compute_mode="donot_use_mm_for_euclid_dist"
     )
@@ -81,13 +80,12 @@ def grid_distance(queries: Tensor, keys: Tensor, *, dtype: torch.dtype) -> Tenso
 
 
 def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) -> Tensor:
-    """Bias-mode attention mask b_ij = -beta_h * |p_i - p_j|, to be added to q_i . k_j.
+    """Compute the bias-mode mask b_ij = -beta_h * |p_i - p_j|, to be added to q_i . k_j.
 
-    Differs from the source: the paper prints +beta, which for its positive slopes would reward
-    distance where the text asks for a penalty, so the sign is negative here; and it writes
-    |i - j| for the flattened sequence, where a vertical neighbour on a grid of 128 columns would
-    be 128 apart, so distance is taken on the grid. One column of positions gives the paper's 1-D
-    form: a Toeplitz matrix with a zero diagonal.
+    Differs from the source: the sign is negative, because the paper's +beta with positive slopes
+    would reward distance, while its text asks for a penalty. The distance is that on the grid:
+    with the paper's |i - j|, vertical neighbours on a grid of 128 columns would be 128 apart.
+    Positions of one column give the paper's 1-D form: a Toeplitz matrix with a zero diagonal.
 
     Args:
         positions: Grid positions of the tokens, shape (N, 1), (N, 2) or (N, 3).

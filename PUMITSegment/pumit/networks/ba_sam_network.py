@@ -12,12 +12,13 @@ from pumit.networks.ba_sam_transformers import apply_ba_sam
 
 
 class BaSam(nn.Module):
-    """The `SamModel` of the transformers package, its global attention scaled and biased.
+    """`SamModel` of the transformers package with BA-SAM's global attention.
 
     Args:
-        image_size: Pixels of a training image's side.
-        patch: Pixels of a token's side.
-        window: Tokens of a window's side in the others.
+        image_size: Side of a training image, pixels.
+        patch: Side of a token, pixels.
+        global_blocks: Indices of the blocks with global attention; the others are windowed.
+        window: Side of a window, tokens.
 
     Source:
         Kirillov et al., Segment Anything, ICCV 2023; Song et al., BA-SAM, CVPR 2024.
@@ -69,20 +70,20 @@ class BaSam(nn.Module):
         self.model = apply_ba_sam(SamModel(config), trainable=True)
 
     def embed(self, pixels: Tensor) -> Tensor:
-        """Encode images (B, 3, n, n), normalised, to (B, width, n / patch, n / patch)."""
+        """Encode normalised images (B, 3, n, n) to (B, width, n / patch, n / patch)."""
         encoder: Any = self.model.vision_encoder
         features: Tensor = encoder(pixels).last_hidden_state
         return features
 
     def forward(self, embedding: Tensor, **prompts: Any) -> tuple[Tensor, Tensor]:
-        """Answer prompts; see `SamModel.forward`.
+        """Decode prompts; see `SamModel.forward`.
 
         Args:
-            embedding: Of one image or more, as `embed` gives it.
+            embedding: Output of `embed`.
             prompts: `input_points`, `input_labels`, `input_boxes`, `multimask_output`.
 
         Returns:
-            Logits (B, prompts, masks, n / 4, n / 4), and estimates of their overlap.
+            Logits (B, prompts, masks, n / 4, n / 4), and their IoU estimates.
         """
         out = self.model(image_embeddings=embedding, **prompts)
         return out.pred_masks, out.iou_scores

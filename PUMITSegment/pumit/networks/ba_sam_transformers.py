@@ -1,7 +1,7 @@
-"""BA-SAM as its paper has it: on SAM itself, the `SamModel` of the transformers package.
+"""BA-SAM on SAM itself, as in the paper: the `SamModel` of the transformers package.
 
-Only the image encoder changes, and only in how it computes: every weight keeps its name, so a
-checkpoint of SAM or MedSAM loads with the same keys before and after.
+Only the computation of the image encoder changes. Every weight keeps its name, so checkpoints of
+SAM or MedSAM load as before.
 """
 
 from __future__ import annotations
@@ -32,33 +32,31 @@ def apply_ba_sam(
 ) -> SamModel:
     """Replace the attention of a SAM image encoder by BA-SAM's, in place.
 
-    Global blocks compute softmax(lambda (q k^T - beta distance) + r(q)) v, with lambda from the
-    actual token count, distance on the token grid, and r SAM's decomposed relative positions,
-    interpolated as SAM does. The absolute positions are interpolated too. With slope 0 and the
-    training size, the output is the original's.
+    Global blocks compute softmax(lambda (q k^T - beta distance) + r(q)) v. lambda depends on the
+    actual token count, distance is that on the token grid, and r is SAM's decomposed relative
+    positions, interpolated as in SAM. Absolute positions are interpolated, too. With slope 0 and
+    the training size, the output equals SAM's.
 
-    Windowed blocks see 14 x 14 tokens whatever the image, padding included, so their length never
-    changes: lambda is 1 there, and by default they have no bias, since no distance in a window is
-    untrained. Windows at the lower and right border are filled with zero tokens that are attended
-    to, as SAM was trained.
+    Windowed blocks always see 14 x 14 tokens, padding included, so lambda is 1. By default they
+    have no bias, since all distances in a window occur in training. Windows at the lower and right
+    border are padded with zero tokens, which are attended to as in SAM's training.
 
-    Differs from the source: the paper's sign and 1-D distance (see `bias_mode_mask`). Differs from
-    the authors' code: that one has no distance term at all, and drops the pretrained relative and
-    absolute positions.
+    Differs from the source: the sign and the 2D distance (see `bias_mode_mask`). The authors' code
+    has no distance term and drops the pretrained relative and absolute positions.
 
     Args:
         model: A SAM or MedSAM model; changed in place.
-        beta: Slope, or one per head. The paper found 0.1 best, and names 1 for zero-shot use.
-        trainable: Whether the slopes become parameters, for fine-tuning. They then join the state
-            dictionary; a checkpoint without them still loads strictly and leaves them as they are.
-        bias_in_windows: Whether windowed blocks get the bias too.
+        beta: Slope, or one per head. The paper found 0.1 best, and names 1 for zero-shot inference.
+        trainable: Whether the slopes are parameters, for fine-tuning. They are then part of the
+            state dictionary; a checkpoint without them still loads strictly and keeps them.
+        bias_in_windows: Whether windowed blocks get the bias, too.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the number of slopes is neither 1 nor the number of heads, or the model has
-            been through this function already.
+        ValueError: If the number of slopes is neither 1 nor the number of heads, or the model was
+            already changed.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, section 4.3.
@@ -85,17 +83,17 @@ def apply_ba_sam(
 
 @contextmanager
 def image_size(model: SamModel, size: int) -> Iterator[None]:
-    """Let a BA-SAM model take square images of another size while the context lasts.
+    """Set the image size of a BA-SAM model within a context.
 
-    The encoder takes any size by itself; prompts are in pixels of the image, so the prompt encoder
-    and the positional embedding of the image have to know the size.
+    The encoder accepts any size, but the prompt encoder and the positional embedding of the image
+    need the size, since prompts are in image pixels.
 
     Args:
         model: A model from `apply_ba_sam`.
-        size: Side of the (padded) image in pixels, a multiple of the patch size.
+        size: Side of the square, padded image in pixels, a multiple of the patch size.
 
     Raises:
-        ValueError: If the model lacks BA-SAM's encoder, or the size is no multiple of the patch.
+        ValueError: If the model lacks BA-SAM's encoder, or the size is not a multiple of the patch.
     """
     if not isinstance(model.vision_encoder, BiasModeSamEncoder):
         raise ValueError("Only a model from apply_ba_sam takes other image sizes.")
@@ -123,7 +121,7 @@ class BiasModeSamEncoder(nn.Module):
     """SAM's image encoder for images of any size.
 
     Args:
-        encoder: The `SamVisionEncoder` whose modules are taken over under their names.
+        encoder: The `SamVisionEncoder` whose modules are reused under their names.
     """
 
     def __init__(self, encoder: Any) -> None:
@@ -143,14 +141,14 @@ class BiasModeSamEncoder(nn.Module):
 
         Args:
             pixel_values: Shape (B, 3, height, width), both multiples of the patch size.
-            options: transformers' switches; attention weights and hidden states are not kept.
+            options: Options of transformers; attention weights and hidden states are not available.
 
         Returns:
             `last_hidden_state`, shape (B, channels, height / patch, width / patch).
 
         Raises:
-            ValueError: If the size is no multiple of the patch, or outputs are requested that
-                are never held.
+            ValueError: If the size is not a multiple of the patch, or attention weights or hidden
+                states are requested.
         """
         if options.get("output_attentions") or options.get("output_hidden_states"):
             raise ValueError("BA-SAM's encoder keeps no attention weights and no hidden states.")
@@ -158,23 +156,23 @@ class BiasModeSamEncoder(nn.Module):
         if pixel_values is None or any(n % patch or not n for n in pixel_values.shape[-2:]):
             got = None if pixel_values is None else tuple(pixel_values.shape)
             raise ValueError(f"Image sides must be multiples of {patch} pixels, got {got}.")
-        # The projection itself: the patch embedding around it insists on the training size.
+        # Only the projection: the patch embedding module requires the training size.
         hidden = self.patch_embed.projection(pixel_values).permute(0, 2, 3, 1)  # (B, H, W, C)
         if self.pos_embed is not None:
             hidden = hidden + resize_absolute_positions(self.pos_embed, hidden.shape[1:3])
         for layer in self.layers:
             out = layer(hidden)
-            # A tensor, or a tuple before transformers 4.54.
+            # A tuple before transformers 4.54.
             hidden = out[0] if isinstance(out, tuple) else out
         return SamVisionEncoderOutput(last_hidden_state=self.neck(hidden))
 
 
 class BiasModeSamAttention(nn.Module):
-    """SAM's attention with BA-SAM's scale and bias, never holding the score matrix.
+    """SAM's attention with BA-SAM's scale and bias, without storing the score matrix.
 
     Args:
-        attention: The `SamVisionAttention` whose weights are taken over under their names.
-        grid_train: Side of the square token grid at training.
+        attention: The `SamVisionAttention` whose weights are reused under their names.
+        grid_train: Side of the square token grid in training.
         beta: One slope, or one per head.
     """
 
@@ -207,7 +205,7 @@ class BiasModeSamAttention(nn.Module):
 
         Args:
             hidden_states: Shape (B, H, W, C).
-            output_attentions: Ignored: the weights are never held.
+            output_attentions: Ignored: the weights are never stored.
 
         Returns:
             Shape (B, H, W, C), and None for the attention weights.
@@ -249,7 +247,7 @@ class BiasModeSamAttention(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        # A checkpoint of SAM itself has no slopes: keep those given.
+        # SAM's own checkpoints have no slopes: keep the current ones.
         key = prefix + "slopes.beta"
         if isinstance(self.slopes.beta, nn.Parameter) and key not in state_dict:
             state_dict[key] = self.slopes.beta.detach().clone()
@@ -259,7 +257,7 @@ class BiasModeSamAttention(nn.Module):
 def resize_absolute_positions(positions: Tensor, size: Sequence[int]) -> Tensor:
     """Resize an absolute position embedding, shape (1, H, W, C), to (1, *size, C), bicubic.
 
-    The training size is returned unchanged.
+    Returned unchanged if the size is equal.
     """
     if tuple(positions.shape[1:3]) == tuple(size):
         return positions
@@ -274,11 +272,11 @@ def resize_absolute_positions(positions: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def relative_position_table(embedding: Tensor, size: int) -> Tensor:
-    """Relative position vectors for every pair of coordinates along one axis.
+    """Return relative position vectors for every pair of coordinates along one axis.
 
     Args:
-        embedding: One vector per offset, shape (2 n - 1, d), trained for n coordinates; resized
-            linearly where `size` differs, as SAM does.
+        embedding: One vector per offset, shape (2 n - 1, d), trained for n coordinates; linearly
+            resized if `size` differs, as in SAM.
 
     Returns:
         Shape (size, size, d): for the query at i and the key at j, the vector of offset i - j.
@@ -293,7 +291,7 @@ def relative_position_table(embedding: Tensor, size: int) -> Tensor:
 
 
 def _axis_scores(q: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Score the unscaled queries against the relative positions of each axis."""
+    """Compute the scores of unscaled queries and relative positions along each axis."""
     height, width = (len(table) for table in tables)
     grid = q.reshape(*q.shape[:2], height, width, q.shape[-1])
     scores_h = torch.einsum("bnhwc,hkc->bnhwk", grid, tables[0])

@@ -1,4 +1,4 @@
-"""MONAI's plain U-Net, which any other network has to beat."""
+"""MONAI's plain U-Net, the baseline."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ STRIDE = 16  # four halvings
 
 
 class PlainUnet(nn.Module):
-    """Convolutions, instance norms and skips; five levels.
+    """Plain U-Net with five levels and instance norms.
 
     Args:
-        num_classes: Output channels, the background counted in.
+        num_classes: Output channels, including the background.
         features: Channels of the five levels, and of the last convolution.
-        spatial_dims: 3, or 2 to see every slice as its own image.
+        spatial_dims: 3, or 2 to process each slice as an image.
 
     Attributes:
-        stride: Divisor of a field inside, (d, h, w).
+        stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Raises:
-        ValueError: If there is no class, or another number of dimensions.
+        ValueError: If `num_classes` or `spatial_dims` is invalid.
 
     Source:
         Falk et al., U-Net, Nature Methods 2019; `monai.networks.nets.BasicUNet`.

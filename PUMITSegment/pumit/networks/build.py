@@ -1,4 +1,4 @@
-"""Build any network by name: the only place with sizes."""
+"""Construction of networks by name; the only place with network sizes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """Where a network's class is and the sizes it is built with.
+    """Class and default sizes of a network.
 
     Attributes:
         module: Module of the class, imported only when the network is built.
-        class_name: The class; its keyword arguments are the keys of `sizes`.
-        sizes: Published sizes. Every override names one of them.
-        earlier: Sizes of checkpoints that do not state them: what was built before there was a
-            choice, where that is not what is built now.
-        dropped: Sizes of earlier checkpoints that there are no longer.
-        renewed_by: Module whose `renewed` brings weights of earlier versions, by name, to those of
-            the network that is built now; empty where they are the same.
+        class_name: Class; its keyword arguments are the keys of `sizes`.
+        sizes: Published sizes; the only keys that can be overridden.
+        earlier: Defaults for older checkpoints that lack a size, if different from `sizes`.
+        dropped: Sizes in older checkpoints that no longer exist.
+        renewed_by: Module whose `renewed` converts weights of earlier versions; empty if there is
+            nothing to convert.
     """
 
     module: str
@@ -58,7 +57,7 @@ _SEGMENTATION = {
     "head_width": 0,
 }
 
-# A universal ViT that two CPU cores can pre-train and fine-tune.
+# Universal ViT small enough to pre-train and fine-tune on two CPU cores.
 _VIT_SMALL = {**_VIT_B, "dim": 192, "depth": 8, "num_heads": 6, "hidden": 512}
 
 _SWIN = {
@@ -70,11 +69,11 @@ _SWIN = {
     "merging": "current",
 }
 
-# Half as wide; windows of 4 tokens need a third of the time and memory on a CPU.
+# Half the width; windows of 4 tokens need a third of the time and memory on a CPU.
 _SWIN_SMALL = {**_SWIN, "feature_size": 24, "window_size": 4}
 _SWIN_SSL = {**_SWIN, "in_channels": 1, "contrast_size": 512, "official_tokens": False}
 
-# nnFormer's: three published configurations, and one that two CPU cores can train.
+# nnFormer: three published configurations, and one that two CPU cores can train.
 _NNFORMER: dict[str, Any] = {
     "depths": (2, 2, 2, 2),
     "mlp_ratio": 4,
@@ -90,7 +89,7 @@ _NNFORMER_CUBES = {
     "windows": ((4, 4, 4), (4, 4, 4), (8, 8, 8), (4, 4, 4)),
 }
 
-# The default model's: small enough to click with on two CPU cores.
+# The default model: small enough for interactive use on two CPU cores.
 PROMPTABLE: dict[str, Any] = {
     "widths": (16, 32, 64),
     "dim": 192,
@@ -124,7 +123,7 @@ _HYMAMBA = {
 }
 _HYMAMBA_SMALL = {"stem_width": 8, "widths": (16, 32, 64, 96), "dt_rank": 6}
 _HYMAMBA_ONLY = ("num_classes", "last_width", "last_norm")
-# The pre-training has the encoder's sizes.
+# Pre-training has the encoder's sizes.
 _MAMBA_MIM = {
     **{key: size for key, size in _HYMAMBA.items() if key not in _HYMAMBA_ONLY},
     "official_compat": False,
@@ -199,7 +198,7 @@ RECIPES: dict[str, NetworkRecipe] = {
     "pumit_encoder_small": NetworkRecipe(
         "pumit.networks.promptable.segmentation",
         "EncodedSegmentation",
-        # The image encoder of the click model that ships, whose weights it can begin with.
+        # Same image encoder as the shipped promptable model, to initialise from its weights.
         {
             "in_channels": 1,
             "num_classes": 2,
@@ -409,9 +408,9 @@ RECIPES: dict[str, NetworkRecipe] = {
 
 
 def stored_sizes(name: str, sizes: Any) -> Any:
-    """Sizes of a checkpoint's network, with those that it was too early to state.
+    """Return a checkpoint's network sizes, completed for checkpoints of earlier versions.
 
-    Sizes that are none, as in a damaged file, are left to who builds the network.
+    Invalid sizes, as in a damaged file, are returned unchanged; `build_network` rejects them.
     """
     if name not in RECIPES or not isinstance(sizes, Mapping):
         return sizes
@@ -420,7 +419,7 @@ def stored_sizes(name: str, sizes: Any) -> Any:
 
 
 def stored_state(name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a checkpoint's network, brought to its layout of now."""
+    """Convert a checkpoint's weights to the network's current layout."""
     if name not in RECIPES or not RECIPES[name].renewed_by:
         return state
     renewed: dict[str, Tensor] = import_module(RECIPES[name].renewed_by).renewed(state)
@@ -428,11 +427,11 @@ def stored_state(name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def build_network(name: str, **overrides: Any) -> nn.Module:
-    """Build a network with its published sizes, or with some of them changed.
+    """Build a network with its published sizes, or with some overridden.
 
     Args:
         name: A key of `RECIPES`.
-        overrides: Sizes to change; a list stands for a tuple, as it comes from a file.
+        overrides: Sizes to change; lists are converted to tuples.
 
     Returns:
         The network, randomly initialised, on torch's current default device.
@@ -452,7 +451,7 @@ def build_network(name: str, **overrides: Any) -> nn.Module:
     try:
         network: nn.Module = network_class(**sizes)
     except (TypeError, ValueError, RuntimeError) as error:
-        if not overrides:  # the published sizes fit: a fault of ours
+        if not overrides:  # the published sizes fit: this is a bug
             raise
         raise PumitError(f"Cannot build {name!r} with {overrides}: {error}") from error
     return network

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class ChannelLayerNorm(nn.LayerNorm):
-    """Layer norm over the channels of each voxel, which does not depend on other voxels."""
+    """Layer norm over the channels of each voxel."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, D, H, W) to the same shape."""

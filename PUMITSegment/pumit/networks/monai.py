@@ -1,7 +1,7 @@
-"""What is used of MONAI, imported without `transformers`.
+"""The MONAI names used here, imported without `transformers`.
 
-MONAI imports that for a network which is not used here. Where it is installed, that takes longer
-than PyTorch and MONAI together.
+MONAI imports `transformers`, if installed, for a network that is not used here. That takes longer
+than importing PyTorch and MONAI together.
 """
 
 from __future__ import annotations

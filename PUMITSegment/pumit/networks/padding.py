@@ -1,4 +1,4 @@
-"""Fields of any size for networks that halve them: pad at the far ends, and cut the answer back."""
+"""Padding of fields to a network's stride, and cropping of its output."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ Stride = tuple[int, int, int]
 def padded(
     x: Tensor, stride: Stride, *, name: str, cells: int = 1
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Enlarge a field to the next multiple of a network's stride.
+    """Pad a field at its far ends to a multiple of a network's stride.
 
-    The last voxels of each axis are repeated. Zeros would be the mean of a normalised scan, a grey
-    wall beyond its air, which instance norms and attention would take into account; a reflection
-    needs more slices than there may be, a repetition only one.
+    Pads by replication. Zero padding would be the mean of a normalised scan, a grey wall next to
+    air that affects instance norms and attention. Reflection may need more slices than there are.
 
     Args:
         x: Intensities (B, C, D, H, W).
-        stride: Divisor of the network's fields along (d, h, w).
-        cells: Places that are requested at the coarsest level, along the axes that are reduced: an
+        stride: The network's stride along (d, h, w).
+        cells: Minimum number of voxels at the coarsest level, over the axes that are reduced; an
             instance norm needs two.
 
     Returns:
-        The field (B, C, *multiples of the stride), itself where it fits, and what cuts an answer
-        (B, K, ...) on its grid back to (B, K, D, H, W). A coarser level of deep supervision is cut
-        to as many of its cells as hold voxels of the field.
+        The padded field, or x itself if it fits, and a function that crops an output (B, K, ...) to
+        (B, K, D, H, W). A coarser level of deep supervision is cropped to the cells that contain
+        voxels of the field.
 
     Raises:
-        PumitError: If x is no field, or smaller than the stride along an axis.
+        PumitError: If x is not 5D, or smaller than the stride along an axis.
     """
     if x.ndim != 5:
         raise PumitError(f"{name} expects an image (B, C, D, H, W), got shape {tuple(x.shape)}.")
@@ -67,12 +66,7 @@ def padded(
 
 
 def require_channels(x: Tensor, expected: int, *, name: str) -> None:
-    """Raise PumitError unless x, shape (B, C, ...), has as many channels as a network reads.
-
-    Args:
-        x: Intensities.
-        expected: Channels that the network was built for.
-    """
+    """Raise PumitError unless x, shape (B, C, ...), has the expected number of channels."""
     if x.ndim < 2 or x.shape[1] != expected:
         found = x.shape[1] if x.ndim > 1 else 0
         raise PumitError(

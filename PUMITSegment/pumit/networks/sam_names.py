@@ -1,4 +1,4 @@
-"""Weights of segment-anything and MedSAM under the names of the transformers package."""
+"""Conversion of segment-anything's and MedSAM's weight names to the transformers package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pumit.errors import CheckpointError
 POSITION_TABLE = "vision_encoder.pos_embed"
 _POSITIONS = "shared_image_embedding.positional_embedding"
 _GAUSSIAN = "prompt_encoder.pe_layer.positional_encoding_gaussian_matrix"
-# In this order; the first that fits names a weight.
+# The first matching rule applies.
 _RULES: tuple[tuple[str, str], ...] = (
     (r"image_encoder\.pos_embed", "vision_encoder.pos_embed"),
     (r"image_encoder\.patch_embed\.proj\.", "vision_encoder.patch_embed.projection."),
@@ -42,11 +42,11 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"(mask_decoder\.iou_prediction_head)\.layers\.1\.", r"\1.layers.0."),
     (r"(mask_decoder\.iou_prediction_head)\.layers\.2\.", r"\1.proj_out."),
 )
-_SLOPE = 0.1  # of a head, where the weights have none
+_SLOPE = 0.1  # initial slope of a head
 
 
 def named(state: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """SAM's weights by the names of the transformers package; None for another network's.
+    """Rename SAM's weights to the names of the transformers package; None for other networks.
 
     Args:
         state: Tensors by the names of segment-anything, or of the transformers package.
@@ -61,10 +61,10 @@ def named(state: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
 
 
 def sam_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Sizes that the shapes of SAM's weights tell, as the network `sam` takes them.
+    """Derive the sizes of the network `sam` from the shapes of SAM's weights.
 
     Args:
-        state: Tensors as `named` gives them.
+        state: Output of `named`.
 
     Raises:
         CheckpointError: If weights are missing.
@@ -95,7 +95,7 @@ def sam_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def sam_state(state: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights by the names of `sam`, with BA-SAM's slopes where none are."""
+    """Return the weights by the names of `sam`, with BA-SAM's initial slopes if missing."""
     slopes = {
         f"vision_encoder.layers.{block}.attn.slopes.beta": torch.full((sizes["num_heads"],), _SLOPE)
         for block in sizes["global_blocks"]
@@ -104,7 +104,7 @@ def sam_state(state: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str
 
 
 def our_name(public: str) -> str:
-    """Name in the transformers package of a weight of segment-anything."""
+    """Return the transformers name of a segment-anything weight."""
     for pattern, new in _RULES:
         name, count = re.subn(f"^{pattern}", new, public)
         if count:

@@ -1,4 +1,4 @@
-"""Show a volume to a network of images: every slice is an image of the batch."""
+"""Slice-wise application of 2D networks to volumes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def by_slices(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a function that applies a network of images to volumes.
+    """Wrap a 2D network so that it processes volumes slice by slice.
 
     Args:
         network: Maps (B, C, H, W) to (B, K, h, w).
 
     Returns:
-        What maps (B, C, D, H, W) to (B, K, D, h, w), each slice for itself.
+        Function that maps (B, C, D, H, W) to (B, K, D, h, w).
     """
 
     def answer(x: Tensor) -> Tensor:

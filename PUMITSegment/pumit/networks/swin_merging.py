@@ -1,8 +1,8 @@
-"""Patch merging of Swin UNETR: the eight corners of a cell, in the order of its weights.
+"""Patch merging of Swin UNETR, with the corner orders of MONAI now and before 2025.
 
-MONAI's networks of before 2025 read the corners 010 and 001 twice, and 110 and 011 never. It was
-kept for the sake of the weights that had been trained so, and changed later; weights trained with
-one order answer wrongly in the other, although every name and shape is the same.
+MONAI before 2025 read the corners 010 and 001 twice, and 110 and 011 never. The bug was kept for a
+time for compatibility with trained weights. Weights trained with one order give wrong results in
+the other, although every name and shape is the same.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CORNERS_BEFORE_2025: tuple[Corner, ...] = (
 class PatchMergingBefore2025(PatchMergingV2):
     """Patch merging that reads the corners 010 and 001 twice, and 110 and 011 never.
 
-    Images of two dimensions were never merged so; they are merged as they are today.
+    2D images were not affected and are merged as today.
 
     Source:
-        MONAI before its pull request 8285 (2025); its issues 4757 and 7324 report it, and pull
-        request 5106 kept it for the weights of that time.
+        MONAI before its pull request 8285 (2025). Issues 4757 and 7324 report the bug; pull request
+        5106 kept it for existing weights.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,10 +55,10 @@ class PatchMergingBefore2025(PatchMergingV2):
 
 
 def merging_layer(merging: str) -> type[PatchMergingV2]:
-    """Return the layer that merges in an order.
+    """Return the merging layer of an order.
 
     Raises:
-        ValueError: If there is no such order.
+        ValueError: If the order is unknown.
     """
     if merging not in MERGINGS:
         raise ValueError(f"merging must be {' or '.join(MERGINGS)}, got {merging!r}")

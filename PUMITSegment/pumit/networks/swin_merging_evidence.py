@@ -1,10 +1,10 @@
-"""Tell from trained weights in which order Swin UNETR's patches were merged.
+"""Detection of the patch merging order of trained Swin UNETR weights.
 
-Both orders have the same names and shapes. But in the order of before 2025 two pairs of the eight
-groups of channels see the very same input (see `swin_merging`): their columns of the reduction get
-the same gradients, and what training adds to their initial noise is the same. Where all eight
-corners are read these two pairs are as alike as others of their kind: neighbours along h (3 and 6)
-and opposite corners (2 and 5).
+Both orders have the same names and shapes. But in the order before 2025, two pairs of the eight
+channel groups have identical inputs (see `swin_merging`). Their columns of the reduction get the
+same gradients, so training adds the same to their initial noise. In the current order, these two
+pairs are only as similar as others of their kind: neighbours along h (3 and 6) and opposite corners
+(2 and 5).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ CORNERS = 8
 Pair = tuple[int, int]
 PAIRS: tuple[Pair, ...] = tuple(combinations(range(CORNERS), 2))
 TWICE = tuple(p for p in PAIRS if CORNERS_BEFORE_2025[p[0]] == CORNERS_BEFORE_2025[p[1]])
-# Of today's corners: the other neighbours along h, and the other opposite ones.
+# In the current order: the other neighbours along h, and the other opposite corners.
 LIKE_TWICE: tuple[Pair, ...] = ((0, 2), (1, 4), (5, 7), (0, 7), (1, 6), (3, 4))
-# Of the gap between a mean of two cosines and one of six, times the noise of a cosine.
+# Standard deviation of the gap between means of two and of six cosines, in units of a cosine's.
 GAP_NOISE = (1 / len(TWICE) + 1 / len(LIKE_TWICE)) ** 0.5
-CERTAIN, NONE = 5.0, 3.0  # times that: a gap, and no gap
-# Times the noise of a cosine. Of initial noise the smaller of two cosines lies about 2.6 below the
-# largest of the other 26, give or take 0.8; and the mean of all is about 0.
+CERTAIN, NONE = 5.0, 3.0  # in units of that: certainly a gap, and no gap
+# In units of a cosine's noise. For untrained weights, the smaller of two cosines is 2.6 +- 0.8
+# below the largest of the other 26, and the mean of all is about 0.
 BELOW, LEARNED = 6.0, 16.0
 
 
 @dataclass(frozen=True)
 class MergingEvidence:
-    """How alike the columns of the mergings are, as mean cosines.
+    """Similarity of the merging layers' columns, as mean cosines.
 
     Attributes:
-        twice: The smaller of the two pairs that the old order reads twice.
-        others: The largest of all other pairs.
-        gap: Excess of the mean of these two over that of the other pairs of their kind.
-        alike: The mean of all other pairs: how much was learned that they have in common.
-        noise: Standard deviation of a cosine in a network that has learned nothing.
+        twice: The smaller cosine of the two pairs that the old order reads twice.
+        others: The largest cosine of all other pairs.
+        gap: Mean of these two pairs minus the mean of the other pairs of their kind.
+        alike: Mean of all other pairs: what training added to all of them in common.
+        noise: Standard deviation of a cosine in an untrained network.
     """
 
     twice: float
@@ -53,10 +53,10 @@ class MergingEvidence:
 
     @property
     def verdict(self) -> Merging | None:
-        """The order, or None where too little was learned to tell.
+        """The detected order; None if the network was trained too little to tell.
 
-        The old one where the two pairs are the most alike of all, by more than chance; the current
-        one where another pair clearly is, or where much was learned and the two do not stand out.
+        The old order if the two pairs are significantly the most similar of all. The current order
+        if another pair clearly is, or if much was learned and the two pairs do not stand out.
         """
         if self.gap > CERTAIN * GAP_NOISE * self.noise and self.twice > self.others:
             return "before_2025"
@@ -67,13 +67,13 @@ class MergingEvidence:
 
 
 def merging_evidence(state: Mapping[str, Tensor]) -> MergingEvidence:
-    """Compare the columns of every merging; each weighs as much as it has entries.
+    """Compare the columns of all merging layers, weighted by their number of entries.
 
     Args:
-        state: Weights of a volume's network, names ending in `SUFFIX`, shapes (2C, 8C).
+        state: Weights of a 3D network; those used have names ending in `SUFFIX` and shape (2C, 8C).
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there are no such weights.
     """
     weights = [v.double() for k, v in state.items() if k.endswith(SUFFIX)]
     if not weights or any(w.ndim != 2 or w.shape[1] % CORNERS for w in weights):
@@ -93,7 +93,7 @@ def merging_evidence(state: Mapping[str, Tensor]) -> MergingEvidence:
 
 
 def _cosines(weight: Tensor) -> Tensor:
-    """Of all pairs of groups of columns (8, 8), of a weight (2C, 8C)."""
+    """Return the cosines of all pairs of column groups, (8, 8), of a weight (2C, 8C)."""
     groups = weight.reshape(len(weight), CORNERS, -1).transpose(0, 1).flatten(1)
     unit = torch.nn.functional.normalize(groups, dim=1)
     return unit @ unit.T

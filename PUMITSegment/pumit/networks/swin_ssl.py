@@ -1,4 +1,4 @@
-"""Swin UNETR's encoder with the three heads of its self-supervised pre-training."""
+"""Swin UNETR's encoder with the three heads of self-supervised pre-training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumit.networks.swin_merging import merging_layer
 from pumit.networks.swin_unetr import STRIDE, NumbersOnCpu, check_stages
 
 NAME = "Swin UNETR's pre-training"
-TURNS = 4  # by 0, 90, 180 and 270 degrees
+TURNS = 4  # rotations by 0, 90, 180 and 270 degrees
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class SwinSslAnswer:
     """Outputs of the three heads for a view.
 
     Attributes:
-        turns: Logits of the quarter turns, (B, 4).
-        contrast: A vector that views of one crop shall share, (B, contrast_size).
-        image: The undamaged view, (B, C, D, H, W).
+        turns: Rotation logits, (B, 4).
+        contrast: Contrastive embedding, (B, contrast_size); should be equal for views of one crop.
+        image: Reconstructed view, (B, C, D, H, W).
     """
 
     turns: Tensor
@@ -35,23 +35,21 @@ class SwinSslAnswer:
 
 
 class SwinSsl(nn.Module):
-    """Swin transformer encoder that tells turns, recognises views, and fills what is cut out.
+    """Swin transformer encoder with heads for rotation, contrastive coding and inpainting.
 
     Args:
         feature_size: Width of the first stage, divisible by 12.
-        drop_path: Rate of stochastic depth at the last block.
+        drop_path: Stochastic depth rate of the last block.
         merging: Order in which patches are merged; see `swin_merging`.
-        contrast_size: Length of the vector of a view.
-        official_tokens: Whether the heads of turns and of views read the first and the second of
-            the bottleneck's tokens, as published. These are two neighbouring corners of the crop,
-            so that what the heads learn from depends on where the air lies; by default each reads
-            the mean over all tokens, of the same shape and parameters.
+        official_tokens: Whether the rotation and contrastive heads read the first and second
+            bottleneck token, as published. These are two neighbouring corners of the crop, often
+            air. Otherwise each head reads the mean over all tokens; parameters are the same.
 
     Attributes:
-        stride: Divisor of a field, (d, h, w).
+        stride: Divisor of a field's size, (d, h, w).
 
     Raises:
-        ValueError: If these make no network.
+        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., Self-Supervised Pre-Training of Swin Transformers for 3D Medical Image
@@ -95,7 +93,7 @@ class SwinSsl(nn.Module):
         self.decoder = _decoder(width, in_channels)
 
     def forward(self, x: Tensor) -> SwinSslAnswer:
-        """Answer for views (B, in_channels, D, H, W), sides multiples of 32, two tokens at least.
+        """Run all heads on views (B, in_channels, D, H, W), sides multiples of 32, not all 32.
 
         Raises:
             PumitError: If the channels or the size do not fit.
@@ -112,17 +110,15 @@ class SwinSsl(nn.Module):
 
 
 class _Doubled(nn.Module):
-    """A grid twice as fine, linearly."""
-
     def forward(self, x: Tensor) -> Tensor:
         return F.interpolate(x, scale_factor=2, mode="trilinear", align_corners=False)
 
 
 def _decoder(width: int, channels: int) -> nn.Sequential:
-    """From the bottleneck to the image: five times half the channels, and twice the grid.
+    """Build the decoder from the bottleneck to the image: five convolutions with up-sampling.
 
-    Of 16f channels: 8f, 4f, 2f, f, f, each by a convolution of 3^3, an instance norm and a leaky
-    ReLU; a convolution of 1^3 makes the image.
+    Widths fall from 16f to 8f, 4f, 2f, f, f; each step is a 3^3 convolution, instance norm, leaky
+    ReLU and up-sampling by two. A 1^3 convolution returns the image.
     """
     layers: list[nn.Module] = []
     for into in (width // 2, width // 4, width // 8, width // 16, width // 16):

@@ -1,4 +1,4 @@
-"""Swin UNETR: MONAI's network as one of ours, with sizes that our checkpoints can name."""
+"""Swin UNETR: MONAI's network with sizes that checkpoints can store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumit.networks.padding import padded, require_channels
 from pumit.networks.slices import by_slices
 from pumit.networks.swin_merging import merging_layer
 
-STRIDE = 32  # two for the patches and for each of four stages
+STRIDE = 32  # factor 2 for the patches and for each of four stages
 NAME = "Swin UNETR"
 
 
@@ -24,19 +24,19 @@ class SwinUnetr(nn.Module):
     """Swin transformer encoder with a convolutional decoder.
 
     Args:
-        num_classes: Output channels, the background counted in where it is one.
+        num_classes: Output channels, including the background if it is a class.
         feature_size: Width of the first stage, divisible by 12.
         num_heads: Attention heads of the four stages; each divides its stage's width.
-        drop_path: Rate of stochastic depth at the last block.
-        spatial_dims: 3, or 2 to see every slice as its own image.
-        merging: Order in which patches are merged: "current", or "before_2025" for weights that
-            MONAI of before then has trained; see `swin_merging`. Of two dimensions both are alike.
+        drop_path: Stochastic depth rate of the last block.
+        spatial_dims: 3, or 2 to process each slice as an image.
+        merging: Order in which patches are merged: "current", or "before_2025" for weights trained
+            with earlier MONAI; see `swin_merging`. Both are equal in 2D.
 
     Attributes:
-        stride: Divisor of a field inside, (d, h, w).
+        stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Raises:
-        ValueError: If these make no network.
+        ValueError: If the sizes do not fit together.
 
     Source:
         Hatamizadeh et al., Swin UNETR, BrainLes 2021; `monai.networks.nets.SwinUNETR`.
@@ -86,22 +86,22 @@ class SwinUnetr(nn.Module):
         field, cropped = padded(x, self.stride, name=NAME)
         cells = [n // s for n, s in zip(field.shape[2:], self.stride, strict=True)]
         if math.prod(cells[-self.spatial_dims :]) == 1:
-            # An instance norm needs more than the one token that is left at the bottom.
+            # Instance norm needs more than one token at the bottleneck.
             field = F.pad(field, (0, STRIDE, 0, 0, 0, 0), mode="replicate")
         network = self.network if self.spatial_dims == 3 else by_slices(self.network)
         return cropped(network(field))[..., : x.shape[4]]
 
 
 class NumbersOnCpu(TorchFunctionMode):
-    """Within it, `torch.linspace` stays on the CPU, from where MONAI reads its values as rates.
+    """Context in which `torch.linspace` stays on the CPU, as MONAI reads its values as rates.
 
-    A network could not be built on the device "meta" otherwise, where tensors have no values.
+    Otherwise a network could not be built on the device "meta", whose tensors have no values.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call what was called."""
+        """Call the function, with `device="cpu"` for `torch.linspace`."""
         kwargs = kwargs or {}
         return func(*args, **({"device": "cpu", **kwargs} if func is torch.linspace else kwargs))
 
@@ -110,7 +110,7 @@ def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[i
     """Raise ValueError unless there are four stages whose heads divide their widths.
 
     Args:
-        feature_size: Width of the first stage; each has twice that of the one before.
+        feature_size: Width of the first stage; doubles with each stage.
         depths: Blocks of each stage.
     """
     if len(depths) != 4 or len(num_heads) != 4:

@@ -1,8 +1,8 @@
-"""Distances between tokens, written chunk by chunk, so that no N x N table need exist.
+"""Token distances in chunks, without an N x N matrix.
 
 On a raster grid the distance depends only on the offset between two tokens. A table over all
-offsets has 2^axes * N entries instead of N^2, and every chunk of the distance matrix is a strided
-view of it: no index arithmetic, no square roots.
+offsets has about 2^axes * N entries instead of N^2. Every chunk of the distance matrix is a strided
+view of it, without index arithmetic or square roots.
 """
 
 from __future__ import annotations
@@ -21,22 +21,19 @@ from pumit.networks.ba_sam import check_positions, grid_distance
 class TokenDistance(ABC):
     """Distances between tokens, with the queries in reversed order.
 
-    Reversed, because then query and key indices add up instead of being subtracted, and a view
-    with positive strides exists. Row r stands for token `length - 1 - r`, column c for token c.
-
-    Attributes:
-        length: Number of tokens.
+    With reversed queries, query and key indices add up instead of being subtracted, so a view with
+    positive strides exists. Row r is token `length - 1 - r`, column c is token c.
     """
 
     length: int
 
     @abstractmethod
     def chunks(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) row ranges of about `rows` rows, at least that many if there are."""
+        """Yield (start, stop) row ranges of about `rows` rows, at least that many if possible."""
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
-        """Distances of a range from `chunks`, any shape with (stop - start) * length entries."""
+        """Return distances of a range from `chunks`, any shape of (stop - start) * length."""
 
     @abstractmethod
     def to(self, dtype: torch.dtype) -> TokenDistance:
@@ -81,7 +78,7 @@ class RasterDistance(TokenDistance):
                 yield base + start, base + stop
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Distances of a box of queries to all keys, a view of shape (*box, *sizes)."""
+        """Return distances of a box of queries to all keys, a view of shape (*box, *sizes)."""
         box, remaining = [], stop - start
         first, offset = start, 0
         inner = self.length
@@ -120,7 +117,7 @@ class ScatteredDistance(TokenDistance):
         yield from itertools.pairwise(edges)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Distances, shape (stop - start, length)."""
+        """Return distances, shape (stop - start, length)."""
         queries = self._positions[self.length - stop : self.length - start].flip(0)
         return grid_distance(queries, self._positions, dtype=self._dtype)
 
@@ -130,7 +127,7 @@ class ScatteredDistance(TokenDistance):
 
 
 def token_distance(positions: Tensor, *, dtype: torch.dtype = torch.float32) -> TokenDistance:
-    """Distances between tokens; the fast form where the positions are a full raster grid.
+    """Create token distances, in the fast form if the positions are a full raster grid.
 
     Args:
         positions: Shape (N, 1..3), integers or any one unit.
@@ -162,7 +159,7 @@ def token_distance(positions: Tensor, *, dtype: torch.dtype = torch.float32) -> 
 
 
 def _raster_sizes(positions: Tensor) -> list[int]:
-    """Grid sizes if the positions are a raster grid; otherwise whatever, to be verified."""
+    """Return the grid sizes if the positions are a raster grid; arbitrary otherwise."""
     sizes: list[int] = []
     lines = positions
     for axis in range(positions.shape[1] - 1, 0, -1):

@@ -1,19 +1,19 @@
-"""The convolutions of VGG16, whose features compare pictures as people do."""
+"""VGG16 features for the perceptual loss."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Channels of the convolutions of each stage; every stage but the first begins with a max pool.
+# Channels of each stage's convolutions; every stage but the first begins with a max pool.
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
 class Vgg16Features(nn.Module):
-    """VGG16 up to its last convolution; gives the output of every stage.
+    """VGG16 up to its last convolution; returns the output of every stage.
 
-    Parameters bear torchvision's names within `features` (`0.weight`, `2.weight`, `5.weight`,
-    ...), so that its weights load as they are.
+    Parameters have torchvision's names within `features` (`0.weight`, `2.weight`, `5.weight`,
+    ...), so that torchvision's weights load unchanged.
 
     Source:
         Simonyan and Zisserman, ICLR 2015, configuration D; the layers relu1_2, relu2_2, relu3_3,
@@ -29,12 +29,12 @@ class Vgg16Features(nn.Module):
             for width in widths:
                 self.add_module(str(number), nn.Conv2d(channels, width, 3, padding=1))
                 names.append(str(number))
-                number, channels = number + 2, width  # torchvision counts the ReLU too
+                number, channels = number + 2, width  # torchvision also counts the ReLU
             self.stage_names.append(names)
-            number += 1  # and the pool
+            number += 1  # and the pooling
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Map ImageNet-normalised pictures (B, 3, H, W), at least 16 pixels wide, to five maps."""
+        """Map ImageNet-normalised images (B, 3, H, W), sides at least 16, to five feature maps."""
         maps = []
         for stage, names in enumerate(self.stage_names):
             if stage > 0:

@@ -1,1 +1,1 @@
-"""From a volume to what a network sees."""
+"""Pre-processing of volumes for networks."""

@@ -1,4 +1,4 @@
-"""Which channels of a volume a network sees."""
+"""Selection and validation of image channels."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ExpectedChannels:
     """Channels that a network was trained on.
 
     Attributes:
-        names: Names of the channels, such as T1 and FLAIR, in order; empty where no one named them.
-        repeats_single: Whether a scan of one channel may stand for all of them.
+        names: Names of the channels, such as T1 and FLAIR, in order; empty if unnamed.
+        repeats_single: Whether a single-channel scan may be repeated for all of them.
     """
 
     names: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class ExpectedChannels:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> ExpectedChannels:
-        """Read `training` of a checkpoint's recipe; one that does not tell expects anything."""
+        """Read `training` of a checkpoint's recipe; without it, any channels are accepted."""
         training = recipe.get("training")
         if not isinstance(training, Mapping) or "repeat_single_channel" not in training:
             return ANY_CHANNELS
@@ -35,12 +35,16 @@ class ExpectedChannels:
         return ExpectedChannels(names, bool(training["repeat_single_channel"]))
 
     def check(self, given: int, count: int) -> None:
-        """Check that a scan's channels are those of a network.
+        """Check that a scan has the number of channels that a network needs.
 
-        A network of one channel takes any scan: the chosen channel, or the grey image.
+        A network with one channel accepts any scan: it uses the chosen channel, or the grey image.
+
+        Args:
+            given: Channels of the scan.
+            count: Channels of the network.
 
         Raises:
-            VolumeError: If the scan has others.
+            VolumeError: If the number does not fit.
         """
         if count in (1, given) or (self.repeats_single and given == 1):
             return
@@ -56,12 +60,16 @@ ANY_CHANNELS = ExpectedChannels()
 
 
 def is_colour(volume: Volume) -> bool:
-    """Return whether the channels are red, green, blue and perhaps opacity."""
+    """Return whether the image is 8-bit RGB or RGBA."""
     return volume.channels in (3, 4) and volume.array.dtype == np.uint8
 
 
 def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
-    """One channel (D, H, W): luminance of a colour image, else the chosen channel."""
+    """Return one channel (D, H, W): luminance of a colour image, else the chosen channel.
+
+    Raises:
+        VolumeError: If there is no such channel.
+    """
     if volume.channels == 1:
         return volume.array.reshape(volume.shape)
     if is_colour(volume):
@@ -73,12 +81,12 @@ def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
 
 
 def check_contrast(array: npt.NDArray[Any]) -> None:
-    """Refuse voxels without contrast.
+    """Check that voxels are finite and not all equal.
 
     Raises:
-        VolumeError: If they are all equal, or some are no numbers.
+        VolumeError: If they are all equal, or some are not finite in single precision.
     """
-    low, high = array.min(), array.max()  # NaN, if there is one anywhere
+    low, high = array.min(), array.max()  # NaN if any voxel is
     with np.errstate(over="ignore"):
         is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
     if not is_finite:
@@ -91,10 +99,10 @@ def check_contrast(array: npt.NDArray[Any]) -> None:
 
 
 def image_channels(volume: Volume, count: int, *, channel: int = 0) -> list[npt.NDArray[Any]]:
-    """As many channels as a network takes, each (D, H, W).
+    """Return the channels for a network, each (D, H, W).
 
-    A volume of exactly this many channels gives them all; of any other its grey image, or the
-    chosen channel, stands for each of them.
+    A volume with exactly `count` channels gives all of them; otherwise the grey image or the chosen
+    channel is repeated.
     """
     if volume.channels == count > 1:
         return list(volume.array)

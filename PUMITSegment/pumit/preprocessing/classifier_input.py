@@ -1,4 +1,4 @@
-"""A whole image as a classifier sees it: one grid of fixed size, whatever the scan's own."""
+"""Pre-processing of whole images for classifiers: resampling to a fixed grid."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ from pumit.preprocessing.normalization import Normalization
 from pumit.preprocessing.resize import resize
 from pumit.volume import Volume
 
-# Luminance is taken of colour images with these; any other number of channels must match.
+# Colour images are converted to grey; any other number of channels must match the network's.
 COLOUR_CHANNELS = (3, 4)
 
 
 @dataclass(frozen=True)
 class ClassifierInput:
-    """Grid and intensities of a classifier's images.
+    """Grid and normalisation of a classifier's images.
 
-    The box of the scan is stretched to the grid without regard to its voxel size, as the source
-    does: crop a scan to what is to be classified first.
+    The scan is stretched to the grid regardless of its voxel size, as in the source, so crop it to
+    the object of interest first.
 
     Attributes:
         size: Grid (d, h, w), voxels.
-        channels: Channels of the network; a grey image stands for each of them.
-        normalization: Scaling of intensities, by default to 0..1 between the percentiles
-            0.5 and 99.5.
+        channels: Channels of the network; a grey image is repeated.
+        normalization: Intensity normalisation, by default the percentiles 0.5 and 99.5 to 0..1.
         orientation: Orientation of the axes, see `NetworkAxes.of`.
-        factor: Factor of the scaled intensities when the network answers. 0.5
-            after a training that multiplied them by a random number from 0 to 1.
+        factor: Intensity factor at inference; 0.5 after training with random factors from 0 to 1.
 
     Source:
         PUMIT, section "Classification Experiments" and Table 5; Yang et al., MedMNIST v2, 2023.
@@ -50,10 +48,10 @@ class ClassifierInput:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> ClassifierInput:
-        """Read `input` of a model's recipe, as `as_recipe` writes it.
+        """Read `input` of a model's recipe, as written by `as_recipe`.
 
         Raises:
-            CheckpointError: If something is missing or cannot be used.
+            CheckpointError: If something is missing or invalid.
         """
         try:
             row = recipe["input"]
@@ -81,7 +79,7 @@ class ClassifierInput:
         )
 
     def as_recipe(self) -> dict[str, Any]:
-        """JSON values for `input` of a model's recipe."""
+        """Return JSON values for `input` of a model's recipe."""
         scaling = self.normalization
         return {
             "size": list(self.size),
@@ -97,14 +95,14 @@ class ClassifierInput:
         }
 
     def prepare(self, volume: Volume) -> Tensor:
-        """Scaled intensities on the classifier's grid, before `factor`.
+        """Resample and normalise a volume, without applying `factor`.
 
         Returns:
-            float32, (channels, *size), or (1, *size) where all channels are equal.
+            float32, (channels, *size), or (1, *size) if all channels are equal.
 
         Raises:
-            VolumeError: If the volume has another number of channels than the network and is no
-                grey or colour image.
+            VolumeError: If the number of channels is neither the network's nor that of a grey or
+                colour image.
         """
         if volume.channels not in (1, self.channels, *COLOUR_CHANNELS):
             raise VolumeError(

@@ -1,4 +1,4 @@
-"""The order of axes that puts the coarsest first; known without torch."""
+"""Axis order with the coarsest axis first; needs no torch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 def depth_first(
     spacing: Sequence[float], shape: Sequence[int] | None = None
 ) -> tuple[int, int, int]:
-    """Axis order that puts the coarsest axis first, keeping the others in order.
+    """Return the axis order with the coarsest axis first and the others in order.
 
     Args:
         spacing: Voxel size along each axis.
-        shape: Voxels along each axis; an axis of a single one is the depth, whatever its spacing.
+        shape: Voxels along each axis; an axis with a single voxel is the depth in any case.
     """
     if shape is not None and 1 in shape:
         axis = list(shape).index(1)

@@ -1,4 +1,4 @@
-"""Which axis of a scan is its depth: the one along which it was scanned, slice by slice."""
+"""Detection of a scan's depth axis, along which its slices are stacked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rule = Literal["single slice", "description", "metadata", "spacing"]
 
 # World axis (L, P, S) across each anatomical plane.
 PLANES = {"sagittal": 0, "coronal": 1, "axial": 2, "transverse": 2}
-NEARLY_EQUAL = 0.01  # of the logarithms: headers round
+NEARLY_EQUAL = 0.01  # tolerance of log spacings, for rounding in headers
 _AXES = {name: axis for axis in range(3) for name in (str(axis), f"axis {axis}")}
 
 
@@ -25,8 +25,7 @@ class DepthAxis:
     """The depth axis of a volume.
 
     Attributes:
-        axis: Axis of the volume's array (D, H, W).
-        rule: Rule that decided.
+        axis: Index in the volume's array (D, H, W).
     """
 
     axis: int
@@ -34,7 +33,7 @@ class DepthAxis:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Axes of the volume with the depth first, the others in order."""
+        """Axis order with the depth first and the others in order."""
         h, w = (a for a in range(3) if a != self.axis)
         return (self.axis, h, w)
 
@@ -44,16 +43,15 @@ def find_depth_axis(
 ) -> DepthAxis:
     """Find the depth axis by description, then by metadata, then by spacing.
 
-    An axis of a single voxel is the depth before all rules: a 2D image has no other. The stack of
-    a DICOM series is its metadata. Without any it is the axis whose spacing is most unlike the
-    others', coarser or finer: slices thinner than their pixels are wide, as in PET, are slices,
-    too.
+    An axis with a single voxel always is the depth. For a DICOM series, the metadata is its slice
+    stack. By spacing, it is the axis that differs most from the others, coarser or finer, since
+    slices may be thinner than pixels, as in PET.
 
     Args:
         description: Publisher's description of the scan: the plane of its slices ("axial",
-            "sagittal", "coronal"), which finds the nearest axis of an oblique scan, or an axis of
-            the array (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.
-        scanned_axis: Axis by the scan's file; see `pumit.io.read.scanned_axis`.
+            "sagittal", "coronal"; the nearest axis of an oblique scan), or an axis of the array
+            (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.
+        scanned_axis: Axis according to the scan's file; see `pumit.io.read.scanned_axis`.
 
     Raises:
         PumitError: If the description is unknown.
@@ -74,10 +72,10 @@ def find_depth_axis(
 
 
 def most_anisotropic(spacing_mm: Sequence[float]) -> int:
-    """Axis whose spacing differs most from the others' geometric mean, as a ratio.
+    """Return the axis whose spacing differs most from the others' geometric mean, as a ratio.
 
-    The first where all are nearly equal, and the coarser of two that differ alike. Differs from
-    `coarsest_axis.depth_first`, which takes the coarsest, where slices are thinner than pixels.
+    The first if all are nearly equal; of two with equal ratios, the coarser. If slices are thinner
+    than pixels, this differs from `coarsest_axis.depth_first`, which takes the coarsest axis.
     """
     logs = np.log(np.asarray(spacing_mm, dtype=np.float64))
     if np.ptp(logs) <= NEARLY_EQUAL:

@@ -1,4 +1,4 @@
-"""Fields: what a network sees of a volume, at any place, size and spacing."""
+"""Fields: patches of a volume, resampled to any position, size and spacing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumit.preprocessing.interpolation import interpolate
 
 Floats = npt.NDArray[np.float32]
 
-PLANAR_DEGREE = 5  # from here on a field is one slice
+PLANAR_DEGREE = 5  # degree of anisotropy from which a field is one slice
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Field:
         step: Volume voxels per field voxel along (d, h, w).
         shape: Field voxels (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing, mm over mm.
+        da0: Degree of anisotropy.
     """
 
     centre_index: tuple[float, float, float]
@@ -46,27 +47,27 @@ class Field:
         return offset * np.asarray(self.step) + np.asarray(self.centre_index)
 
     def bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Outer faces of the box, lower and upper (d, h, w), continuous volume indices."""
+        """Return the outer faces, lower and upper (d, h, w), continuous volume indices."""
         half = np.asarray(self.shape) * np.asarray(self.step) / 2
         centre = np.asarray(self.centre_index)
         return centre - half, centre + half
 
     @property
     def prompt_ratio(self) -> float:
-        """Depth scale of prompt coordinates: 0 where depth does not count (one slice)."""
+        """Depth scale of prompt coordinates; 0 for a single slice."""
         return 0.0 if self.da0 >= PLANAR_DEGREE else self.slice_ratio
 
 
 def field_shape(da0: int, size: int) -> tuple[int, int, int]:
-    """Grid of a field: max(size >> da0, 1) slices of size x size, and one slice in 2D."""
+    """Return a field's shape: max(size >> da0, 1) slices of size x size, one slice in 2D."""
     return (1 if da0 >= PLANAR_DEGREE else max(size >> da0, 1), size, size)
 
 
 class Pyramid:
-    """A volume at full resolution and at coarser and coarser averages.
+    """Image pyramid: a volume at full resolution and at increasingly coarse averages.
 
-    A coarse field is sampled from a coarse level: no aliasing, and a cost that does not grow with
-    the volume. Each level halves the axes that are finest, so voxels become isotropic on the way.
+    Coarse fields are sampled from a coarse level, without aliasing and at a cost independent of the
+    volume's size. Each level halves the finest axes, so voxels become isotropic.
 
     Args:
         array: Intensities, shape (D, H, W); kept by reference.
@@ -81,7 +82,7 @@ class Pyramid:
 
     @cached_property
     def levels(self) -> list[tuple[Floats | None, tuple[int, int, int]]]:
-        """(Voxels, volume voxels per level voxel); None where `array` is averaged when sampled."""
+        """(Voxels, volume voxels per level voxel); voxels are None if averaged on demand."""
         levels: list[tuple[Floats | None, tuple[int, int, int]]] = [(None, (1, 1, 1))]
         source, waiting = self.array, []
         for pool, factor in _coarser(self.array.shape, self.spacing_mm):
@@ -108,18 +109,17 @@ class Pyramid:
         """Resample a field.
 
         Args:
-            rotation: Optional 3 x 3 matrix on (d, h, w) offsets in millimetres about the centre
-                (augmentation).
+            rotation: 3 x 3 rotation of (d, h, w) offsets in mm about the centre, for augmentation.
 
         Returns:
             Intensities and an inside mask, each (d, h, w) float32.
         """
-        # 1. The coarsest level whose voxels are no larger than the field's.
+        # 1. Choose the coarsest level whose voxels are no larger than the field's.
         voxels, factor = self._level_for(np.asarray(field.step))
-        # 2. Sub-slices of a slice: thick slices are averages of thin ones.
+        # 2. Sub-slices per slice: thick slices are averages of thin ones.
         thick = int(np.clip(round(field.step[0] / factor[0]), 1, 4))
         shape = (field.shape[0] * thick, *field.shape[1:])
-        # 3. Interpolate: axis by axis on an aligned grid, point by point on a turned one.
+        # 3. Interpolate: axis by axis on an aligned grid, point by point on a rotated one.
         if rotation is None:
             axes = [
                 offset * step + centre
@@ -139,7 +139,7 @@ class Pyramid:
                 valid.append((at > -0.5) & (at < self.array.shape[axis] - 0.5))
             inside = box_of(valid).astype(np.float32)
         else:
-            from scipy import ndimage  # long to import, and clicks turn nothing
+            from scipy import ndimage  # slow to import, and interactive use never rotates
 
             matrix, centre = self._turn(field, rotation), np.asarray(field.centre_index)
             offsets = _offsets(field.shape, shape)
@@ -159,7 +159,7 @@ class Pyramid:
                 (a > -0.5) & (a < n - 0.5) for a, n in zip(axes, self.array.shape, strict=True)
             ]
             inside = np.logical_and.reduce(within).astype(np.float32)
-        # 4. The mean of the sub-slices that lie inside of the volume.
+        # 4. Average the sub-slices inside the volume.
         if thick > 1:
             weight, slabs = (x.reshape(field.shape[0], thick, *shape[1:]) for x in (inside, image))
             total = weight.sum(1)
@@ -171,7 +171,7 @@ class Pyramid:
     def sample_nearest(
         self, field: Field, rotation: npt.NDArray[np.float64] | None = None
     ) -> npt.NDArray[np.generic]:
-        """Nearest voxel values, (d, h, w); 0 outside. For label maps."""
+        """Sample a field by nearest neighbour, for label maps, (d, h, w); 0 outside."""
         turn = np.eye(3) if rotation is None else rotation
         matrix, offsets = self._turn(field, turn), _offsets(field.shape, field.shape)
         axes = _turned(offsets, matrix, np.asarray(field.centre_index))
@@ -185,7 +185,7 @@ class Pyramid:
         return np.where(inside, values, np.zeros_like(values))
 
     def _turn(self, field: Field, rotation: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Matrix (3, 3) from offsets in field voxels to offsets in volume voxels."""
+        """Return the matrix (3, 3) from offsets in field voxels to offsets in volume voxels."""
         spacing = np.diag(np.asarray(self.spacing_mm, dtype=np.float64))
         return np.asarray(np.linalg.inv(spacing) @ rotation @ spacing @ np.diag(field.step))
 
@@ -196,7 +196,7 @@ class Pyramid:
         low: npt.NDArray[np.float64],
         high: npt.NDArray[np.float64],
     ) -> tuple[Floats, tuple[int, int, int]]:
-        """Crop of a level that covers volume indices low .. high, and its offset in that level."""
+        """Return the crop of a level that covers volume indices low .. high, and its offset."""
         starts, stops = [], []
         for axis in range(3):
             n = self.array.shape[axis] // factor[axis] if level is None else level.shape[axis]
@@ -213,18 +213,18 @@ class Pyramid:
 
 
 def box_of(axes: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
-    """Bool (d, h, w): where all three axes say so, each of them bool along its own."""
+    """Combine bool arrays along three axes by `and` to a bool array (d, h, w)."""
     d, h, w = axes
     return np.asarray(d[:, None, None] & h[:, None] & w)
 
 
 def _is_sampled(factor: tuple[int, int, int]) -> bool:
-    """Whether a level is averaged for each field: it would take half as much as 16-bit voxels."""
+    """Return whether a level is averaged on demand; stored, it is half as large as int16 voxels."""
     return factor == (1, 2, 2)
 
 
 def _blockwise_averaged(source: npt.NDArray[np.generic], pools: Sequence[Sequence[int]]) -> Floats:
-    """Means of means, float32; block by block along depth so that memory stays small."""
+    """Apply several poolings, float32, block by block along depth to bound memory."""
     shape, depth = np.array(source.shape), 1
     for pool in pools:
         shape, depth = shape // pool, depth * pool[0]
@@ -239,18 +239,18 @@ def _blockwise_averaged(source: npt.NDArray[np.generic], pools: Sequence[Sequenc
 
 
 def averaged(array: Floats, pool: Sequence[int]) -> Floats:
-    """Means of blocks of (D, H, W), one or two voxels along each axis; a rest is left out."""
+    """Average (D, H, W) over blocks of one or two voxels per axis; a remainder is dropped."""
     try:
         with np.errstate(over="raise"):
             return _averaged(array, pool)
-    except FloatingPointError:  # a sum of neighbours is beyond single precision, their mean is not
+    except FloatingPointError:  # the sum overflows float32, the mean does not
         scale = np.float32(1 / max(math.prod(pool), 1))
         return _averaged(array * scale, pool) / scale
 
 
 def _averaged(array: Floats, pool: Sequence[int]) -> Floats:
     out, scale = array, 1.0
-    for axis in (2, 1, 0):  # the last axis first: its neighbours lie together
+    for axis in (2, 1, 0):  # the last axis first, which is contiguous
         if pool[axis] == 2:
             n = out.shape[axis] // 2 * 2
             rows: list[slice] = [slice(None)] * axis
@@ -260,7 +260,7 @@ def _averaged(array: Floats, pool: Sequence[int]) -> Floats:
 
 
 def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> int:
-    """Return the bytes that the coarser levels of a volume will take.
+    """Return the memory of the coarser levels of a volume, bytes.
 
     Args:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
@@ -275,12 +275,12 @@ def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) 
 def _coarser(
     shape: tuple[int, ...], spacing_mm: tuple[float, float, float]
 ) -> Iterator[tuple[list[int], tuple[int, int, int]]]:
-    """For each coarser level, what it averages of the one before and of the volume."""
+    """Yield each coarser level's pooling of the previous level, and of the volume."""
     factor = (1, 1, 1)
     while True:
         spacing = [s * f for s, f in zip(spacing_mm, factor, strict=True)]
         size = [n // f for n, f in zip(shape, factor, strict=True)]
-        # A short axis keeps its voxels, and the others continue without it.
+        # A short axis is no longer pooled.
         long = [s for s, n in zip(spacing[1:], size[1:], strict=True) if n >= 16]
         if not long:
             return
@@ -293,7 +293,7 @@ def _coarser(
 
 
 def _offsets(field: Sequence[int], shape: Sequence[int]) -> list[npt.NDArray[np.float64]]:
-    """Offsets from a field's centre along each axis, in field voxels, of `shape` points."""
+    """Return offsets of `shape` points from a field's centre, in field voxels, per axis."""
     return [((np.arange(n) + 0.5) / n - 0.5) * m for n, m in zip(shape, field, strict=True)]
 
 
@@ -302,11 +302,11 @@ def _turned(
     matrix: npt.NDArray[np.float64],
     centre: npt.NDArray[np.float64],
 ) -> list[npt.NDArray[np.float64]]:
-    """Volume indices of a turned field's sample points, along each axis of the volume.
+    """Return the volume indices of a rotated field's sample points.
 
     Args:
-        offsets: Offsets from the field's centre along each of its axes; see `_offsets`.
-        matrix: From these offsets to those in the volume, (3, 3).
+        offsets: Output of `_offsets`.
+        matrix: From these offsets to offsets in the volume, (3, 3).
         centre: Centre of the field, volume index (3,).
 
     Returns:

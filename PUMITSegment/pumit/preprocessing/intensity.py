@@ -1,4 +1,4 @@
-"""Intensities as the promptable network sees them, whatever the modality."""
+"""Intensity pre-processing for the promptable network, independent of modality."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 BINS = 128
-CLIP = 4.0  # a histogram bin counts at most four times the average: air must not fill the scale
-# From here on the difference of two values may be beyond single precision.
+CLIP = 4.0  # clip limit of histogram bins, times their mean, so that air does not dominate
+# Above this, the difference of two values may overflow float32.
 HALF_OF_SINGLE = float(np.finfo(np.float32).max) / 2
 
 
 def equalizing_steps(values: Floats) -> Floats:
-    """Where contrast-limited histogram equalisation puts the borders of the bins.
+    """Compute the mapping of contrast-limited histogram equalisation at the bin borders.
 
     Args:
         values: Intensities in [0, 1], any shape.
@@ -29,7 +29,7 @@ def equalizing_steps(values: Floats) -> Floats:
 
 
 def equalized(linear: Floats, steps: Floats) -> Floats:
-    """Equalise intensities in [0, 1] by given steps, linear within a bin."""
+    """Equalise intensities in [0, 1] with the output of `equalizing_steps`, linear within a bin."""
     position = linear * np.float32(BINS)
     lower = np.minimum(position, BINS - 1).astype(np.intp)
     position -= lower
@@ -37,18 +37,17 @@ def equalized(linear: Floats, steps: Floats) -> Floats:
 
 
 def field_channels(image: Floats, inside: Floats) -> Floats:
-    """Image channels of a field: linear intensity, equalised intensity, inside the volume.
+    """Compute a field's input channels: linear intensity, equalised intensity, inside mask.
 
-    Both are measured on the field itself, so that a small field on soft tissue in CT gets its own
-    contrast. The equalised channel spreads crowded intensities apart (contrast-limited histogram
-    equalisation over the field).
+    Scaling and equalisation (contrast-limited, of the histogram) use only the field itself, so a
+    small field on soft tissue in CT gets its own contrast.
 
     Args:
         image: Intensities, shape (D, H, W), any range.
-        inside: 1 where the field lies in the volume, 0 beyond, shape (D, H, W).
+        inside: 1 inside the volume, 0 outside, shape (D, H, W).
 
     Returns:
-        Shape (3, D, H, W), each about [0, 1]; 0 outside of the volume.
+        Shape (3, D, H, W), each in [0, 1]; 0 outside the volume.
     """
     is_inside = inside > 0.5
     values = image[is_inside]
@@ -61,7 +60,7 @@ def field_channels(image: Floats, inside: Floats) -> Floats:
         low, high = float(values.min()), float(values.max())
     if high - low > HALF_OF_SINGLE:
         values, low, high = values * np.float32(0.25), low / 4, high / 4
-    with np.errstate(over="ignore"):  # what is far beyond the ends is cut to them
+    with np.errstate(over="ignore"):  # overflow is clipped below
         linear = (values - np.float32(low)) / np.float32(max(high - low, 1e-12))
     linear = linear.clip(0, 1)
     channels[0][is_inside] = linear

@@ -1,4 +1,4 @@
-"""Linear interpolation along one axis: grids that are aligned need no more."""
+"""Separable linear interpolation for axis-aligned grids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def interpolate(x: Floats, axis: int, at: npt.NDArray[np.floating[Any]]) -> Floats:
-    """Linear interpolation of x along one axis at fractional indices, edges replicated."""
+    """Interpolate x linearly along one axis at fractional indices, with replicated edges."""
     n = x.shape[axis]
     position = np.clip(at, 0, n - 1).astype(np.float32)
     lower = np.minimum(np.floor(position), max(n - 2, 0)).astype(np.intp)
@@ -28,9 +28,9 @@ def interpolate(x: Floats, axis: int, at: npt.NDArray[np.floating[Any]]) -> Floa
 
 
 def resampled(x: Floats, places: Sequence[npt.NDArray[np.floating[Any]]]) -> Floats:
-    """Linear interpolation of x (d, h, w) at fractional indices along each of its axes.
+    """Interpolate x (d, h, w) linearly at fractional indices along each axis.
 
-    The axis that grows most is last, so that the others see few numbers.
+    The axis that grows most is processed last, to save work.
     """
     growth = [len(at) / n for at, n in zip(places, x.shape, strict=True)]
     for axis in sorted(range(x.ndim), key=lambda a: (growth[a], -a)):

@@ -1,4 +1,4 @@
-"""Axes as a network was trained on them: the coarsest first, and running as in the body."""
+"""Axis order and orientation of a network's input: coarsest axis first, anatomical directions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Orientation = Literal["anatomical", "stored"]
 
 @dataclass(frozen=True)
 class NetworkAxes:
-    """A permutation of a volume's axes with flips; a view, no copy.
+    """Permutation and flips of a volume's axes; views, no copies.
 
     Attributes:
         order: Volume axes in the network's order (d, h, w).
-        flipped: Whether each network axis runs against the volume's.
+        flipped: Whether each network axis is reversed.
     """
 
     order: tuple[int, int, int]
@@ -28,14 +28,13 @@ class NetworkAxes:
 
     @staticmethod
     def of(volume: Volume, orientation: Orientation = "anatomical") -> NetworkAxes:
-        """Axes of a volume with the coarsest one as the depth.
+        """Determine the axes of a volume, with the coarsest one as the depth.
 
         Args:
-            orientation: Order of the axes; with "anatomical" the others follow
-                in the order superior, posterior,
-                left, and all run towards these (a scan is seen alike however it is stored, so
-                left and right are never mistaken); nearly isotropic volumes are cut axially.
-                With "stored" only the depth axis is moved.
+            orientation: With "anatomical", the other axes follow in the order superior, posterior,
+                left, and all axes run towards these. So the input does not depend on how a scan is
+                stored. Nearly isotropic volumes have axial slices. With "stored", only the depth
+                axis is moved.
         """
         order = depth_first(volume.spacing_mm, volume.shape)
         if orientation == "stored":
@@ -52,17 +51,17 @@ class NetworkAxes:
         return NetworkAxes(chosen, (d, h, w))
 
     def apply(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """View of a volume's array (D, H, W) with the network's axes."""
+        """Return a view of a volume's array (D, H, W) with the network's axes."""
         return array.transpose(self.order)[self._steps]
 
     def undo(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """View of an array with the network's axes as (D, H, W) of the volume."""
+        """Return a view of an array on the network's axes with the volume's axes (D, H, W)."""
         return array[self._steps].transpose(np.argsort(self.order))
 
     def bounds(
         self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64], shape: tuple[int, ...]
     ) -> tuple[slice, slice, slice]:
-        """Return a half-open box of volume indices, on network axes."""
+        """Convert a half-open box of volume indices to slices on the network's axes."""
         d, h, w = (
             slice(shape[a] - int(stop[a]), shape[a] - int(start[a]))
             if is_flipped

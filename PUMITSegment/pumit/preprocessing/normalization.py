@@ -1,4 +1,4 @@
-"""Intensities as an automatic model or a tokenizer was trained on them."""
+"""Intensity normalisation of automatic models, classifiers and tokenizers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ SAMPLED_VOXELS = 4_000_000
 
 @dataclass(frozen=True)
 class Normalization:
-    """Scaling of intensities to the network's numbers.
+    """Intensity normalisation.
 
     Attributes:
         method: "range" maps fixed intensities (CT in HU), "percentiles" those of the volume, both
-            clipped; "zscore" subtracts the mean and divides by the standard deviation.
+            with clipping; "zscore" subtracts the mean and divides by the standard deviation.
         source: Intensities, or percentiles 0..100, that are mapped to `target`.
-        target: Interval that they are mapped to.
-        above_minimum: Whether the volume's smallest value (air, padding) is left out of its
-            percentiles, or of its mean and deviation.
+        target: Output range.
+        above_minimum: Whether to exclude the volume's minimum (air, padding) from the statistics.
     """
 
     method: Method = "percentiles"
@@ -38,7 +37,7 @@ class Normalization:
         """Read `{"method": ..., "source": [a, b], "target": [a, b], "above_minimum": ...}`.
 
         Raises:
-            CheckpointError: If it cannot be used.
+            CheckpointError: If it is invalid.
         """
         try:
             method = recipe["method"]
@@ -57,7 +56,7 @@ class Normalization:
         return Normalization(cast(Method, method), (low, high), (start, end), above)
 
     def scaling(self, array: npt.NDArray[Any]) -> Scaling:
-        """Return the linear map for one volume or channel, measured on all of it."""
+        """Return the linear map for one volume or channel, from its overall statistics."""
         if self.method == "range":
             low, high = self.source
             return Scaling.between((low, high), self.target)
@@ -70,14 +69,14 @@ class Normalization:
             deviation = float(values.std())
             return Scaling(1 / max(deviation, 1e-8), -float(values.mean()) / max(deviation, 1e-8))
         low, high = (float(q) for q in np.percentile(values, self.source))
-        if not high > low:  # an image of two values has one above its smallest
+        if not high > low:  # a binary image has only one value above its minimum
             low, high = float(everything.min()), float(everything.max())
         return Scaling.between((low, high), self.target)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """`factor * intensity + offset`, clipped to `limits` where there are any."""
+    """Linear map `factor * intensity + offset`, clipped to `limits` if given."""
 
     factor: float
     offset: float
@@ -85,15 +84,15 @@ class Scaling:
 
     @staticmethod
     def between(source: tuple[float, float], target: tuple[float, float]) -> Scaling:
-        """Map one interval onto another and clip to it."""
+        """Create the map from one interval to another, with clipping."""
         factor = (target[1] - target[0]) / max(source[1] - source[0], 1e-12)
         return Scaling(factor, target[0] - factor * source[0], (min(target), max(target)))
 
     def scaled(self, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Network numbers of intensities; exactly the lower limit where these are at its source."""
+        """Apply the map in float64; the lower end of the source gives exactly the lower limit."""
         value = array.astype(np.float64) * self.factor + self.offset
         return value if self.limits is None else np.clip(value, *self.limits)
 
     def inverted(self, value: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
-        """Intensities of network numbers."""
+        """Apply the inverse map, without clipping."""
         return np.asarray((value - self.offset) / self.factor, dtype=value.dtype)

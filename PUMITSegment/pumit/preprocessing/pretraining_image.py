@@ -1,4 +1,4 @@
-"""An image of any kind as pre-training sees it: depth first, scaled, cropped, not too large."""
+"""Image preparation for pre-training: depth first, normalised, cropped, limited in size."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _PICTURE = Normalization("range", (0.0, 255.0), (0.0, 1.0))
 
 @dataclass(frozen=True, eq=False)
 class PreparedImage:
-    """An image ready for pre-training, and where it lies in its volume.
+    """An image ready for pre-training, with its position in the volume.
 
     Attributes:
         array: Intensities in [0, 1], float32, (C, D, H, W), the depth axis first.
         spacing_mm: Voxel size along (d, h, w); `PLANAR_SLICE_SPACING_MM` first for a 2D image,
             whose degree of anisotropy is 5.
-        depth: The volume's depth axis, and what decided.
-        start: First voxel of the foreground along (d, h, w), in voxels of the volume.
-        step: Voxels of the volume per voxel along (d, h, w): 1 but where it was made smaller.
+        depth: The volume's depth axis, and the rule that determined it.
+        start: First voxel of the crop along (d, h, w), in voxels of the volume.
+        step: Volume voxels per voxel along (d, h, w); 1 unless down-sampled.
     """
 
     array: npt.NDArray[np.float32]
@@ -48,7 +48,7 @@ class PreparedImage:
     def to_volume(self, index: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Map indices (d, h, w) of this image, (..., 3), to those of the volume's array."""
         step, start = np.asarray(self.step), np.asarray(self.start)
-        # Borders of the two grids coincide, not the centres of their first voxels.
+        # The outer borders of the two grids coincide, not their first voxel centres.
         at = (np.asarray(index, dtype=np.float64) + 0.5) * step - 0.5 + start
         return at[..., np.argsort(self.depth.order)]
 
@@ -56,23 +56,23 @@ class PreparedImage:
 def prepare(
     volume: Volume, depth_axis: str | None = None, *, scanned_axis: int | None = None
 ) -> PreparedImage:
-    """Bring an image to the one form of pre-training.
+    """Prepare an image for pre-training.
 
-    1. Depth first, the other axes in order, as stored: nothing is flipped or resampled.
-    2. Pictures, of 8 bits in grey or colour, are divided by 255. Of all others each channel is
-       mapped to 0..1 between the percentiles 0.5 and 99.5 of what lies above its minimum.
-    3. Cropped to what is above 0 then, in any channel.
-    4. Where the shorter in-plane side has more than 512 voxels, it gets 512 by averaging areas;
-       the spacing follows, slices stay as many.
+    1. Move the depth axis first; nothing is flipped or resampled.
+    2. Divide 8-bit images, grey or colour, by 255. In all others, map each channel to 0..1 between
+       the percentiles 0.5 and 99.5 of the voxels above its minimum.
+    3. Crop to the voxels that are then above 0 in any channel.
+    4. If the shorter in-plane side has more than 512 voxels, down-sample it to 512 by area
+       averaging, and adapt the spacing. The number of slices stays.
 
     Args:
-        depth_axis: Depth axis by its publisher; see `find_depth_axis`.
-        scanned_axis: Axis by its file; see `find_depth_axis`.
+        depth_axis: Description of the depth axis; see `find_depth_axis`.
+        scanned_axis: Axis according to the scan's file; see `find_depth_axis`.
 
     Raises:
         PumitError: If the description is unknown.
-        VolumeError: If the image is empty (all voxels are equal, or a picture is black), or holds
-            numbers that are not finite.
+        VolumeError: If the image is empty (all voxels equal, or a black 8-bit image), or has voxels
+            that are not finite.
 
     Source:
         PUMIT, appendix "Pre-training Data and Pre-processing".
@@ -98,7 +98,7 @@ def prepare(
 def prepare_file(
     path: Path, depth_axis: str | None = None, *, series: str | None = None
 ) -> PreparedImage:
-    """Read a scan and prepare it; its file may name the depth axis where no description does.
+    """Read and prepare a scan; without a description, the file may give the depth axis.
 
     Raises:
         VolumeError: If it cannot be read or used.
@@ -117,7 +117,7 @@ def _scaling(channel: npt.NDArray[Any]) -> Scaling:
 
 
 def _limited(height: int, width: int) -> tuple[int, int]:
-    """In-plane size with at most `MAX_SHORT_SIDE` along the shorter side, in proportion."""
+    """Return the in-plane size, scaled to at most `MAX_SHORT_SIDE` along the shorter side."""
     factor = min(MAX_SHORT_SIDE / min(height, width), 1.0)
     return (round(height * factor), round(width * factor))
 
@@ -130,7 +130,7 @@ def _reduced(plane: npt.NDArray[np.float32], shape: tuple[int, int]) -> npt.NDAr
 
 
 def _foreground_box(channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Scaling]) -> Box:
-    """Smallest box around the voxels that are above 0 when scaled, in any channel.
+    """Return the bounding box of voxels above 0 after scaling, in any channel.
 
     Args:
         channels: Intensities, each (D, H, W).

@@ -1,4 +1,4 @@
-"""Linear resampling between two grids over the same box, slice by slice."""
+"""Linear resampling between grids over the same box, slice by slice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 def resized_shape(
     shape: Sequence[int], spacing_mm: Sequence[float], target_mm: Sequence[float]
 ) -> tuple[int, int, int]:
-    """Grid over the same box at the nearest possible spacing; a single slice stays single."""
+    """Return the grid size at a target spacing over the same box; a single slice stays single."""
     d, h, w = (
         1 if n == 1 else max(1, round(n * s / t))
         for n, s, t in zip(shape, spacing_mm, target_mm, strict=True)
@@ -24,13 +24,13 @@ def resized_shape(
 
 
 def slice_positions(count: int, source: int) -> npt.NDArray[np.float64]:
-    """Where `count` slices lie among `source` slices that fill the same extent, as indices."""
+    """Return fractional positions of `count` slices among `source` slices of equal extent."""
     at = (np.arange(count) + 0.5) * (source / count) - 0.5
     return np.clip(at, 0, source - 1)
 
 
 def resize_plane(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resample (C, h, w) to (C, *size); borders of the two grids coincide."""
+    """Resample (C, h, w) to (C, *size); the outer borders of both grids coincide."""
     if tuple(x.shape[1:]) == size:
         return x
     return F.interpolate(x[None], size=size, mode="bilinear", align_corners=False)[0]
@@ -39,7 +39,7 @@ def resize_plane(x: Tensor, size: tuple[int, int]) -> Tensor:
 def resize(array: npt.NDArray[Any], shape: tuple[int, int, int]) -> Tensor:
     """Resample intensities (d, h, w) to another grid over the same box.
 
-    Only two slices of the source are held in single precision at a time.
+    Only two slices of the source are held in float32 at a time.
 
     Returns:
         float32, of that shape.

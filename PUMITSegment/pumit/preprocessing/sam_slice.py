@@ -1,4 +1,4 @@
-"""A slice or photograph as SAM sees it: resized, padded and normalised."""
+"""Pre-processing of slices and photographs for SAM: resizing, padding and normalisation."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _STD = (0.229, 0.224, 0.225)
 
 
 def inner_size(shape: tuple[int, int], size: int) -> tuple[int, int]:
-    """Rows and columns of a slice whose longer side is resized to `size` pixels."""
+    """Return rows and columns of a slice after resizing its longer side to `size` pixels."""
     factor = size / max(shape)
     return max(1, round(shape[0] * factor)), max(1, round(shape[1] * factor))
 
 
 def slice_pixels(plane: npt.NDArray[Any], window: tuple[float, float], size: int) -> Tensor:
-    """Return a slice as the encoder takes it, with zeros below or to the right.
+    """Convert a slice to the encoder's input, with zero padding below or to the right.
 
     Args:
-        plane: Intensities (channels, H, W), one channel, or colours.
-        window: Intensities of black and white, by `display_window`.
-        size: Side of the square, in pixels.
+        plane: Intensities (channels, H, W), one channel or RGB.
+        window: Output of `display_window`.
+        size: Side of the square, pixels.
 
     Returns:
         (1, 3, size, size).
@@ -45,7 +45,7 @@ def slice_pixels(plane: npt.NDArray[Any], window: tuple[float, float], size: int
 
 
 def display_window(pixels: npt.NDArray[Any]) -> tuple[float, float]:
-    """Intensities shown as black and white; every n-th voxel is enough to find them."""
+    """Return the intensities of black and white, from a subsample of the voxels."""
     if pixels.dtype == np.uint8:
         return 0.0, 255.0
     values = pixels.reshape(-1)

@@ -1,4 +1,4 @@
-"""A prepared image as its body lies, however it is stored."""
+"""Reorientation of prepared images to anatomical directions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Triple = tuple[float, float, float]
 def prepare_upright(
     path: Path, depth_axis: str | None = None, *, series: str | None = None
 ) -> tuple[npt.NDArray[np.float32], Triple]:
-    """Read a scan, prepare it as `pretraining_image.prepare_file` does, and put it upright.
+    """Read a scan, prepare it like `pretraining_image.prepare_file`, and reorient it.
 
     Returns:
         Intensities (C, D, H, W) in [0, 1], and the spacing along (d, h, w), mm.
@@ -36,12 +36,12 @@ def upright(
 ) -> tuple[npt.NDArray[np.float32], Triple]:
     """Flip and swap axes so that they run towards superior, posterior and left.
 
-    The depth axis stays first; of the other two the one nearer to superior, then to posterior, is
-    the second. Nothing is resampled.
+    The depth axis stays first; of the other two, the one closer to superior, then to posterior, is
+    second. Nothing is resampled.
 
     Args:
         image: Depth first, the other axes as stored.
-        direction: Direction of the volume that it was made of, columns W, H, D in LPS.
+        direction: Direction of the original volume, columns W, H, D in LPS.
 
     Returns:
         Intensities (C, D, H, W), and the spacing along (d, h, w), mm.

@@ -1,1 +1,1 @@
-"""Structures found by name: the parsed name, the model that has it, and its mask."""
+"""Segmentation of structures by name: name parsing, model selection, and inference."""

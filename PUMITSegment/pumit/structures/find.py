@@ -1,4 +1,4 @@
-"""A structure found by its name: the model is chosen, judged for the scan, and run where needed."""
+"""Segmentation of a structure by name: select a model, check that it suits the scan, run it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Below this no other modality than CT has its air.
+# Only CT has a minimum below this, from air.
 _HOUNSFIELD_AIR = -500.0
-# Without air, as in a crop: fat and soft tissue, and the shares of voxels that both have at least.
+# Without air, as in a crop: ranges of fat and soft tissue, and their minimum shares of voxels.
 _HOUNSFIELD_FAT, _HOUNSFIELD_SOFT, _LEAST_SHARES = (-150.0, -30.0), (0.0, 150.0), (0.02, 0.1)
 _WORDS = {"CT": "CT", "MR": "MR", "PT": "PET", "US": "ultrasound"}
 
 
 def modality_of_scan(volume: Volume) -> str:
-    """Return the modality in DICOM's terms: by the header, else CT by its units; or empty."""
+    """Return the modality in DICOM's terms, from the header or by Hounsfield units; or empty."""
     if volume.source is not None and volume.source.files:
         from pumit.io.dicom.files import first_value, read_header
 
@@ -60,7 +60,7 @@ def modality_of_scan(volume: Volume) -> str:
 
 
 def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
-    """Return whether intensities are Hounsfield units: air, or fat and soft tissue as in CT."""
+    """Return whether intensities look like Hounsfield units: air, or fat and soft tissue."""
     if array.dtype.kind not in "if":
         return False
     if float(array.min()) <= _HOUNSFIELD_AIR:
@@ -73,7 +73,7 @@ def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
 
 
 def other_modality(card: ModelCard, modality: str) -> str:
-    """One sentence where a model learnt from another modality than the scan's, else empty."""
+    """Return a sentence if a model was trained on another modality than the scan's, else empty."""
     if not card.modality or not modality or card.modality == modality:
         return ""
     learnt, seen = (_WORDS.get(m, m) for m in (card.modality, modality))
@@ -81,15 +81,15 @@ def other_modality(card: ModelCard, modality: str) -> str:
 
 
 def unfamiliar(volume: Volume, load: Callable[[], Tokenizer], *, channel: int = 0) -> str:
-    """One sentence where the scan looks like none that the tokenizer knows, else empty.
+    """Return a sentence if the scan is unfamiliar to the tokenizer, else empty.
 
-    The score tells odd and damaged scans; it is of the tokenizer, not of the model that will run.
+    The score detects odd and damaged scans. It is that of the tokenizer, not of the model to run.
     """
     from pumit.inference.tokenizer.familiarity import UNFAMILIAR
 
     try:
         judged = load().reconstruct(volume, channel=channel).familiarity
-    except PumitError as error:  # no tokenizer, or nothing to tell apart: no reason to stop
+    except PumitError as error:  # no tokenizer, or no contrast: no reason to stop
         logger.info("no familiarity score: %s", error)
         return ""
     if judged is None or judged.score >= UNFAMILIAR:
@@ -102,24 +102,23 @@ if TYPE_CHECKING:
     from pumit.inference.tokenizer.reconstruction import Tokenizer
 
 Corners = Sequence[Sequence[float]]
-# The first look over the whole scan, and the second where the first found something.
+# Window overlap of the first pass over the whole scan, and of the second around its findings.
 _COARSE_OVERLAP, _FINE_OVERLAP = 0.25, 0.5
-_FIRST_SHARE = 0.4  # of the progress
-# Around what the first look found.
+_FIRST_SHARE = 0.4  # share of the progress for the first pass
+# Margin around the findings of the first pass.
 _MARGIN_MM = 10.0
-# A second look at more than this part of the scan is a look at all of it.
+# If the region is a larger share of the scan, the second pass covers the whole scan.
 _WHOLE = 0.6
 
 
 @dataclass(frozen=True, eq=False)
 class FoundStructure:
-    """A structure as a model segmented it.
+    """A structure segmented by a model.
 
     Attributes:
-        found: Segmentation on the volume's grid: a class of all that belongs to the structure, one
-            for each side or member where several were asked for, or of everything each class that
-            the model knows.
-        remarks: Remarks for the user, in sentences, such as that the scan looks odd.
+        found: Segmentation on the volume's grid: one class for the structure, one per side or
+            member if several were requested, or all of the model's classes for "everything".
+        remarks: Remarks for the user, in sentences, such as that nothing was found.
     """
 
     name: str
@@ -131,17 +130,17 @@ class FoundStructure:
 
     @property
     def mask(self) -> Mask:
-        """Where it is, bool (D, H, W); a `session.set_mask_prior` lets clicks correct it."""
+        """Mask, bool (D, H, W); pass it to `session.set_mask_prior` to correct it by clicks."""
         return self.found.labels > 0
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search whose model is chosen, and that was not run yet.
+    """A planned search, with its model selected.
 
     Attributes:
-        candidate: The model, and its classes that make up the structure.
-        others: Further models that know it.
+        candidate: The model, and its classes that form the structure.
+        others: Further models with the structure.
         remarks: Remarks for the user before it runs, in sentences.
     """
 
@@ -152,7 +151,7 @@ class Search:
 
     @property
     def sentence(self) -> str:
-        """Who looks for what, with every remark."""
+        """Model and structure in a sentence, with all remarks."""
         sentence = f"{self.candidate.card.name} looks for {self.requested.text}."
         return " ".join([sentence, *self.remarks])
 
@@ -164,12 +163,12 @@ class ModelSource(Protocol):
         """Return the automatic model of this name."""
 
     def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer, which tells whether a scan looks odd."""
+        """Return the tokenizer, which detects odd scans."""
 
 
 @dataclass
 class InstalledModels:
-    """The models of this machine, each read once."""
+    """The models of this machine, each loaded once."""
 
     device: str = "auto"
     _automatic: dict[str, AutomaticSegmenter] = field(default_factory=dict)
@@ -184,7 +183,7 @@ class InstalledModels:
         return self._automatic[name]
 
     def tokenizer(self) -> Tokenizer:
-        """Return the first tokenizer that is installed."""
+        """Return the first installed tokenizer."""
         from pumit.inference.tokenizer.reconstruction import load_tokenizer
 
         if self._tokenizer is None:
@@ -205,25 +204,24 @@ def find_structure(
     on_search: Callable[[Search], None] | None = None,
     watch: Watch = UNWATCHED,
 ) -> FoundStructure:
-    """Find a structure in a scan by its name.
+    """Segment a structure in a scan by its name.
 
     Args:
         structure: A name (`left kidney`), a group (`kidneys`), a code (`SCT:64033007`), Slicer's
-            terminology entry, or `everything` that the model knows.
-        model: An automatic model of the index; the best that knows it where None.
-        modality: "CT", "MR" or "PT", where the scan's header does not say.
+            terminology entry, or `everything` for all of the model's classes.
+        model: An automatic model of the index; None for the best one with the structure.
+        modality: "CT", "MR" or "PT"; overrides the scan's header. "" for that of the header.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        channel: Channel to use, where the volume has others than the model.
-        roi_corners_lps: Eight corners of a region to look in, LPS mm; the scan where None.
-        anyway: Whether to run a model that learnt from another modality, or on a scan that is
-            like none that is known.
-        on_search: Callback for the search, before it runs: its model and remarks.
+        channel: Channel to use if the volume has more channels than the model.
+        roi_corners_lps: Eight corners of a region to search, LPS mm; None for the whole scan.
+        anyway: Whether to run a model trained on another modality, or on an unfamiliar scan.
+        on_search: Callback with the planned search, before it runs.
 
     Returns:
-        Where it is; empty where the model sees none.
+        The segmented structure; its mask is empty if the model finds nothing.
 
     Raises:
-        StructureError: If no model knows it or may look for it; with the nearest names.
+        StructureError: If no usable model has the structure; the message suggests similar names.
         CheckpointError: If the model is damaged.
         Cancelled: If the caller cancelled it.
     """
@@ -250,20 +248,20 @@ def plan_search(
     channel: int = 0,
     anyway: bool = False,
 ) -> Search:
-    """Decide which model looks for a structure, before any runs.
+    """Select the model to segment a structure, without running it.
 
     Args:
-        model: Only this one; any where None.
-        modality: Modality of the scan, as DICOM writes it, where the volume itself does not tell.
-        anyway: Whether a model that learnt from another modality may be used; how familiar the
-            scan is is not judged then.
+        model: Name of the model to use; None for any.
+        modality: Modality of the scan in DICOM's terms; overrides that of the volume.
+        anyway: Whether to allow a model trained on another modality, and skip the familiarity
+            check.
 
     Raises:
-        ConsentNeeded: If the one that suits has a licence to which no one has agreed.
-        OtherModality: If those that know it learnt from another modality.
-        UnknownModality: If nothing tells which of them the scan is like.
-        UnfamiliarScan: If it is like none that is known.
-        StructureError: If none knows it.
+        ConsentNeeded: If the licences of all suitable models are not accepted.
+        OtherModality: If all models with the structure were trained on another modality.
+        UnknownModality: If the scan's modality is unknown and all models need one.
+        UnfamiliarScan: If the scan is unlike the known ones.
+        StructureError: If no model has the structure, or `everything` fits several models.
     """
     requested, candidates = known_candidates(structure, cards, model=model)
     seen = modality or modality_of_scan(volume)
@@ -305,7 +303,7 @@ def run_search(
     roi_corners_lps: Corners | None = None,
     watch: Watch = UNWATCHED,
 ) -> FoundStructure:
-    """Run a search that `plan_search` decided; see `find_structure` for arguments and errors."""
+    """Run a search planned by `plan_search`; see `find_structure` for arguments and errors."""
     candidate, requested = search.candidate, search.requested
     segmenter = models.automatic(candidate.card.name)
 
@@ -322,7 +320,7 @@ def run_search(
         return FoundStructure(
             requested.text, found, card.name, card.version, card.licence, search.remarks
         )
-    # 1. A quick look at all of it, 2. a closer one at where something was.
+    # A quick pass over the whole scan, then a finer one around its findings.
     corners, start = roi_corners_lps, 0.0
     segments = candidate.segments(requested.text)
     answer: LabelMap | None = None
@@ -350,7 +348,7 @@ def _together(answer: LabelMap, labels: Sequence[int]) -> npt.NDArray[np.bool_]:
 
 
 def _around(mask: npt.NDArray[np.bool_], volume: Volume) -> Corners | None:
-    """Corners of a box around a mask, LPS mm; None where it is most of the scan, or nothing."""
+    """Return the corners of a box around a mask, LPS mm; None if empty or most of the scan."""
     window = window_of(mask)
     if window is None:
         return None
@@ -361,7 +359,7 @@ def _around(mask: npt.NDArray[np.bool_], volume: Volume) -> Corners | None:
     sizes = [(high - low + 1) / n for (low, high), n in zip(bounds, mask.shape, strict=True)]
     if np.prod(sizes) > _WHOLE:
         return None
-    # Voxel borders, so that a box of one slice is not flat.
+    # Use voxel borders, so that a box of one slice is not flat.
     ends = [(low - 0.5, high + 0.5) for low, high in bounds]
     index = np.stack(np.meshgrid(*ends, indexing="ij"), -1).reshape(-1, 3)
     corners: Corners = volume.index_to_world(index).tolist()

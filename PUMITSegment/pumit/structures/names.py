@@ -1,4 +1,4 @@
-"""What a structure is called: plain names, sides, plurals and groups, as coded meanings."""
+"""Parsing of structure names: plain names, sides, plurals and groups to coded meanings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumit.export.terminology import SegmentTerminology, concept_for, known_name
 
 EVERYTHING = "everything"
 
-# Names that stand for several structures of the terminology at once.
+# Names of groups of structures in the terminology.
 GROUPS: dict[str, tuple[str, ...]] = {
     "heart ventricles": ("left ventricle", "right ventricle"),
     "heart chambers": ("left ventricle", "right ventricle", "left atrium", "right atrium"),
@@ -21,7 +21,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "spine": ("cervical spine", "thoracic spine", "lumbar spine"),
     "venae cavae": ("inferior vena cava", "superior vena cava"),
 }
-# How people write what the terminology calls otherwise.
+# Common spellings, by those of the terminology.
 _SPELLINGS = {
     "l": "left",
     "lt": "left",
@@ -43,13 +43,13 @@ _CLOSE = 0.6
 
 @dataclass(frozen=True)
 class RequestedStructure:
-    """A structure as it was requested.
+    """A parsed request for a structure.
 
     Attributes:
-        words: Its words, by which a model's own names are compared.
-        meanings: Its codes; several of a group, none where no code is known.
-        is_everything: Whether everything that a model knows is requested.
-        parts: Each structure, where the text may name several.
+        words: Normalised words, to compare with a model's class names.
+        meanings: Codes; several for a group, none if no code is known.
+        is_everything: Whether all classes of a model are requested.
+        parts: Individual structures, if the text names several.
     """
 
     text: str
@@ -60,14 +60,14 @@ class RequestedStructure:
 
 
 def requested_structure(text: str) -> RequestedStructure:
-    """Read what was requested.
+    """Parse a request for a structure.
 
     Args:
         text: A name such as `left kidney`, `kidneys` or `IVC`, or several: `liver, spleen`; a
             code such as `SCT:10200004`; Slicer's whole terminology entry; or `everything`.
 
     Raises:
-        StructureError: If there is no text, or more than a name.
+        StructureError: If the text is empty or too long.
     """
     tidied = " ".join(text.split())
     if len(several := parts_of(tidied)) > 1:
@@ -89,34 +89,34 @@ def requested_structure(text: str) -> RequestedStructure:
 
 
 def parts_of(text: str) -> list[str]:
-    """Return the structures that a text names, between commas or by "and", as typed.
+    """Split a text into structure names at commas, "and" and similar, as typed.
 
-    A text that is one name for several, such as "kidneys", stays one.
+    A single name for several structures, such as "kidneys", is not split.
     """
     if "~" in text or meaning_of_name(" ".join(words_of(text))) is not None:
         return [text.strip()] if text.strip() else []
     parts = (part.strip() for part in re.split(r"[,;/+&]|\band\b", text, flags=re.IGNORECASE))
     found = [part for part in parts if part]
-    # "kidney, left" is one name, as books write it.
+    # "kidney, left" is one name, as in textbooks.
     if any(set(words_of(part)) <= _SIDES for part in found):
         return [text.strip()]
     return list(dict.fromkeys(found))
 
 
 def compact(words: Iterable[str]) -> str:
-    """Words without spaces, by which `gall bladder` and `gallbladder` are the same."""
+    """Join words without spaces, so that `gall bladder` and `gallbladder` are equal."""
     return "".join(words)
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """Words of a name in lower case, as compared: sides first, spelt alike, without articles."""
+    """Normalise a name to words: lower case, unified spelling, sides first, no articles."""
     plain = [_SPELLINGS.get(w, w) for w in re.findall(r"\w+", name.lower().replace("_", " "))]
     kept = [w for w in plain if w not in _FILLERS] or plain
     return (*(w for w in kept if w in _SIDES), *(w for w in kept if w not in _SIDES))
 
 
 def meaning_key(meaning: SegmentTerminology) -> tuple[str, ...]:
-    """Return the codes of type and region, with modifiers; not the category."""
+    """Return the codes of type and region with modifiers, without the category."""
     parts = (meaning.type, meaning.type_modifier, meaning.anatomic_region, meaning.region_modifier)
     return tuple(f"{p.scheme}:{p.value}" if p else "" for p in parts)
 
@@ -124,10 +124,10 @@ def meaning_key(meaning: SegmentTerminology) -> tuple[str, ...]:
 def nearest_names(
     text: str, names: Iterable[str], count: int = 4, *, only_these: bool = False
 ) -> list[str]:
-    """Those of the names, and of the terminology's, that come nearest to a text.
+    """Return the given names, and those of the terminology, most similar to a text.
 
     Args:
-        only_these: Whether the terminology's own names are left out.
+        only_these: Whether to leave out the terminology's names.
     """
     own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))
     close = difflib.get_close_matches(" ".join(words_of(text)), own, n=count, cutoff=_CLOSE)
@@ -137,11 +137,11 @@ def nearest_names(
 
 
 def meaning_of_name(name: str) -> SegmentTerminology | None:
-    """Get the coded meaning of a name, in the plural and in other spellings; None where none is."""
+    """Return the coded meaning of a name, also in plural and other spellings, or None."""
     for candidate in (name, name.removesuffix("s"), re.sub(r"ies$", "y", name)):
         if candidate and (meaning := _concept(candidate)) is not None:
             return meaning
-        # Without spaces: gall bladder; and with one: bile duct for bileduct.
+        # Ignore spaces: gall bladder for gallbladder, bileduct for bile duct.
         spelt = _by_letters().get(compact(candidate.split()))
         if spelt and (meaning := _concept(spelt)) is not None:
             return meaning
@@ -150,7 +150,7 @@ def meaning_of_name(name: str) -> SegmentTerminology | None:
 
 @cache
 def _by_letters() -> dict[str, str]:
-    """Return the terminology's names only by their letters, sides before them."""
+    """Return the terminology's names by their letters without spaces, also with sides."""
     names = {compact(name.split()): name for name in known_names()}
     sided = {f"{s}{key}": f"{s} {name}" for key, name in names.items() for s in sorted(_SIDES)}
     return {**sided, **names}

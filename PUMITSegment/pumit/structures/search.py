@@ -1,4 +1,4 @@
-"""Which model knows a structure: by the codes of its classes, and by their names."""
+"""Search for models that have a structure, by codes and names of their classes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ _SIDE_CODES = {"7771000": "left", "24028007": "right"}
 
 
 def labelled(name: str, meaning: SegmentTerminology) -> ClassLabel:
-    """Return a segment's name, written with a capital, its code and colour."""
+    """Create a class label with a capitalized name, code and colour."""
     title = f"{name[:1].upper()}{name[1:]}"[:64]
     return ClassLabel(title, serialize_terminology(meaning), meaning.color_rgb)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that knows the requested structure.
+    """A model that has the requested structure.
 
     Attributes:
-        labels: Its classes that make up the structure together, from 1 on.
-        meaning: Meaning of all together.
-        parts: Names of the structures and what each is made of, where several are requested.
+        labels: Class values that together form the structure, from 1.
+        parts: Name and candidate of each structure, if several are requested.
     """
 
     card: ModelCard
@@ -46,9 +45,10 @@ class Candidate:
     parts: tuple[tuple[str, Candidate], ...] = ()
 
     def segments(self, name: str) -> list[tuple[ClassLabel, tuple[int, ...]]]:
-        """Return the segments that a report wants of it, each with the classes that make it up.
+        """Return the output segments, each with its class values.
 
-        Both sides of a pair are two, and so are the members of a group; parts of one are one.
+        Both sides of a pair, and the members of a group, are separate segments. Parts of one
+        structure are merged.
         """
         if self.parts:
             return [each for text, part in self.parts for each in part.segments(text)]
@@ -66,10 +66,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class KnownStructure:
-    """One structure that a model knows.
+    """A structure that a model has.
 
     Attributes:
-        code: Its code, `SCT:64033007`; empty where the model does not say.
+        code: Its code, such as `SCT:64033007`; empty if unknown.
         side: "left", "right" or "".
     """
 
@@ -80,7 +80,7 @@ class KnownStructure:
 
 
 def known_structures(cards: Iterable[ModelCard]) -> list[KnownStructure]:
-    """Everything that models know, each structure once for each model."""
+    """Return the structures of all automatic models."""
     known = []
     for card in _automatic(cards):
         for label, meaning in zip(card.classes, class_terminology(card.classes), strict=True):
@@ -93,7 +93,7 @@ def known_structures(cards: Iterable[ModelCard]) -> list[KnownStructure]:
 
 
 def candidates_for(requested: RequestedStructure, cards: Iterable[ModelCard]) -> list[Candidate]:
-    """Models that know all of what is requested; the user's own before those that ship."""
+    """Return the models that have everything requested; the user's own models first."""
     found = []
     for card in _automatic(cards):
         labels = _labels_of(requested, card)
@@ -110,7 +110,7 @@ def candidates_for(requested: RequestedStructure, cards: Iterable[ModelCard]) ->
 
 
 def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate | None:
-    """Return a model that knows each of several structures; None where it lacks one."""
+    """Return a candidate if a model has each of several structures, else None."""
     found = [(part.text, known) for part in parts for known in candidates_for(part, [card])]
     if not found or len(found) < len(parts):
         return None
@@ -121,19 +121,19 @@ def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate |
 def usable_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
 ) -> tuple[RequestedStructure, list[Candidate]]:
-    """Return what a text asks for, and the models that may be used to find it, best first.
+    """Return the parsed request, and the usable models that have it, the best first.
 
-    Arguments and errors are those of `known_candidates` and `accepted`.
+    See `known_candidates` and `accepted` for arguments and errors.
     """
     requested, candidates = known_candidates(text, cards, model=model)
     return requested, accepted(requested, candidates)
 
 
 def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those of the candidates, at least one, to whose licence the user has agreed.
+    """Return the candidates whose licence the user has accepted, at least one.
 
     Raises:
-        ConsentNeeded: If there is none; it names the best of them.
+        ConsentNeeded: If there are none; the message names the best one.
     """
     usable = [candidate for candidate in candidates if candidate.card.is_accepted]
     if usable:
@@ -148,14 +148,14 @@ def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> 
 def known_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
 ) -> tuple[RequestedStructure, list[Candidate]]:
-    """Return what a text asks for, and the models that know it, best first.
+    """Return the parsed request, and the models that have it, the best first.
 
     Args:
-        text: Text as `requested_structure` reads it.
-        model: Only this one; any where None.
+        text: See `requested_structure`.
+        model: Name of the model to use; None for any.
 
     Raises:
-        StructureError: If none knows it; with the nearest names that one knows.
+        StructureError: If no model has it; the message suggests similar names.
     """
     requested = requested_structure(text)
     considered = [card for card in _automatic(cards) if model in (None, card.name)]
@@ -169,7 +169,7 @@ def known_candidates(
 
 
 def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
-    """Why no model is chosen, with the nearest names."""
+    """Return the reason why no model was found, with similar names."""
     if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
     for part in requested.parts:
@@ -189,37 +189,37 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
 
 
 def near_names(message: str) -> list[str]:
-    """Return the names that a refusal of `known_candidates` gives as near, without their models."""
+    """Extract the similar names, without their models, from an error of `known_candidates`."""
     found = re.search(r"; near it: (.*?)\. ", f"{message} ")
     names = re.findall(r"([^,()]+) \([^()]+\)", found.group(1)) if found else []
     return [name.strip() for name in names]
 
 
 def _known_in_part(requested: RequestedStructure, known: Sequence[KnownStructure]) -> str:
-    """Which sides or parts of what is requested are known; empty where none is."""
+    """Return which sides or parts of the requested structure are known; empty if none."""
     types = {f"{m.type.scheme}:{m.type.value}" for m in requested.meanings}
     parts = [f"{k.model} knows {k.name}" for k in known if k.code in types]
     return "; ".join(parts[:3])
 
 
 def _labels_of(requested: RequestedStructure, card: ModelCard) -> tuple[int, ...]:
-    """Classes that are together what is requested; empty where a part is missing."""
+    """Return the class values that together form the structure; empty if a part is missing."""
     numbers = range(1, len(card.classes) + 1)
     if requested.is_everything:
         return tuple(numbers)
-    # 1. The model's own name for it.
+    # 1. Match the model's class names.
     letters = compact(requested.words)
     by_name = tuple(n for n in numbers if compact(words_of(card.classes[n - 1].name)) == letters)
     if by_name:
         return by_name
-    # 2. Its code, whatever it is called; of a group each member.
+    # 2. Match codes; for a group, those of all members.
     keys = [meaning_key(meaning) for meaning in class_terminology(card.classes)]
     labels: list[int] = []
     for meaning in requested.meanings:
         key = meaning_key(meaning)
         same = [n for n, other in zip(numbers, keys, strict=True) if other == key]
         if not same and not key[1]:
-            # 3. Without a side: both sides together.
+            # 3. Without a side, merge both sides.
             same = [n for n, k in zip(numbers, keys, strict=True) if _sideless(k) == _sideless(key)]
             sides = {keys[n - 1][1].partition(":")[2] for n in same}
             same = same if set(_SIDE_CODES) <= sides else []

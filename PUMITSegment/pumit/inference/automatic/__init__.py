@@ -1,1 +1,1 @@
-"""Answers without prompts: sliding windows, classes, and everything in a scan."""
+"""Inference without prompts: automatic segmentation, classification, segment everything."""

@@ -1,4 +1,4 @@
-"""Tell which class a whole scan is of."""
+"""Classification of whole scans."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Classification:
-    """Probabilities that a classifier gives one scan.
+    """Class probabilities of one scan.
 
     Attributes:
-        probabilities: Probabilities by name of the class, in the model's order, 0 to 1.
-        is_multi_label: Whether several classes may hold at once; else they sum to 1.
+        probabilities: Probabilities by class name, in the model's order, 0 to 1.
+        is_multi_label: Whether several classes may apply at once; otherwise they sum to 1.
     """
 
     probabilities: dict[str, float]
@@ -37,7 +37,7 @@ class Classification:
 
     @property
     def most_probable(self) -> str:
-        """The class with the highest probability."""
+        """Class with the highest probability."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
 
@@ -51,12 +51,12 @@ def class_probabilities(
     device: torch.device,
     precision: torch.dtype,
 ) -> npt.NDArray[np.float32]:
-    """Probabilities of a batch of prepared images.
+    """Compute class probabilities of a batch of prepared images.
 
     Args:
         network: Maps images (B, channels, d, h, w) to logits (B, classes).
-        images: Images as `form` prepares them, (B, C, d, h, w).
-        form: Holds the factor and the number of channels that the network takes.
+        images: Images prepared by `form`, (B, C, d, h, w).
+        form: Gives the network's intensity factor and number of channels.
 
     Returns:
         (B, classes), 0 to 1.
@@ -70,11 +70,11 @@ def class_probabilities(
 
 @dataclass
 class Classifier:
-    """A classifier ready to answer.
+    """A classifier ready for inference.
 
     Attributes:
-        network: The network, in evaluation mode on its device.
-        classes: Names in the order of its outputs.
+        network: Network in evaluation mode on its device.
+        classes: Class names in the order of the outputs.
         is_multi_label: Whether a scan may have several classes, or none.
     """
 
@@ -88,14 +88,14 @@ class Classifier:
     precision: torch.dtype
 
     def classify(self, volume: Volume) -> Classification:
-        """Probability of each class.
+        """Classify a scan.
 
         Args:
-            volume: The scan, cropped as those that were learned from.
+            volume: The scan, cropped like the training scans.
 
         Raises:
-            VolumeError: If it has channels that the classifier cannot take.
-            CheckpointError: If the network does not do what its recipe says.
+            VolumeError: If its channels do not fit the classifier, or the output is not finite.
+            CheckpointError: If the network's outputs do not match its recipe.
         """
         found = class_probabilities(
             self.network,

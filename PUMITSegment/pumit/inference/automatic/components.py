@@ -1,4 +1,4 @@
-"""Classes that are one piece each: what lies apart from the largest is background."""
+"""Post-processing: keep the largest connected component of a class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy import ndimage
 
 from pumit.segmentation import Mask
 
-TOGETHER = 0  # all classes as one, among the values of `keep_largest`
+TOGETHER = 0  # value for `keep_largest` that means all classes as one
 
 
 def largest_component(mask: Mask) -> Mask:
-    """Get the largest face-connected piece of a mask, or the mask where it is empty or one piece.
+    """Return the largest face-connected component of a mask; an empty mask stays empty.
 
     Args:
         mask: bool, (D, H, W).
@@ -29,22 +29,21 @@ def largest_component(mask: Mask) -> Mask:
 
 
 def keep_largest(labels: npt.NDArray[np.unsignedinteger[Any]], values: Collection[int]) -> None:
-    """Leave only the largest piece of each of some classes, in place.
+    """Keep only the largest component of each given class, in place.
 
     Args:
-        labels: (D, H, W), 0 the background.
-        values: The classes, by their value; 0 stands for all of them together, of which the
-            largest piece is taken first.
+        labels: (D, H, W), 0 is background.
+        values: Class values. 0 means the foreground of all classes as one, processed first.
 
     Source:
-        nnU-Net's post-processing, which a class gets where it raises Dice on the validation cases.
+        nnU-Net's post-processing, applied to a class if it raises Dice on the validation cases.
     """
     if TOGETHER in values:
         labels[~largest_component(labels > 0)] = 0
     boxes = ndimage.find_objects(labels, max(values, default=0))
     for value in set(values) - {TOGETHER}:
         box = boxes[value - 1]
-        if box is not None:  # None where the class is nowhere
+        if box is not None:  # None if the class is absent
             part = labels[box]
             mask = part == value
             part[mask & ~largest_component(mask)] = 0

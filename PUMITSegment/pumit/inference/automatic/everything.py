@@ -1,13 +1,12 @@
-"""Segment everything: a promptable model prompted at a grid of points, its best masks kept.
+"""Segment everything: prompt a promptable model on a grid of points and keep its best masks.
 
-The recipe is that of SAM's automatic mask generator (Kirillov et al. 2023, appendix B): a regular
-grid of points, masks kept by estimated IoU and by stability, duplicates removed by non-maximum
-suppression, the whole at several scales.
+The method follows SAM's automatic mask generator (Kirillov et al. 2023, appendix B): a regular
+grid of points at several scales, masks filtered by estimated IoU and stability, and non-maximum
+suppression of duplicates.
 
-Differs from the source: 3D fields instead of crops; duplicates by the overlap of the masks and
-not of their boxes; a point inside a mask that its own scale has already given is skipped,
-because in 3D most points are inside something large; masks that a field cuts off are left to the
-coarser scales.
+Differs from the source: 3D fields instead of crops. Duplicates are found by overlap of masks, not
+of boxes. A point inside a mask already found at its scale is skipped, because in 3D most points are
+inside something large. Masks cut off by a field are left to the coarser scales.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ from pumit.system.watch import UNWATCHED, Watch
 
 Mask = npt.NDArray[np.bool_]
 
-# What a mask loses in the ranking that its field cuts off, as with clicks.
+# Score penalty of a mask that is cut off by its field, as with clicks.
 _CONTACT_PENALTY = 0.5
-# Voxels of the grid on which the body is searched for.
+# Approximate number of voxels sampled to find the body.
 _BODY_VOXELS = 500_000
 
 
 @dataclass(frozen=True)
 class EverythingSettings:
-    """Settings: the grid of points, and which answers are kept.
+    """Settings of the point grid and the mask filters.
 
     Attributes:
         points_per_side: Points along the in-plane side of a field.
-        levels: Field sizes, the coarsest counted first.
-        min_iou: Least estimated IoU of a mask.
-        min_stability: Least IoU of a mask with its logits cut at +1 and at -1.
-        max_contact: Most that a field may cut off of a mask; see `face_contact`.
-        max_overlap: IoU from which two masks are one.
-        max_inside: Largest part of a mask that may lie inside a better one.
-        max_share: Largest part of the body that one segment may be.
+        levels: Number of field sizes, from the coarsest.
+        min_iou: Minimum estimated IoU of a mask.
+        min_stability: Minimum stability; see `stability`.
+        max_contact: Maximum cut-off by the field; see `face_contact`.
+        max_overlap: IoU from which two masks are duplicates.
+        max_inside: Maximum share of a mask inside a better one.
+        max_share: Maximum share of the body in one segment.
     """
 
     points_per_side: int = 6
@@ -84,7 +83,7 @@ class _MaskBox:
         return int(self.mask.sum())
 
     def window(self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Mask:
-        """Return the part of the mask in a box that lies within its own."""
+        """Return the mask in a sub-box."""
         box = tuple(slice(a, b) for a, b in zip(start - self.start, stop - self.start, strict=True))
         return self.mask[box]
 
@@ -102,7 +101,7 @@ class _MaskBox:
         return int((self.window(start, stop) & other.window(start, stop)).sum())
 
     def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
-        """Return whether it overlaps a better mask, or lies mostly within it."""
+        """Return whether it duplicates a better mask, or is mostly inside it."""
         both, size = self.shared(better), self.size
         is_same = both / (size + better.size - both) >= settings.max_overlap
         return is_same or both / size > settings.max_inside
@@ -115,24 +114,24 @@ def segment_everything(
     settings: EverythingSettings | None = None,
     watch: Watch = UNWATCHED,
 ) -> LabelMap:
-    """Segment whatever stands out, without prompts and without knowing what it is.
+    """Segment all distinct structures without prompts or classes.
 
-    Costs one answer of the network for each point: some hundred.
+    Costs one decoding per point, often hundreds in total.
 
     Args:
-        session: A session with its volume; its embeddings are used, its prompts are not touched.
-        roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; the body where None.
-        settings: Points to ask, and limits of what is kept.
+        session: A session with an open volume; uses its embeddings and keeps its prompts.
+        roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; None for the body.
 
     Returns:
-        "Structure 1", "Structure 2", ..., the largest first; where they overlap, a voxel belongs
-        to the smallest.
+        "Structure 1", "Structure 2", ..., the largest first. Where they overlap, a voxel belongs to
+        the smallest.
 
     Raises:
         Cancelled: If the caller cancelled it.
-        PromptError: If the region lies outside of the volume.
+        PromptError: If the region is outside the volume.
+        PumitError: If the model is SAM.
     """
-    # 1. Where to ask: the region within the body, (D, H, W), in the order of the network's axes.
+    # 1. Target: the region within the body, (D, H, W), in the network's axis order.
     chosen = settings or EverythingSettings()
     if session.segmenter.make_solver is not None:
         raise PumitError("SAM answers clicks and boxes; choose PUMIT's model to find everything.")
@@ -147,11 +146,11 @@ def segment_everything(
     body = body_mask(solver)
     target = body & region_mask if (body & region_mask).any() else region_mask
     most = chosen.max_share * int(body.sum())
-    # 2. Points on grids, from wide to narrow; a narrower one finds what is small.
+    # 2. Point grids, from coarse to fine; finer ones find smaller structures.
     levels = [_points(solver, target, mm, chosen) for mm in _spacings(solver, chosen)]
     total = sum(len(points) for level in levels for points in level.values())
     prompted = 0
-    # 3. Ask at every point that no answer of its grid holds, and keep answers that differ.
+    # 3. Prompt at every point not covered by a mask of its grid, and keep distinct masks.
     found: list[_MaskBox] = []
     for level in levels:
         own: list[_MaskBox] = []
@@ -164,7 +163,7 @@ def segment_everything(
                     own += _answers_to_click(solver, where, point, chosen, most)
         found += _distinct(own, chosen)
     watch.report(1.0)
-    # 4. Distinct answers of all grids, painted so that small structures lie over large ones.
+    # 4. Keep distinct masks over all grids, and paint small structures over large ones.
     kept = _distinct(found, chosen)[: chosen.max_segments]
     labels = _painted(kept, region_mask, chosen.min_voxels)
     names = tuple(ClassLabel(f"Structure {i + 1}") for i in range(int(labels.max())))
@@ -172,7 +171,7 @@ def segment_everything(
 
 
 def body_mask(solver: PromptSolver) -> Mask:
-    """Return what is not air, (d, h, w): brighter than Otsu's threshold, slices' holes filled."""
+    """Return the body mask, (d, h, w): Otsu's threshold with holes filled slice by slice."""
     array = solver.pyramid.array
     step = max(1, round((array.size / _BODY_VOXELS) ** (1 / 3)))
     steps = tuple(min(step, max(1, n // 8)) for n in array.shape)
@@ -186,7 +185,7 @@ def body_mask(solver: PromptSolver) -> Mask:
 
 
 def _spacings(solver: PromptSolver, settings: EverythingSettings) -> list[float]:
-    """In-plane spacings of the fields, the coarsest first, each half of the one before."""
+    """Return the in-plane spacings of the fields, the coarsest first, halving each time."""
     planner = solver.planner
     spacings = [planner.coarsest_mm / 2**i for i in range(settings.levels)]
     finest = planner.finest_mm
@@ -196,7 +195,7 @@ def _spacings(solver: PromptSolver, settings: EverythingSettings) -> list[float]
 def _points(
     solver: PromptSolver, target: Mask, in_plane_mm: float, settings: EverythingSettings
 ) -> dict[Field, npt.NDArray[np.int64]]:
-    """Return a grid of points in the target, (n, 3), by the field that each is central in."""
+    """Return a grid of points in the target, (n, 3), grouped by the most central field."""
     planner = solver.planner
     step_mm = in_plane_mm * planner.size / settings.points_per_side
     bounds = ndimage.find_objects(target.astype(np.uint8))[0]
@@ -225,7 +224,7 @@ def _answers_to_click(
     settings: EverythingSettings,
     most: float,
 ) -> list[_MaskBox]:
-    """Return the answers to one click that can be trusted."""
+    """Return the masks of one click that pass all filters."""
     d, h, w = (float(i) for i in point)
     batch = in_field(IndexPrompts([(d, h, w, True)]), where, None)
     logits, iou = solver.segmenter.decode(solver.embedding(where), batch)
@@ -238,7 +237,7 @@ def _answers_to_click(
         patch = to_volume(answer, where, solver.shape)
         if contact > settings.max_contact or patch is None:
             continue
-        # Only the estimate ranks: on real scans stability said nothing of the quality.
+        # Rank by the IoU estimate only: on real scans stability did not predict quality.
         score = estimate - _CONTACT_PENALTY * contact
         mask = _MaskBox(np.array(patch.start), patch.logits > 0, score)
         if settings.min_voxels <= mask.size <= most and mask.holds(point):
@@ -247,13 +246,13 @@ def _answers_to_click(
 
 
 def stability(logits: Floats, offset: float = 1.0) -> float:
-    """IoU of a mask cut more strictly and more loosely by `offset`; 0 where both are empty."""
+    """Return the IoU of the masks thresholded at +offset and -offset; 0 if both are empty."""
     loose = int((logits > -offset).sum())
     return int((logits > offset).sum()) / loose if loose else 0.0
 
 
 def _distinct(found: list[_MaskBox], settings: EverythingSettings) -> list[_MaskBox]:
-    """Non-maximum suppression: the best first, without those that repeat a better one."""
+    """Apply non-maximum suppression; return the kept masks, the best first."""
     kept: list[_MaskBox] = []
     for mask in sorted(found, key=lambda m: -m.score):
         if not any(mask.repeats(better, settings) for better in kept):
@@ -262,7 +261,7 @@ def _distinct(found: list[_MaskBox], settings: EverythingSettings) -> list[_Mask
 
 
 def _painted(found: list[_MaskBox], region_mask: Mask, min_voxels: int) -> npt.NDArray[Any]:
-    """Labels from 1 on, the largest first; smaller ones lie on top, crumbs are left out."""
+    """Paint masks to labels from 1, the largest first, smaller on top; drop tiny remainders."""
     labels = np.zeros(region_mask.shape, dtype=np.uint16)
     for number, mask in enumerate(sorted(found, key=lambda m: -m.size), start=1):
         box = tuple(slice(a, b) for a, b in zip(mask.start, mask.stop, strict=True))

@@ -1,4 +1,4 @@
-"""A region of interest, rotated or not, on a volume's grid."""
+"""Region of interest on a volume's grid, possibly rotated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TOLERANCE = 1e-6  # voxels
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Voxels between the corners of a box.
+    """Voxels inside a box, which may be rotated.
 
     Attributes:
-        start: First voxel of the box around it (d, h, w).
-        stop: One beyond the last.
-        inside: bool, (stop - start): voxels whose centres lie in the region.
+        start: First voxel of the bounding window (d, h, w).
+        stop: One beyond its last voxel.
+        inside: bool, shape (stop - start): voxels whose centres are in the region.
     """
 
     start: npt.NDArray[np.int64]
@@ -30,31 +30,31 @@ class Region:
 
     @staticmethod
     def between(corners_lps: Sequence[Sequence[float]], volume: Volume) -> Region:
-        """Get the region of eight corners in any order, LPS mm; a planar image ignores the depth.
+        """Create a region from eight corners in any order, LPS mm; planar images ignore depth.
 
         Raises:
-            PromptError: If these are not eight corners of a box, or it holds no voxel.
+            PromptError: If these are not eight corners of a box, or it contains no voxel.
         """
         corners = np.asarray(corners_lps, dtype=np.float64)
         if corners.shape != (8, 3) or not np.isfinite(corners).all():
             raise PromptError(f"A region needs 8 finite corners, got shape {corners.shape}.")
-        from scipy.spatial import ConvexHull, QhullError  # longer to import than a scan to read
+        from scipy.spatial import ConvexHull, QhullError  # slow to import
 
-        # 1. The faces of the box in voxel indices; only in-plane ones of a planar image.
+        # 1. Faces of the box in voxel indices; in-plane only for a planar image.
         index = volume.world_to_index(corners)
         axes = [1, 2] if volume.is_planar else [0, 1, 2]
         try:
             faces = ConvexHull(index[:, axes]).equations  # outside where n x + c > 0
         except QhullError:
             raise PromptError("The region is flat; give it some size in every direction.") from None
-        # 2. The smallest window of the grid that holds it.
+        # 2. Bounding window on the grid.
         shape = np.asarray(volume.shape)
         start, stop = np.zeros(3, dtype=np.int64), shape.astype(np.int64)
         start[axes] = np.clip(np.ceil(index.min(0) - _TOLERANCE), 0, shape)[axes]
         stop[axes] = np.clip(np.floor(index.max(0) + _TOLERANCE) + 1, 0, shape)[axes]
         if ((index.max(0) < -0.5) | (index.min(0) > shape - 0.5))[axes].any():
             raise PromptError("The region lies outside of the volume; move it over the image.")
-        # 3. Voxels of the window that lie behind every face.
+        # 3. Voxels of the window that are behind every face.
         inside = np.ones(np.maximum(stop - start, 0), dtype=bool)
         for *normal, constant in np.unique(faces.round(9), axis=0):
             height = np.full((1, 1, 1), constant)
@@ -69,6 +69,6 @@ class Region:
     def with_context(
         self, margin: Sequence[float], shape: Sequence[int]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the box enlarged by voxels along (d, h, w), as far as the volume goes."""
+        """Return start and stop enlarged by a margin in voxels (d, h, w), clipped to the volume."""
         more = np.ceil(np.asarray(margin)).astype(np.int64)
         return np.maximum(self.start - more, 0), np.minimum(self.stop + more, np.asarray(shape))

@@ -1,9 +1,9 @@
-"""Automatic segmentation: a trained multi-class network over a whole scan or a region of it.
+"""Automatic segmentation of a whole scan, or a region of it, by a trained multi-class network.
 
-A network of classes that exclude each other answers with the background first, and the most
-probable of them is a voxel's. A network of regions, whose recipe has the key `regions`, has an
-output for each region alone: a voxel lies in all that are more probable than not. Its answer holds
-every region whole, and a label map in which the later region stands, as nnU-Net's does.
+A network with mutually exclusive classes has the background as channel 0; each voxel gets the most
+probable class. A network with regions (recipe key `regions`) has one sigmoid output per region, and
+a voxel belongs to all regions above 0.5. Its result has every complete region, and a label map in
+which later regions overwrite earlier ones, as in nnU-Net.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ MAX_GRID_VOXELS = 1 << 29
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Grid, patch and intensities that an automatic network was trained on.
+    """Pre-processing plan of an automatic network: grid, patch and normalisation.
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
-        patch: Size of its patch (d, h, w), voxels.
-        normalizations: Rules for scaling intensities: one for all channels, or one for each.
-        orientation: Orientation of its axes.
+        patch: Patch size (d, h, w), voxels.
+        normalizations: Intensity normalisation, one for all channels or one per channel.
     """
 
     spacing_mm: tuple[float, float, float]
@@ -68,11 +67,11 @@ class NetworkPlan:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> NetworkPlan:
-        """Read `plan` of a recipe.
+        """Read the `plan` of a recipe.
 
         Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`; a
-        list has one for each channel) and, where they are not 1 and "anatomical", `channels` and
-        `orientation`.
+        list has one per channel), and optionally `channels` (default 1) and `orientation` (default
+        "anatomical").
 
         Raises:
             CheckpointError: If something is missing or cannot be used.
@@ -113,8 +112,7 @@ class Member:
     """A network of an ensemble.
 
     Attributes:
-        network: The network, in evaluation mode on its device.
-        plan: Grid and intensities that it was trained on.
+        network: Network in evaluation mode on its device.
     """
 
     network: nn.Module
@@ -123,18 +121,16 @@ class Member:
 
 @dataclass
 class AutomaticSegmenter:
-    """An automatic model ready to answer.
+    """An automatic model ready for inference.
 
     Attributes:
-        network: The network, in evaluation mode on its device.
-        plan: Grid and intensities that it was trained on.
-        classes: Meaning of its output channels from 1 on; channel 0 is background. Of regions, what
-            they mean from 0 on.
+        network: Network in evaluation mode on its device.
+        classes: Meaning of the output channels from 1 on (0 is background); with regions, from 0.
         has_regions: Whether classes may overlap.
         channels: Channels that a scan must have; see `preprocessing.channels`.
-        single_piece: Values of the classes of which only the largest piece is kept, 0 for that of
-            all together; see `components.keep_largest`. None where classes may overlap.
-        others: Further networks, whose probabilities are averaged with those of the first.
+        single_piece: Values of classes reduced to their largest component; see
+            `components.keep_largest`. Not applied if classes may overlap.
+        others: Further members of an ensemble; probabilities are averaged.
     """
 
     network: nn.Module
@@ -151,7 +147,7 @@ class AutomaticSegmenter:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """All networks that answer."""
+        """All networks of the ensemble."""
         return (Member(self.network, self.plan), *self.others)
 
     def segment(
@@ -165,26 +161,26 @@ class AutomaticSegmenter:
         tells_doubt: bool = False,
         watch: Watch = UNWATCHED,
     ) -> LabelMap:
-        """Label every voxel of a volume, or of a region.
+        """Segment a volume, or a region of it.
 
         Args:
-            channel: Channel to use, where the volume has others than the network.
-            roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; what lies outside
-                stays background. Intensities are measured on the whole volume all the same.
-            overlap: Part that neighbouring windows share.
-            averages_flips: Whether eight reflections are averaged: slower, a little better.
-            tells_doubt: Whether to tell how far other classes than the labels are probable.
+            channel: Channel to use if the volume has more channels than the network.
+            roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; outside stays
+                background. Intensity statistics are still those of the whole volume.
+            overlap: Overlap of neighbouring windows, in [0, 1).
+            averages_flips: Whether to average eight reflections: slower, slightly better.
+            tells_doubt: Whether to return each voxel's probability of a wrong label.
 
         Returns:
-            Labels on the volume's own grid, and regions where the network has them.
+            Label map on the volume's grid, with regions if the network has them.
 
         Raises:
             Cancelled: If the caller cancelled it.
-            PromptError: If the region lies outside of the volume.
+            PromptError: If the region is outside the volume.
             VolumeError: If the volume is too large at the network's spacing, or lacks a channel.
-            CheckpointError: If the network does not do what its recipe says.
+            CheckpointError: If the network's outputs do not match its recipe.
         """
-        # 1. Axes as the network was trained on them, and the part of the volume to compute.
+        # 1. The network's axis order, and the part of the volume to compute.
         self.channels.check(volume.channels, self.plan.channels)
         axes = NetworkAxes.of(volume, self.plan.orientation)
         start, stop = np.zeros(3, dtype=np.int64), np.asarray(volume.shape, dtype=np.int64)
@@ -200,7 +196,7 @@ class AutomaticSegmenter:
             watch.check()
             watch.report(share)
 
-        # 2. Probabilities of each network at the volume's own voxels, slice by slice.
+        # 2. Probabilities of each network on the volume's grid, slice by slice.
         step(0.0)
         box = axes.bounds(start, stop, volume.shape)
         found = np.zeros(volume.shape, dtype=self._dtype)
@@ -223,7 +219,7 @@ class AutomaticSegmenter:
             )
             for number, member in enumerate(self.members)
         ]
-        # 3. Labels of their mean, back on the volume's grid.
+        # 3. Labels from the mean probabilities.
         label = _region_plane if self.has_regions else _label_plane
         sums = _OverlapSums(len(self.classes))
         doubt = np.zeros(volume.shape, dtype=np.uint8) if tells_doubt else None
@@ -235,7 +231,7 @@ class AutomaticSegmenter:
             target[planes[0][0]] = label(shares, sums)
             if doubt_target is not None:
                 doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
-        # 4. Only the region; of classes that are one piece, the largest.
+        # 4. Mask the region, and keep the largest components.
         if region is not None:
             _keep_only(found, region)
         if self.has_regions:
@@ -251,7 +247,7 @@ class AutomaticSegmenter:
         window: SlidingWindow,
         step: Callable[[float], None],
     ) -> Iterator[tuple[int, Tensor]]:
-        """Probabilities (K, H, W) of each slice of the box, by one network; see `_planes`."""
+        """Yield one network's probabilities (K, H, W) of each slice; see `_planes`."""
         seen, shape = image
         scores = class_scores(
             member.network,
@@ -269,7 +265,7 @@ class AutomaticSegmenter:
 
     @property
     def _dtype(self) -> type[np.unsignedinteger[Any]]:
-        """Of labels, or of a bit for each region."""
+        """Data type of the labels, or of the bit masks of regions."""
         if self.has_regions:
             return region_type(len(self.classes))
         return np.uint8 if len(self.classes) < 256 else np.uint16
@@ -283,15 +279,16 @@ def network_image(
     box: tuple[slice, slice, slice] | None = None,
     channel: int = 0,
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """Return what a network sees of a volume, in training as in prediction.
+    """Pre-process a volume for a network, both for training and inference.
 
     Args:
         axes: The network's axes in the volume.
         box: Part of the volume on these axes; None for all of it.
-        channel: Channel to use, where the volume has others than the network.
+        channel: Channel to use if the volume has more channels than the network.
 
     Returns:
-        Channels (C, d, h, w) on the network's grid, and the shape of the box they cover.
+        Channels (C, d, h, w) on the network's grid, and the shape of the box in the volume's
+        voxels.
 
     Raises:
         VolumeError: If they would not fit into memory.
@@ -307,7 +304,7 @@ def network_image(
             f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
         )
     rules = plan.normalizations * (len(sources) if len(plan.normalizations) == 1 else 1)
-    parts: dict[tuple[int, Normalization], Tensor] = {}  # a channel that is repeated is made once
+    parts: dict[tuple[int, Normalization], Tensor] = {}  # repeated channels are computed once
     for source, rule in zip(sources, rules, strict=True):
         if (id(source), rule) not in parts:
             scaling = rule.scaling(source)
@@ -318,7 +315,7 @@ def network_image(
 
 
 class _OverlapSums:
-    """Sums of which the overlap follows that a network's probabilities let expect.
+    """Running sums for the expected Dice of a network's probabilities.
 
     Args:
         classes: Number of classes, without the background.
@@ -332,8 +329,8 @@ class _OverlapSums:
         """Add a slice.
 
         Args:
-            shares: Probabilities of the classes, (K, H, W).
-            inside: Sum of those of each class within its mask, (K,).
+            shares: Class probabilities, (K, H, W).
+            inside: Sum of each class's probabilities inside its mask, (K,).
             voxels: Voxels of each mask, (K,).
         """
         self._all += shares.sum((1, 2))
@@ -341,7 +338,7 @@ class _OverlapSums:
         self._voxels += voxels
 
     def expected_dice(self) -> tuple[float | None, ...]:
-        """Twice what is expected to be right, over both sizes; None of what was not found."""
+        """Return the expected Dice of each class; None if its mask is empty."""
         found = 2 * self._inside / (self._voxels + self._all).clamp_min(1e-6)
         return tuple(
             round(float(d), 4) if n else None for d, n in zip(found, self._voxels, strict=True)
@@ -349,7 +346,7 @@ class _OverlapSums:
 
 
 def _label_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
-    """Most probable class of each pixel, from probabilities (K, H, W)."""
+    """Return the most probable class of each pixel, from probabilities (K, H, W)."""
     highest, labels = shares.max(0)
     flat, count = labels.flatten(), len(shares)
     within = flat.bincount(highest.flatten(), minlength=count)
@@ -359,7 +356,7 @@ def _label_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
 
 
 def _region_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
-    """Bit i for region i at each pixel, from probabilities (K, H, W)."""
+    """Return each pixel's bit mask of regions (bit i for region i), from (K, H, W)."""
     masks = shares > 0.5
     sums.add(shares, (shares * masks).sum((1, 2)), masks.sum((1, 2)))
     inside = masks.numpy()
@@ -370,7 +367,7 @@ def _region_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
 
 
 def _doubt_plane(shares: Tensor, has_regions: bool) -> npt.NDArray[np.uint8]:
-    """Probability that a pixel's label is wrong, 0 to 255, from probabilities (K, H, W)."""
+    """Return the probability of a wrong label, scaled to 0 to 255, from (K, H, W)."""
     wrong = torch.minimum(shares, 1 - shares).amax(0) if has_regions else 1 - shares.amax(0)
     found: npt.NDArray[np.uint8] = (255 * wrong).round().to(torch.uint8).numpy()
     return found
@@ -379,10 +376,10 @@ def _doubt_plane(shares: Tensor, has_regions: bool) -> npt.NDArray[np.uint8]:
 def _planes(
     shares: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
 ) -> Iterator[tuple[int, Tensor]]:
-    """Probabilities at the voxels of the scan's own slices, one slice at a time.
+    """Resample probabilities to the scan's grid, one slice at a time.
 
     Args:
-        shares: Probabilities (K, h, w) of slices that follow each other.
+        shares: Probabilities (K, h, w) of consecutive slices.
         depth: Number of these slices.
         shape: The scan's grid over the same box.
 
@@ -404,7 +401,7 @@ def _planes(
 
 
 def _keep_only(labels: npt.NDArray[np.unsignedinteger[Any]], region: Region) -> None:
-    """Background everywhere but in a region, in place."""
+    """Set everything outside a region to background, in place."""
     box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
     kept = labels[box] * region.inside
     labels[:] = 0
@@ -419,8 +416,8 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
-        CheckpointError: If the model is unknown, damaged, or of another kind, or no one has agreed
-            to its licence.
+        CheckpointError: If the model is unknown, damaged, or of another kind, or its licence was
+            not accepted.
         PumitError: If the device is absent.
     """
     target = pick_device(device)
@@ -450,10 +447,10 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
 
 
 def _single_piece(recipe: Mapping[str, Any], classes: int) -> tuple[int, ...]:
-    """Classes of a model's recipe that are one piece each.
+    """Read the values of single-component classes from a recipe.
 
     Raises:
-        CheckpointError: If these are no classes of it.
+        CheckpointError: If these are not class values.
     """
     values = recipe.get("single_piece", [])
     if not isinstance(values, list) or not all(

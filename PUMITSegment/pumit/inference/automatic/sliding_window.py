@@ -1,6 +1,7 @@
-"""A network moved over an image that is larger than what it sees at once.
+"""Sliding-window inference with Gaussian weighting.
 
-MONAI's `SlidingWindowInferer` gives the same numbers; to import it takes longer than most scans.
+MONAI's `SlidingWindowInferer` gives the same numbers, but importing MONAI takes longer than
+segmenting most scans.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class SlidingWindow:
 
     Attributes:
         patch: Size of the network's patch (d, h, w), voxels.
-        overlap: Part that neighbouring windows share along each axis, 0 to below 1.
-        averages_flips: Whether each window is seen in its eight reflections.
-        max_bytes: Most memory for scores; a longer image is done in several chunks.
+        overlap: Overlap of neighbouring windows along each axis, in [0, 1).
+        averages_flips: Whether to average the eight reflections (test-time augmentation).
+        max_bytes: Maximum memory for scores; larger images are processed in chunks along depth.
 
     Raises:
         PumitError: If the overlap is out of range.
@@ -45,20 +46,20 @@ class SlidingWindow:
             raise PumitError(f"The overlap must be 0 to below 1, got {self.overlap}.")
 
     def starts(self, shape: Sequence[int]) -> list[list[int]]:
-        """First voxels, along each axis, of the windows that cover a grid."""
+        """Return the windows' first voxels along each axis of a grid."""
         return [
             [*range(0, n - p, max(1, int(p * (1 - self.overlap)))), max(n - p, 0)]
             for n, p in zip(shape, self.patch, strict=True)
         ]
 
     def count(self, shape: Sequence[int]) -> int:
-        """Windows that cover a grid."""
+        """Return the number of windows that cover a grid."""
         return math.prod(map(len, self.starts(shape)))
 
     def depth_chunks(self, shape: Sequence[int], classes: int) -> list[DepthChunk]:
-        """Divide a grid along its depth so that the scores of each part fit in memory.
+        """Divide a grid along its depth so that the scores of each chunk fit in memory.
 
-        Each part is crossed by the very windows that cross it when all is done at once.
+        Each chunk uses the same windows as the undivided grid, so the results are equal.
         """
         depth, patch = shape[0], self.patch[0]
         step = max(1, int(patch * (1 - self.overlap)))
@@ -66,7 +67,7 @@ class SlidingWindow:
         most = max(self.max_bytes // slice_bytes, patch + step)
         if depth <= most:
             return [DepthChunk(0, depth, 0, depth)]
-        # First slices of all windows; the last window is moved back to end with the image.
+        # First slices of all windows; the last window ends with the image.
         starts = self.starts(shape)[0]
         length = max((most - 2 * patch) // step, 1) * step
         out = []
@@ -79,7 +80,7 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class DepthChunk:
-    """Slices `start` to `stop` go through the network; `kept_from` to `kept_to` are kept."""
+    """Slices of a chunk: `start` to `stop` are computed, `kept_from` to `kept_to` are kept."""
 
     start: int
     stop: int
@@ -98,24 +99,24 @@ def class_scores(
     step: Callable[[float], None],
     activation: Predict | None = None,
 ) -> Iterator[Tensor]:
-    """Logits of an image, chunk by chunk along the depth.
+    """Compute class scores of an image, chunk by chunk along the depth.
 
     Args:
         network: Maps (1, C, *patch) to (1, classes, *patch).
-        image: Image as the network was trained on it, (C, d, h, w), on the CPU.
-        device: Device of the network; the scores are put together on the CPU.
-        cast: Precision of the arithmetic.
-        step: Callback for the finished share before each window; may raise to stop.
-        activation: Makes of logits what reflections and windows are averaged as; None for the
-            logits themselves.
+        image: Pre-processed image, (C, d, h, w), on the CPU.
+        device: Device of the network; scores are accumulated on the CPU.
+        cast: Returns the context manager for the precision.
+        step: Progress callback with the finished share, before each window; may raise to stop.
+        activation: Applied to logits before averaging reflections and windows; None to average
+            logits.
 
     Yields:
-        (classes, n, h, w), float32, whose slices follow each other.
+        Consecutive chunks of slices, (classes, n, h, w), float32.
 
     Raises:
-        CheckpointError: If the network answers with another shape.
+        CheckpointError: If the network's output has an unexpected shape.
     """
-    # 1. Plan: chunks of slices, reflections of each window, and their number for the progress.
+    # 1. Plan chunks and reflections, and count the windows for the progress.
     shape = image.shape[1:]
     chunks = window.depth_chunks(shape, classes)
     turns = list(_reflections()) if window.averages_flips else [()]
@@ -123,7 +124,7 @@ def class_scores(
     total = sum(map(window.count, crops)) * len(turns)
     done = itertools.count()
 
-    # 2. A window (1, C, *patch) in all its reflections -> mean (1, classes, *patch).
+    # 2. Window (1, C, *patch) -> mean over all reflections (1, classes, *patch).
     def predict(x: Tensor) -> Tensor:
         out: Tensor | None = None
         for turn in turns:
@@ -133,12 +134,12 @@ def class_scores(
                     answer: Any = network(x.flip(turn) if turn else x)
             except PumitError:
                 raise
-            except ValueError as error:  # what layers say to a window that is too small for them
+            except ValueError as error:  # raised by layers if the window is too small
                 raise CheckpointError(
                     f"The model cannot see windows of its patch size {window.patch} ({error}); "
                     "train or fetch it again."
                 ) from error
-            # Networks with deep supervision may answer at several scales, the finest first.
+            # Networks with deep supervision may return several scales, the finest first.
             logits: Tensor = answer[0] if isinstance(answer, (list, tuple)) else answer
             if logits.shape != (len(x), classes, *x.shape[2:]):
                 raise CheckpointError(
@@ -151,8 +152,8 @@ def class_scores(
         assert out is not None
         return out / len(turns)
 
-    # 3. Windows weighted by a Gaussian; of each chunk only the slices that no other one keeps.
-    air = float(image.min())  # lies around a scan
+    # 3. Blend the windows of each chunk, and keep only its own slices.
+    air = float(image.min())  # padding value
     for part in chunks:
         with torch.inference_mode():
             scores = _blended(predict, image[:, part.start : part.stop], window, device, air)
@@ -163,14 +164,14 @@ def class_scores(
 def _blended(
     predict: Predict, image: Tensor, window: SlidingWindow, device: torch.device, air: float
 ) -> Tensor:
-    """Mean of the answers of all windows over an image (C, d, h, w), on the CPU."""
-    # 1. An image as large as a window at least.
+    """Return the weighted mean of all windows over an image (C, d, h, w), on the CPU."""
+    # 1. Pad the image to at least one window.
     shape = image.shape[1:]
     missing = [max(p - n, 0) for n, p in zip(shape, window.patch, strict=True)]
     before = [n // 2 for n in missing]
     rims = [rim for a, n in zip(before, missing, strict=True) for rim in (n - a, a)]
     padded = pad(image[None], rims[::-1], value=air) if any(missing) else image[None]
-    # 2. Each window weighted: its middle, which has seen most around it, counts most.
+    # 2. Accumulate windows with a Gaussian weight: the middle has most context.
     weight = _gaussian(window.patch)
     total, out = torch.zeros(padded.shape[2:]), torch.zeros(0)
     for start in itertools.product(*window.starts(padded.shape[2:])):
@@ -186,7 +187,7 @@ def _blended(
 
 
 def _gaussian(patch: Sequence[int]) -> Tensor:
-    """Weights (d, h, w) whose deviation is an eighth of a window, nowhere below a thousandth."""
+    """Return Gaussian weights (d, h, w), sigma 1/8 of the window, at least 0.001."""
     weight = torch.ones(())
     for n in patch:
         x = torch.arange(n) - (n - 1) / 2
@@ -195,6 +196,6 @@ def _gaussian(patch: Sequence[int]) -> Tensor:
 
 
 def _reflections() -> Iterator[tuple[int, ...]]:
-    """Axes of (B, C, D, H, W) to turn round, for each of the eight reflections."""
+    """Yield the axes of (B, C, D, H, W) to flip, for each of the eight reflections."""
     for count in range(4):
         yield from itertools.combinations((2, 3, 4), count)

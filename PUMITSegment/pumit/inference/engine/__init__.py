@@ -1,7 +1,6 @@
-"""Engines: what computes the promptable network, PyTorch or a runtime made for CPUs."""
+"""Inference engines of the promptable network: PyTorch, or OpenVINO on CPUs."""
 
 import sys
 
-# OpenVINO reports its use to its makers where its telemetry package is installed, and does without
-# where it is not: here it never sends anything.
+# OpenVINO sends usage data if its telemetry package is installed. Hiding the package disables that.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""Which engine computes: PyTorch on a GPU, OpenVINO on a CPU.
+"""Engine selection: PyTorch on a GPU, OpenVINO on a CPU.
 
-On a CPU that multiplies bfloat16 OpenVINO is 1.6 to 3.5 times faster than PyTorch in the same
-precision (`Testing/lab/speed/bench_engines.py`), scans get the same Dice, and it begins four
-seconds sooner. It compiles for a third of a second whenever a field has a new shape,
-while a scan is opened where it can. Where one of the two is not installed the other computes.
+On CPUs with bfloat16 support OpenVINO is 1.6 to 3.5 times faster than PyTorch at the same precision
+and Dice (`Testing/lab/speed/bench_engines.py`), and starts four seconds sooner. It compiles for a
+third of a second per new field shape, if possible while a scan is opened. If one engine is not
+installed, the other is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pumit.system.consent import graphs_folder
 
 logger = logging.getLogger(__name__)
 
-# "openvino" or "torch" forces one; for comparisons, and for machines that disagree with a choice.
+# "openvino" or "torch" forces an engine, for comparisons or where the default choice fails.
 VARIABLE = "PUMIT_ENGINE"
 
 
@@ -30,11 +30,11 @@ def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[
 
     Args:
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        keeps_graphs: Whether what is compiled is written for the next process.
+        keeps_graphs: Whether to cache compiled graphs on disk for the next process.
 
     Raises:
         CheckpointError: If it is damaged, or of another network.
-        PumitError: If the device is absent, or what is installed cannot compute on it.
+        PumitError: If the device is absent, or no installed engine supports it.
     """
     requested = os.environ.get(VARIABLE, "auto").lower() or "auto"
     if requested not in ("auto", "openvino", "torch"):
@@ -61,7 +61,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
             best_precision,
             sizes_of,
         )
-    except ImportError as error:  # absent, or without the operations of a later version
+    except ImportError as error:  # not installed, or too old
         remedy = "pip install 'openvino>=2025.0', or pip install torch monai einops for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
@@ -79,7 +79,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
         raise CheckpointError(
             f"The weights in {path.name} do not fit the network it names; fetch the model again."
         ) from None
-    except RuntimeError as error:  # OpenVINO's own
+    except RuntimeError as error:  # raised by OpenVINO
         raise PumitError(
             f"OpenVINO cannot compute on this CPU ({_line(error)}); "
             "pip install torch monai einops for PyTorch."
@@ -105,6 +105,6 @@ def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
 
 
 def _line(error: Exception) -> str:
-    """Return the last line of an error, short: OpenVINO's begin with where they were raised."""
+    """Return the last line of an error, shortened; OpenVINO's errors begin with code locations."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160].rstrip(".")

@@ -1,4 +1,4 @@
-"""The mask decoder as a graph; see `pumit.networks.promptable.mask_decoder`."""
+"""Mask decoder as an OpenVINO graph; see `pumit.networks.promptable.mask_decoder`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ NAME = "mask_decoder"
 
 
 def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> openvino.Model:
-    """Graph from the encoder's features and prompts to masks.
+    """Build the decoder graph: encoder features and prompts in, masks and IoU estimates out.
 
     Returns:
-        From the four features of `encoder_graph`, `maps` (1, C, d, h, w), `prior` (1, 1, D, H, W)
-        from -1 to 1, `prompts` (1, T, dim) and `places` (1, N, dim), position codes of the
-        features' tokens, to logits (M, D, H, W) and estimated IoU (M,).
+        Graph with the inputs: the first four outputs of `encoder_graph`; `maps` (1, C, d, h, w);
+        `prior` (1, 1, D, H, W), -1 to 1; `prompts` (1, T, dim); `places` (1, N, dim), the position
+        codes of the image tokens. Outputs: logits (M, D, H, W) and IoU estimates (M,).
     """
     at_full, at_half, at_quarter, at_tokens = grids(shape, layers.da0)
     f, h, q = sizes.widths
@@ -49,21 +49,21 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     }
     given = {name: ops.parameter(size, np.float32, name) for name, size in inputs.items()}
     maps, prior = given["maps"], given["prior"]
-    # 1. The prompts as maps meet the image; the image's own part is in the features.
+    # 1. Join prompt maps and image; the image's part of the convolutions is in the features.
     half = layers.conv(maps, f"{NAME}.join_half", 1, slice(h, None), bias=False)
     half = ops.add(half, given["half"])
     quarter = layers.down(half, f"{NAME}.to_quarter", 1)
     quarter = layers.conv(quarter, f"{NAME}.join_quarter", 2, slice(0, q), bias=False)
     quarter = ops.add(quarter, given["quarter"])
     grid = ops.add(layers.down(quarter, f"{NAME}.to_tokens", 2), given["tokens"])
-    # 2. Prompts as tokens and the image attend to each other.
+    # 2. Two-way attention between prompt tokens and image.
     image, prompts = as_tokens(grid, sizes.dim, at_tokens), given["prompts"]
     for i in range(sizes.num_decoder_blocks):
         prompts, image = _two_way(
             layers, sizes, prompts, image, given["prompts"], given["places"], f"{NAME}.blocks.{i}"
         )
     prompts = layers.layer_norm(prompts, f"{NAME}.norm")
-    # 3. Back to full resolution; the shown maps come along in the last step.
+    # 3. Up-sample to full resolution; the shown maps join in the last step.
     x = layers.up(as_grid(image, sizes.dim, at_tokens), f"{NAME}.up_quarter", 2)
     x = layers.residual(ops.add(x, quarter), f"{NAME}.up_quarter_block", 2)
     x = ops.add(layers.up(x, f"{NAME}.up_half", 1), half)
@@ -81,11 +81,11 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
         x = ops.add(layers.up(x, f"{NAME}.up_full", 0), given["full"])
     x = layers.conv(ops.swish(x), f"{NAME}.last", 0)
     x = ops.swish(layers.channel_norm(x, f"{NAME}.last_norm"))
-    # 4. Each mask's token weighs the features, the maps and the earlier answer.
+    # 4. Each mask token gives the weights of features, maps and prior.
     logits = _logits(layers, sizes, prompts, x, shown, prior, (at_full, at_half))
     iou = _iou(layers, sizes, prompts, x, logits, (at_full, at_half))
     results = [ops.result(ops.squeeze(node, integers([0]))) for node in (logits, iou)]
-    # A network without shown maps reads the prior only from its map.
+    # Without shown maps, the network sees the prior only in the prompt maps; `prior` is unused.
     return openvino.Model(results, list(given.values()), "decoder")
 
 
@@ -94,14 +94,14 @@ def _part(x: Node, start: int, stop: int, axis: int) -> Node:
 
 
 def _shown(maps: Node, own: int, channels: int, each: int) -> Node:
-    """`PromptEncoder.shown`: geodesic maps, nearness to either kind of point, box, class maps."""
+    """Add `PromptEncoder.shown`: geodesic maps, nearness to points by sign, box, class maps."""
     near = [_part(maps, i, i + 1, 1) for i in range(0, 2 * each + 1, each)]
     classes = [_part(maps, own, channels, 1)] if channels > own else []
     return ops.concat([_part(maps, own - GEODESIC_CHANNELS, own, 1), *near, *classes], 1)
 
 
 def _cross(layers: GraphLayers, heads: int, q: Node, k: Node, v: Node, name: str) -> Node:
-    """`CrossAttention`."""
+    """Add `CrossAttention`."""
     qk_norm = layers.has(f"{name}.scale")
     scale = 1.0 if qk_norm else (len(layers.weight(f"{name}.q.weight")) // heads) ** -0.5
     q = layers.linear(q, f"{name}.q", factor=scale)
@@ -122,7 +122,7 @@ def _two_way(
     image_code: Node,
     name: str,
 ) -> tuple[Node, Node]:
-    """`TwoWayBlock`."""
+    """Add `TwoWayBlock`."""
     heads, norm = sizes.num_heads, f"{name}.norms"
     normed = layers.layer_norm(tokens, f"{norm}.0")
     q = ops.add(normed, token_code)
@@ -150,10 +150,10 @@ def _logits(
     prior: Node,
     shapes: tuple[Shape, Shape],
 ) -> Node:
-    """Masks (1, M, D, H, W)."""
+    """Add the mask logits (1, M, D, H, W)."""
     full, half = shapes
     f, count = sizes.widths[0], sizes.num_masks
-    # 1. Weights of each answer from its token.
+    # 1. Weights of each mask from its token.
     weights = ops.concat(
         [
             _perceptron(layers, _part(tokens, 1 + i, 2 + i, 1), f"{NAME}.hyper.{i}")
@@ -163,7 +163,7 @@ def _logits(
     )  # (1, M, f + shown + 1)
     last = layers.weight(f"{NAME}.hyper.0.2.bias").size - 1
     voxels = math.prod(full)
-    # 2. Logits (1, M, D, H, W) of the features and the prior at full resolution.
+    # 2. Contribution of features and prior at full resolution, (1, M, D, H, W).
     of_x = _part(weights, 0, f, 2)
     logits = ops.matmul(of_x, ops.reshape(x, integers([1, f, voxels]), False), False, False)
     logits = ops.add(logits, _part(weights, last, last + 1, 2))
@@ -175,8 +175,8 @@ def _logits(
     logits = ops.reshape(logits, integers([1, count, *full]), False)
     if shown is None:
         return logits
-    # 3. Those of the maps that are shown.
-    # The maps are weighed at 1/2 resolution, so that only the answers have to be interpolated.
+    # 3. Contribution of the shown maps, computed at 1/2 resolution so that only the M logits have
+    #    to be interpolated.
     flat = ops.reshape(shown, integers([1, last - 1 - f, math.prod(half)]), False)
     coarse = ops.matmul(_part(weights, f, last - 1, 2), flat, False, False)
     coarse = ops.reshape(coarse, integers([1, count, *half]), False)
@@ -199,7 +199,7 @@ def _iou(
     logits: Node,
     shapes: tuple[Shape, Shape],
 ) -> Node:
-    """`IoUHead`, (1, M)."""
+    """Add `IoUHead`, (1, M)."""
     full, half = shapes
     step, none = [a // b for a, b in zip(full, half, strict=True)], [0, 0, 0]
 

@@ -1,4 +1,4 @@
-"""The image encoder as a graph; see `pumit.networks.promptable.image_encoder`."""
+"""Image encoder as an OpenVINO graph; see `pumit.networks.promptable.image_encoder`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROPE_BASE, ROPE_BASE_Z = 10000.0, 2333.0
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """Sizes of a promptable network, as its recipe has them; see `PromptableNetwork`."""
+    """Sizes of a promptable network from its recipe; see `PromptableNetwork`."""
 
     widths: tuple[int, int, int]
     dim: int
@@ -56,19 +56,19 @@ class NetworkSizes:
 
 
 def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> openvino.Model:
-    """Graph from a field to what decodings need of it.
+    """Build the encoder graph: a field in, the features for decoding out.
 
-    What a decoder's convolutions over joined channels make of the image alone is computed here,
-    once per field and not once per click.
+    The image's part of the decoder's convolutions over joined channels is computed here, once per
+    field instead of once per click.
 
     Returns:
-        From `image` (1, 3, D, H, W) and `distance` (1, 1, N, N) between tokens to features at
-        full resolution, the image's part of those at 1/2 and 1/4, tokens (1, dim, d, h, w), and,
-        where the network has them, class vectors of length 1 at 1/2.
+        Graph with the inputs `image` (1, 3, D, H, W) and `distance` (1, 1, N, N) between tokens.
+        Outputs: features at full resolution, the image's part at 1/2 and 1/4, tokens
+        (1, dim, d, h, w), and normalised class vectors at 1/2 if the network has them.
     """
     name = "image_encoder"
     image = ops.parameter([1, 3, *shape], np.float32, "image")
-    # 1. The convolutional stem: full, 1/2 and 1/4 resolution, then tokens (1, N, dim).
+    # 1. Convolutional stem: full, 1/2 and 1/4 resolution, then tokens (1, N, dim).
     full = layers.conv(image, f"{name}.stem", 0)
     normed = ops.swish(layers.channel_norm(full, f"{name}.full_norm"))
     full = ops.add(full, layers.conv(normed, f"{name}.full_conv", 0))
@@ -77,7 +77,7 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     quarter = layers.residual(quarter, f"{name}.quarter_block", 2)
     coarse = grids(shape, layers.da0)[3]
     tokens = as_tokens(layers.down(quarter, f"{name}.to_tokens", 2), sizes.dim, coarse)
-    # 2. The transformer, its attention biased by the distance of tokens.
+    # 2. Transformer with attention biased by token distance.
     count = math.prod(coarse)
     distance = ops.parameter([1, 1, count, count], np.float32, "distance")
     for i in range(sizes.depth):
@@ -98,7 +98,7 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
 def _context(
     layers: GraphLayers, tokens: Node, quarter: Node, half: Node, name: str
 ) -> tuple[Node, Node]:
-    """`ContextPath`."""
+    """Add `ContextPath`."""
     x = ops.add(layers.up(tokens, f"{name}.up_quarter", 2), quarter)
     x = layers.residual(x, f"{name}.quarter_block", 2)
     x = ops.add(layers.up(x, f"{name}.up_half", 1), half)
@@ -110,7 +110,7 @@ def _context(
 
 
 def token_distances(shape: Shape) -> Floats:
-    """Distances between the tokens of a grid, in tokens, (N, N)."""
+    """Return the pairwise distances of a grid's tokens, in tokens, (N, N)."""
     axes = np.meshgrid(*(np.arange(n, dtype=np.float32) for n in shape), indexing="ij")
     places = np.stack(axes, -1).reshape(-1, 3)
     squared = ((places[:, None] - places[None]) ** 2).sum(-1)
@@ -120,13 +120,13 @@ def token_distances(shape: Shape) -> Floats:
 def _block(
     layers: GraphLayers, sizes: NetworkSizes, x: Node, distance: Node, shape: Shape, name: str
 ) -> Node:
-    """`EvaBlock` with BA-SAM's scale and distance bias (eqs. 9 and 10)."""
+    """Add `EvaBlock` with BA-SAM's scale and distance bias (eqs. 9 and 10)."""
     heads, head_dim = sizes.num_heads, sizes.dim // sizes.num_heads
     count = math.prod(shape)
-    # 1. Scale of the scores: the logarithm of the number of tokens to the base of the training's.
+    # 1. Scale of the scores: log(number of tokens) / log(number of training tokens).
     length = math.log(count) / math.log(max(sizes.train_tokens, 2))
     scale = (1.0 if count == sizes.train_tokens else length) / math.sqrt(head_dim)
-    # 2. Rotary pairs (2i, 2i + 1) are brought apart, (i, i + d / 2), in both queries and keys.
+    # 2. Reorder rotary pairs (2i, 2i + 1) to (i, i + d / 2) in queries and keys.
     apart = np.concatenate((np.arange(0, head_dim, 2), np.arange(1, head_dim, 2)))
     order = (np.arange(heads)[:, None] * head_dim + apart).reshape(-1)
     y = layers.layer_norm(x, f"{name}.norm1")
@@ -135,7 +135,7 @@ def _block(
     v = layers.linear(y, f"{name}.attention.v")
     cos, sin = _rotations(shape, head_dim)
     q, k = (_rotated(split_heads(t, heads), cos, sin) for t in (q, k))
-    # 3. The bias falls with the distance, for each head by its own slope.
+    # 3. Attention bias: -slope * distance, one slope per head.
     slopes = np.maximum(layers.weight(f"{name}.attention.slope"), 0).reshape(1, -1, 1, 1)
     out = attend(q, k, split_heads(v, heads), ops.multiply(distance, constant(-scale * slopes)))
     x = ops.add(x, layers.linear(out, f"{name}.attention.proj"))
@@ -148,7 +148,7 @@ def _block(
 
 
 def _rotations(shape: Shape, head_dim: int) -> tuple[Node, Node]:
-    """Cosines, and sines with the sign of their half, of `AdditiveRotaryEmbedding3D`."""
+    """Return cosines and sines of `AdditiveRotaryEmbedding3D`; first-half sines are negated."""
     half = head_dim // 2
     i = np.arange(head_dim // 4)
     omega, omega_z = ROPE_BASE ** (-2 * i / half), ROPE_BASE_Z ** (-(2 * i + 1) / half)

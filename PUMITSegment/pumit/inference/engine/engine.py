@@ -1,7 +1,7 @@
-"""The seam between prompts and what computes the network: arrays in, arrays out.
+"""Engine interface of the promptable network: NumPy arrays in, NumPy arrays out.
 
-A field is encoded once, whatever the number of clicks; a click costs a decoding. What the encoding
-leaves is the engine's own, and no one else looks into it.
+A field is encoded once; each click costs only a decoding. The encoded features are opaque to
+callers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def map_in(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> list[R
         Results, in the order of the items.
 
     Raises:
-        Exception: What the first item that failed raised, once no thread works any more.
+        Exception: The error of the first failed item, after all threads have finished.
     """
     futures = [pool.submit(work, item) for item in items]
     try:
@@ -42,16 +42,15 @@ def map_in(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> list[R
 class FieldPrompts:
     """Prompts of one field, in field coordinates.
 
-    Coordinates count in-plane voxels from the centre of the field's first voxel, depth included:
-    a slice further is `slice_ratio` further. Physical units, but for the in-plane spacing.
+    The unit of all three coordinates is one in-plane voxel; the origin is the centre of the field's
+    first voxel. Neighbouring slices are `slice_ratio` apart.
 
     Attributes:
-        points: (P, 3), (z, h, w); none is fine.
+        points: (P, 3), (z, h, w); P may be 0.
         is_positive: (P,) bool.
         box: Lower and upper corner, (2, 3), or None.
-        prior: (D, H, W) foreground probability of an earlier answer, or None.
-        slice_ratio: Slice spacing over in-plane spacing; 0 for a planar image, where depth does
-            not count.
+        prior: (D, H, W) foreground probability of the previous answer, or None.
+        slice_ratio: Slice spacing over in-plane spacing; 0 for a planar image, which ignores depth.
     """
 
     points: Floats
@@ -62,19 +61,19 @@ class FieldPrompts:
 
 
 class Features(Protocol):
-    """What an engine keeps of an encoded field."""
+    """Encoded features of a field."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, bytes."""
+        """Memory used, bytes."""
 
     @property
     def summary(self) -> Floats:
-        """Mean of the transformer's features, (dim,), which tells scans of one kind from others."""
+        """Mean of the transformer's features, (dim,); similar for similar scans."""
 
 
 class Engine(Protocol):
-    """Compute the two steps of a promptable network.
+    """Interface to run the encoder and the decoder of a promptable network.
 
     Attributes:
         name: "torch" or "openvino".
@@ -88,47 +87,48 @@ class Engine(Protocol):
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """Device as text, such as `cpu` or `cuda:0`."""
 
     @property
     def field_size(self) -> int:
-        """Size of a training field."""
+        """In-plane voxels of a training field."""
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Apply a function that encodes and decodes, to several fields at once where that pays.
+        """Apply a function that encodes and decodes to fields, in parallel if that is faster.
 
         Args:
-            work: May be called in several threads.
+            work: May be called from several threads.
 
         Returns:
             Results, in the order of the items.
         """
 
     def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
-        """Get ready for fields to come, in the background.
+        """Prepare for upcoming fields in the background.
 
         Args:
-            grids: Degree of anisotropy and shape (D, H, W) of each, the next one first.
+            grids: Degree of anisotropy and shape (D, H, W) of each field, in the order of use.
         """
 
     def rest(self) -> None:
-        """Give back memory that no one needs until the next field, such as compiled graphs."""
+        """Release memory that is not needed until the next field, such as compiled graphs."""
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:
         """Encode a field.
 
         Args:
-            image: Channels of the field, (3, D, H, W); H and W divisible by 8, D by what the
-                degree halves.
-            slice_ratio: Ratio as in `FieldPrompts`.
+            image: Channels of the field, (3, D, H, W); H and W divisible by 8, D by the encoder's
+                depth stride at this degree.
+            da0: Degree of anisotropy.
+            slice_ratio: See `FieldPrompts`.
 
         Returns:
-            Features, for `decode` of the same engine.
+            Features for `decode` of the same engine.
         """
 
     def decode(self, features: Any, prompts: FieldPrompts) -> tuple[Floats, Floats]:
-        """Answer prompts.
+        """Decode prompts.
 
         Returns:
-            Mask logits (M, D, H, W) and estimates of their IoU (M,).
+            Mask logits (M, D, H, W) and IoU estimates (M,).
         """

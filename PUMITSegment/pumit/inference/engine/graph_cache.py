@@ -1,10 +1,10 @@
-"""Compiled graphs in the user's folder, so that the next process reads them instead of compiling.
+"""Disk cache of compiled graphs in the user's folder.
 
-Compiling takes two to three times as long as reading. A file is named after all that it depends on
-and begins with the SHA-256 of that and of the rest: one that is damaged, or of other weights or
-another processor, is never handed to OpenVINO. Where a folder cannot be used, graphs are compiled
-as without it. Behind that stand of which weights and fields it is, so that those which were used
-last can be read before a scan is known.
+Reading a graph is two to three times faster than compiling it. The file name is a hash of
+everything that the graph depends on (weights, processor, versions, field). The file begins with a
+SHA-256 of that key and the content: damaged or mismatched files never reach OpenVINO. A header with
+model identity and field shape follows, so that recently used graphs can be loaded before a scan is
+known. If the folder cannot be used, graphs are compiled without the cache.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from pumit.system.atomic import atomic_path
 logger = logging.getLogger(__name__)
 
 Blob = bytes | memoryview
-MOST_FILES = 16  # of some 22 MB each
+MOST_FILES = 16  # about 22 MB each
 SUFFIX = ".graph"
-_DIGEST = 32  # bytes before all else
-_HEAD = struct.Struct("<16s4IQ")  # of which weights, degree, shape, bytes of the encoder
+_DIGEST = 32  # bytes of the SHA-256 at the start
+_HEAD = struct.Struct("<16s4IQ")  # identity, degree, shape, size of the encoder in bytes
 
 
 class GraphCache:
-    """Compiled graphs of one model, on one machine.
+    """Disk cache of the compiled graphs of one model on one machine.
 
     Args:
-        folder: Folder of the files; it is made when the first one is written.
-        identity: All that a compiled graph depends on but the field: weights, processor, versions.
-        is_read_only: Whether nothing is written, as by a server for others.
+        folder: Cache folder; created on the first write.
+        identity: Everything but the field that a compiled graph depends on: weights, processor,
+            versions.
+        is_read_only: Whether to write nothing, as on a server.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class GraphCache:
         self.is_writable = not is_read_only
 
     def recent(self, count: int) -> list[tuple[int, Shape]]:
-        """Degrees and shapes of fields whose graphs were used last, the newest first."""
+        """Return degree and shape of the most recently used graphs, the newest first."""
         found: list[tuple[int, Shape]] = []
         for path in _by_last_use(self._folder):
             with suppress(OSError, struct.error), path.open("rb") as stream:
@@ -60,7 +61,7 @@ class GraphCache:
         return found
 
     def read(self, da0: int, shape: Shape) -> tuple[Blob, Blob] | None:
-        """Return encoder and decoder as they were written for such a field, or None."""
+        """Return the cached encoder and decoder for such a field, or None."""
         path = self._path(da0, shape)
         try:
             content = path.read_bytes()
@@ -69,7 +70,7 @@ class GraphCache:
         digest, body = content[:_DIGEST], memoryview(content)[_DIGEST:]
         is_whole = hmac.compare_digest(self._digest(da0, shape, body), digest)
         if self.is_writable:
-            with suppress(OSError):  # the least recently used are removed first
+            with suppress(OSError):  # the modification time orders eviction
                 os.utime(path) if is_whole else path.unlink()
         if not is_whole:
             level = logging.WARNING if self.is_writable else logging.DEBUG
@@ -79,7 +80,7 @@ class GraphCache:
         return body[_HEAD.size : middle], body[middle:]
 
     def write(self, da0: int, shape: Shape, graphs: tuple[Blob, Blob]) -> None:
-        """Keep encoder and decoder of such a field, and remove files beyond `MOST_FILES`."""
+        """Store encoder and decoder for such a field, and evict files beyond `MOST_FILES`."""
         if not self.is_writable:
             return
         encoder, decoder = graphs
@@ -113,7 +114,7 @@ class GraphCache:
 
 
 def _by_last_use(folder: Path) -> list[Path]:
-    """Files of graphs, the one that was used last first."""
+    """Return the cache files, the most recently used first."""
     used = {}
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):  # removed by another process

@@ -1,8 +1,7 @@
-"""Layers of the promptable network as operations of OpenVINO, for one degree of anisotropy.
+"""Layers of the promptable network as OpenVINO operations, for one degree of anisotropy.
 
-Each layer is that of the same name in `pumit.networks`, in evaluation mode. Kernels are summed to
-the depth that the degree asks for before they enter the graph, so that there is nothing adaptive
-left in it.
+Each layer matches the layer of the same name in `pumit.networks` in evaluation mode. Adaptive
+kernels are summed along depth beforehand, so the graph has only plain convolutions.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ EPS = 1e-5
 
 
 def constant(values: npt.ArrayLike) -> Node:
-    """Numbers of a graph, in single precision."""
+    """Return a float32 constant node."""
     return ops.constant(np.ascontiguousarray(values, dtype=np.float32))
 
 
 def integers(values: Any) -> Node:
-    """Axes or sizes of a graph."""
+    """Return an int64 constant node, for axes or sizes."""
     return ops.constant(np.asarray(values, dtype=np.int64))
 
 
@@ -37,7 +36,7 @@ def depth_sum(kernel: Floats, depth: int) -> Floats:
 
 
 def grids(shape: Shape, da0: int) -> list[Shape]:
-    """Grids of a field at full, 1/2, 1/4 and 1/8 in-plane resolution."""
+    """Return the grids of a field at full, 1/2, 1/4 and 1/8 in-plane resolution."""
     out = [shape]
     for level in range(3):
         d, h, w = out[-1]
@@ -46,13 +45,13 @@ def grids(shape: Shape, da0: int) -> list[Shape]:
 
 
 class GraphLayers:
-    """Make layers out of weights.
+    """Builder of layers from a network's weights.
 
     Args:
         weights: Weights of the whole network, by name, float32.
 
     Attributes:
-        used: Names of the weights that are in a graph.
+        used: Names of the weights used so far.
     """
 
     def __init__(self, weights: Mapping[str, Floats], da0: int) -> None:
@@ -61,7 +60,7 @@ class GraphLayers:
         self.used: set[str] = set()
 
     def weight(self, name: str) -> Floats:
-        """Numbers of a parameter; KeyError where the network has none of that name."""
+        """Return a parameter and mark it as used; KeyError if the network has none of that name."""
         self.used.add(name)
         return self._weights[name]
 
@@ -76,7 +75,7 @@ class GraphLayers:
     def conv(
         self, x: Node, name: str, level: int, part: slice = slice(None), *, bias: bool = True
     ) -> Node:
-        """`SACConv` after `level` halvings, of some of its input channels."""
+        """Add `SACConv` after `level` halvings, restricted to some of its input channels."""
         kernel = self.weight(f"{name}.weight")[:, part]
         pads = [1, 1, 1]
         if level < self.da0:
@@ -86,13 +85,13 @@ class GraphLayers:
         return self._biased(out, name) if bias else out
 
     def point(self, x: Node, name: str) -> Node:
-        """Convolution with a kernel of 1^3."""
+        """Add a 1^3 convolution."""
         ones, none = [1, 1, 1], [0, 0, 0]
         kernel = constant(self.weight(f"{name}.weight"))
         return self._biased(ops.convolution(x, kernel, ones, none, none, ones), name)
 
     def down(self, x: Node, name: str, level: int) -> Node:
-        """`SACDownsample` by two from a level."""
+        """Add `SACDownsample` by two from a level."""
         step = 1 if level < self.da0 else 2
         kernel = constant(depth_sum(self.weight(f"{name}.weight"), step))
         none = [0, 0, 0]
@@ -102,13 +101,13 @@ class GraphLayers:
     def up(
         self, x: Node, name: str, level: int, shown: tuple[Floats, Floats] | None = None
     ) -> Node:
-        """`SACUpsample` by two to a level.
+        """Add `SACUpsample` by two to a level.
 
         Args:
             x: Coarser features.
             level: Halvings of the output.
-            shown: Weights (C', S) and bias (C') of a 1^3 convolution of further channels at the
-                end of x, whose result is repeated onto the finer grid and added.
+            shown: Weights (C', S) and bias (C') of a 1^3 convolution of the last S channels of x;
+                its result is up-sampled by nearest neighbour and added.
         """
         step = 1 if level < self.da0 else 2
         kernel = depth_sum(self.weight(f"{name}.weight"), step)
@@ -121,14 +120,14 @@ class GraphLayers:
         return self._biased(out, name, offset)
 
     def channel_norm(self, x: Node, name: str) -> Node:
-        """`ChannelNorm`."""
+        """Add `ChannelNorm`."""
         scale = self.weight(f"{name}.weight")
         bias = constant(self.weight(f"{name}.bias"))
         groups = max(len(scale) // 8, 1)
         return ops.group_normalization(x, constant(scale), bias, groups, EPS)
 
     def residual(self, x: Node, name: str, level: int) -> Node:
-        """`ResidualBlock`."""
+        """Add `ResidualBlock`."""
         y = x
         for i in (1, 2):
             y = ops.swish(self.channel_norm(y, f"{name}.norm{i}"))
@@ -136,13 +135,13 @@ class GraphLayers:
         return ops.add(x, y)
 
     def layer_norm(self, x: Node, name: str) -> Node:
-        """`nn.LayerNorm` over the last axis."""
+        """Add `nn.LayerNorm` over the last axis."""
         y = ops.mvn(x, integers([-1]), True, EPS, "INSIDE_SQRT")
         y = ops.multiply(y, constant(self.weight(f"{name}.weight")))
         return ops.add(y, constant(self.weight(f"{name}.bias")))
 
     def linear(self, x: Node, name: str, *, order: Any = slice(None), factor: float = 1.0) -> Node:
-        """`nn.Linear`, its outputs in another order and times a factor."""
+        """Add `nn.Linear` with its outputs reordered and scaled."""
 
         def numbers(kind: str) -> Floats:
             found = self.weight(f"{name}.{kind}")[order]
@@ -155,12 +154,12 @@ class GraphLayers:
 
 
 def split_heads(x: Node, heads: int) -> Node:
-    """(1, N, C) to (1, heads, N, C / heads)."""
+    """Reshape (1, N, C) to (1, heads, N, C / heads)."""
     return ops.transpose(ops.reshape(x, integers([0, 0, heads, -1]), True), integers([0, 2, 1, 3]))
 
 
 def attend(q: Node, k: Node, v: Node, bias: Node | None = None) -> Node:
-    """softmax(q k^T + bias) v of (1, heads, N, d), as (1, N, heads d)."""
+    """Compute softmax(q k^T + bias) v of (1, heads, N, d), as (1, N, heads d)."""
     scores = ops.matmul(q, k, False, True)
     if bias is not None:
         scores = ops.add(scores, bias)
@@ -169,12 +168,12 @@ def attend(q: Node, k: Node, v: Node, bias: Node | None = None) -> Node:
 
 
 def as_tokens(grid: Node, channels: int, shape: Sequence[int]) -> Node:
-    """(1, C, d, h, w) as (1, N, C)."""
+    """Reshape (1, C, d, h, w) to (1, N, C)."""
     flat = ops.reshape(grid, integers([1, channels, int(np.prod(shape))]), False)
     return ops.transpose(flat, integers([0, 2, 1]))
 
 
 def as_grid(tokens: Node, channels: int, shape: Sequence[int]) -> Node:
-    """(1, N, C) as (1, C, d, h, w)."""
+    """Reshape (1, N, C) to (1, C, d, h, w)."""
     flat = ops.transpose(tokens, integers([0, 2, 1]))
     return ops.reshape(flat, integers([1, channels, *shape]), False)

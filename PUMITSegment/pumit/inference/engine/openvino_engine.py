@@ -1,9 +1,9 @@
-"""The promptable network in OpenVINO: on CPUs, without PyTorch.
+"""OpenVINO engine: inference on CPUs, without PyTorch.
 
-The graph is made from the weights themselves for each degree and shape of fields and compiled in a
-third of a second; for those of a first click while the scan is opened. So nothing is exported, and
-a model that was fine-tuned or imported needs no more than its checkpoint. What was compiled may be
-kept for the next process (`GraphCache`).
+Graphs are built directly from the weights, one pair per degree of anisotropy and field shape, and
+compiled in a third of a second. Those of a first click are compiled while the scan is opened. So no
+export is needed: fine-tuned and imported models work from their checkpoint alone. Compiled graphs
+may be cached on disk (`GraphCache`).
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from pumit.system.machine import usable_cores
 
 logger = logging.getLogger(__name__)
 
-# Weights that are used by `PromptTokens` and stand in no graph.
+# Weights that are in no graph: `PromptTokens` uses them.
 _OF_PROMPTS = (
     "prompt_encoder.",
     "mask_decoder.iou_token.",
     "mask_decoder.mask_tokens.",
-    "prototypes.",  # of training alone
+    "prototypes.",  # training only
 )
-# Degrees and depths that are kept compiled; one scan asks for about four.
+# Number of compiled graph pairs kept in memory; one scan needs about four.
 MOST_COMPILED = 12
-# While one field computes on all cores, what comes before and after is done of another.
+# While one field computes on all cores, pre- and post-processing of another one runs.
 FIELDS_AT_ONCE = 2
-# Graphs of a first click, which are read before the scan is known.
+# Graph pairs loaded from the disk cache before the scan is known, for a first click.
 MOST_FORESEEN = 4
-# What was compiled is written so much later: a click is under way then, which needs the cores.
+# Delay before a compiled graph is written to disk: right after compiling, a click needs the cores.
 KEEP_AFTER_S = 1.5
 Precision = Literal["f32", "bf16"]
 _Grid = tuple[int, Shape]  # degree and shape
@@ -65,27 +65,26 @@ _Results = list[Floats]
 
 @cache
 def shared_core() -> openvino.Core:
-    """OpenVINO's core: one for the whole process, which is never given back.
+    """Return the process-wide OpenVINO core, which is never destroyed.
 
-    On Linux the CPU plugin of each core gives its thread a stack for signal handlers, and takes it
-    away with the core. Cores that end in the order in which they began leave the thread with a
-    stack that was unmapped already, and the next signal (a child that ended, SIGTERM) kills the
-    process without a word.
+    On Linux each core's CPU plugin installs a signal handler stack for its thread and removes it
+    with the core. If cores are destroyed in the order of creation, the thread keeps an unmapped
+    stack, and the next signal (SIGCHLD, SIGTERM) kills the process silently.
     """
     return openvino.Core()
 
 
 def best_precision() -> Precision:
-    """bfloat16 where the CPU has instructions for it: it is twice as fast as single precision."""
+    """Return "bf16" if the CPU has instructions for it (twice as fast), else "f32"."""
     capabilities = shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return "bf16" if "BF16" in capabilities else "f32"
 
 
 def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
-    """Sizes of the network that a recipe names.
+    """Read the network sizes from a recipe.
 
     Raises:
-        CheckpointError: If it is none that the graphs are written for.
+        CheckpointError: If the network is not promptable, or its sizes are invalid.
     """
     try:
         header = ModelHeader.of(recipe)
@@ -100,12 +99,12 @@ def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
 
 @dataclass(frozen=True)
 class GraphFeatures:
-    """What the encoder leaves of a field, and what is known of its maps before any prompt.
+    """Encoder output of a field, and the prompt-independent part of its maps.
 
     Attributes:
         full: Features at full resolution.
-        half: The image's part of those at 1/2 resolution.
-        quarter: The image's part of those at 1/4 resolution.
+        half: The image's part of the features at 1/2 resolution.
+        quarter: The image's part of the features at 1/4 resolution.
         places: Position codes of the tokens, (1, N, dim).
         classes: Class vectors at 1/2 resolution, (E, d, h, w), or None.
     """
@@ -121,7 +120,7 @@ class GraphFeatures:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, bytes."""
+        """Memory used, bytes."""
         arrays = [self.full, self.half, self.quarter, self.tokens, self.places]
         arrays += [] if self.classes is None else [self.classes]
         return sum(array.nbytes for array in arrays) + self.maps.nbytes
@@ -135,12 +134,12 @@ class GraphFeatures:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """Both steps for one degree and one shape of fields.
+    """Compiled encoder and decoder for one degree and field shape.
 
     Attributes:
-        encoder: Compiled, with its request.
-        distances: Between tokens, (1, 1, N, N).
-        in_use: Held while one of them computes.
+        encoder: Compiled graph and its inference request; likewise `decoder`.
+        distances: Pairwise token distances, (1, 1, N, N).
+        in_use: Lock held during inference.
     """
 
     encoder: tuple[Any, Any]
@@ -149,27 +148,28 @@ class _Compiled:
     in_use: Lock = field(default_factory=Lock)
 
     def release(self) -> None:
-        """Give back what is computed in; the next computation takes it again."""
+        """Release working memory; the next inference allocates it again."""
         for graph, _ in (self.encoder, self.decoder):
             graph.release_memory()
 
 
 class OpenVinoEngine:
-    """Compute with OpenVINO on the CPU.
+    """Engine with OpenVINO on the CPU.
 
-    Each field is computed on all cores, of one answer two fields at a time. Threads are not bound
-    to cores, where other programs may be.
+    Each field is computed on all cores; two fields of one answer are processed at a time. Threads
+    are not pinned to cores, since other programs may use them.
 
     Args:
         weights: Weights of a promptable network, by name.
-        threads: Number of cores to use; None for all that this process may.
-        precision: "bf16" computes faster and less exactly than "f32", on CPUs that can; see
+        threads: Number of cores to use; None for all available to this process.
+        precision: "bf16" is faster and less exact than "f32", on CPUs that support it; see
             `best_precision`.
-        graphs: Compiled graphs on the disk, as a function of what they depend on here, or None.
+        graphs: Factory of the disk cache, called with what compiled graphs depend on; None for no
+            cache.
 
     Raises:
-        CheckpointError: If the weights are those of another network.
-        RuntimeError: If OpenVINO refuses the CPU.
+        CheckpointError: If the weights do not fit the network.
+        RuntimeError: If OpenVINO does not support the CPU.
     """
 
     name = "openvino"
@@ -195,24 +195,24 @@ class OpenVinoEngine:
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,
-            # Fusing by generated kernels takes longer than it saves in graphs of this size.
+            # Generating fused kernels takes longer than it saves in graphs of this size.
             "SNIPPETS_MODE": "DISABLE",
         }
         self._cache = None
         if graphs is not None:
-            with suppress(OSError):  # where the code of the graphs cannot be read
+            with suppress(OSError):  # if the source code of the graphs cannot be read
                 machine = _machine_and_code(self._core)
                 self._cache = graphs((repr(sizes), repr(self._properties), *machine))
-        # Compiled or to be, the one that was used last at the end.
+        # Compiled or pending, the most recently used last.
         self._graphs: OrderedDict[_Grid, Future[_Compiled]] = OrderedDict()
-        # One graph on each core: compiling uses no more.
+        # Compiling a graph uses one core.
         self._compiling = ThreadPoolExecutor(cores, "pumit-compile")
         self._fields = ThreadPoolExecutor(min(cores, FIELDS_AT_ONCE), "pumit-field")
         self._keeping = ThreadPoolExecutor(1, "pumit-keep")
         self._foreseen: set[_Grid] = set()
-        self._warm: _Compiled | None = None  # keeps the memory that it computed in
+        self._warm: _Compiled | None = None  # the only one that keeps its working memory
         self._lock = Lock()
-        # What is kept of these weights was compiled here, after both.
+        # A cached graph proves that both checks passed before.
         is_tried = self._cache is not None and bool(self._cache.recent(1))
         if not is_tried:
             self._try_out()
@@ -229,22 +229,22 @@ class OpenVinoEngine:
         return self._sizes.field_size
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Apply a function to fields, two at once; see `Engine`."""
+        """Apply a function to fields, two in parallel; see `Engine`."""
         if len(items) < 2:
             return [work(item) for item in items]
         return map_in(self._fields, work, items)
 
     def foresee(self) -> None:
-        """Read the graphs that were used last on this machine, while a scan is being read.
+        """Load the most recently used graphs from disk while a scan is being read.
 
-        People open scans of a few kinds. Those that the first scan does not need are given up.
+        Users mostly open similar scans. Graphs that the first scan does not need are dropped.
         """
         if self._cache is not None:
             self._foreseen = set(self._cache.recent(MOST_FORESEEN))
             self._begin(self._foreseen)
 
     def prepare(self, grids: Iterable[_Grid]) -> None:
-        """Compile for fields to come; see `Engine`."""
+        """Compile for upcoming fields in the background; see `Engine`."""
         needed = list(grids)
         with self._lock:
             for grid in self._graphs.keys() & self._foreseen.difference(needed):
@@ -260,7 +260,7 @@ class OpenVinoEngine:
             self._forget()
 
     def rest(self) -> None:
-        """Give up all graphs; see `Engine`."""
+        """Drop all compiled graphs; see `Engine`."""
         with self._lock:
             for graph in self._graphs.values():
                 graph.cancel()
@@ -283,7 +283,7 @@ class OpenVinoEngine:
         return GraphFeatures(full, half, quarter, tokens, places, maps, classes, da0)
 
     def decode(self, features: GraphFeatures, prompts: FieldPrompts) -> tuple[Floats, Floats]:
-        """Answer prompts; see `Engine`."""
+        """Decode prompts; see `Engine`."""
         shape = features.maps.full
         classes = features.classes
         maps = prompt_maps(prompts, features.maps, self.field_size, classes)[None]
@@ -302,20 +302,20 @@ class OpenVinoEngine:
         return logits, iou
 
     def graphs(self, da0: int, shape: Shape) -> tuple[openvino.Model, openvino.Model, set[str]]:
-        """Both graphs for fields of a degree and a shape, and the names of their weights."""
+        """Build both graphs for a degree and field shape; also return the weight names used."""
         layers = GraphLayers(self._weights, da0)
         encoder = encoder_graph(layers, self._sizes, shape)
         return encoder, decoder_graph(layers, self._sizes, shape), layers.used
 
     def _try_out(self) -> None:
-        """Raise RuntimeError unless the CPU computes something small."""
+        """Raise RuntimeError unless a trivial graph runs on the CPU."""
         x = ops.parameter([3], np.float32)
         _, request = self._compile(openvino.Model([ops.result(ops.relu(x))], [x]))
         if not np.array_equal(_infer(request, [np.array([-1, 0, 1], np.float32)])[0], [0, 0, 1]):
             raise RuntimeError("a trial computation went wrong")
 
     def _check(self) -> None:
-        """Raise ValueError unless all of the weights have their place in the graph."""
+        """Raise ValueError unless the weights match the sizes and all of them are used."""
         sizes, names = self._sizes, ("stem", "to_half", "to_quarter", "to_tokens")
         widths = tuple(self._weights[f"image_encoder.{name}.bias"].size for name in names)
         heads = self._weights["image_encoder.blocks.0.attention.slope"].size
@@ -337,7 +337,7 @@ class OpenVinoEngine:
         if kept is not None:
             try:
                 return _Compiled(self._read(kept[0]), self._read(kept[1]), distances)
-            except RuntimeError:  # of a build of OpenVINO that calls itself the same
+            except RuntimeError:  # another build of OpenVINO with the same version
                 logger.debug("OpenVINO refuses a graph that was kept; it is compiled again.")
         graphs = self.graphs(da0, shape)[:2]
         compiled = _Compiled(self._compile(graphs[0]), self._compile(graphs[1]), distances)
@@ -347,7 +347,7 @@ class OpenVinoEngine:
         return compiled
 
     def _keep(self, da0: int, shape: Shape, compiled: _Compiled, when: float) -> None:
-        """Write what was compiled for the next process, not before a time of the clock."""
+        """Write compiled graphs to the disk cache, not before `when` (monotonic clock, s)."""
         assert self._cache is not None
         while time.monotonic() < when and main_thread().is_alive():
             time.sleep(0.05)
@@ -369,11 +369,11 @@ class OpenVinoEngine:
         key = (da0, shape)
         with self._lock:
             future = self._graphs.pop(key, None)
-            # What waits for its turn is compiled here: a field does not wait for those after it.
+            # A pending graph is compiled here immediately, ahead of the queue.
             is_mine = future is None or future.cancel()
             if future is None or is_mine:
                 future = Future()
-                future.set_running_or_notify_cancel()  # no one else may begin with it
+                future.set_running_or_notify_cancel()  # no other thread may take it
             self._graphs[key] = future
             self._forget()
         if is_mine:
@@ -385,21 +385,21 @@ class OpenVinoEngine:
             return future.result()
         except BaseException:
             with self._lock:
-                if self._graphs.get(key) is future:  # the next who needs it tries again
+                if self._graphs.get(key) is future:  # the next request tries again
                     del self._graphs[key]
             raise
 
     def _forget(self) -> None:
-        """Give up graphs that were used or prepared longest ago; the lock is held."""
+        """Evict the least recently used graphs; the caller holds the lock."""
         while len(self._graphs) > MOST_COMPILED:
             self._graphs.popitem(last=False)[1].cancel()
 
     def _run(self, compiled: _Compiled, graph: tuple[Any, Any], arrays: list[Floats]) -> _Results:
-        """Results of one of the graphs, as separate arrays."""
+        """Run one of the graphs and return copies of its outputs."""
         with compiled.in_use:
             results = _infer(graph[1], arrays)
-        # A graph computes in as much memory as a field's features take several times over, and
-        # other shapes may follow: only the one that was used last keeps its own.
+        # A graph's working memory is several times that of a field's features: only the most
+        # recently used graph keeps its own.
         with self._lock:
             before, self._warm = self._warm, compiled
         is_other = before is not None and before is not compiled
@@ -413,7 +413,7 @@ class OpenVinoEngine:
 
 @cache
 def _machine_and_code(core: openvino.Core) -> tuple[str, ...]:
-    """Return what compiled graphs depend on apart from weights and sizes."""
+    """Return what compiled graphs depend on, apart from weights and sizes."""
     code = hashlib.sha256()
     for module in (decoder_code, encoder_code, layers_code):
         code.update(inspect.getsource(module).encode())

@@ -1,7 +1,7 @@
-"""Prompts as maps on the image, on arrays; `dense` of `pumit.networks.promptable.prompt_encoder`.
+"""Prompt maps in NumPy, equal to `PromptEncoder.dense` of the network.
 
-What follows from the field alone is computed once with its features: the image at 1/2 resolution
-and what paths through it cost. What follows from the prompts costs a fraction of a decoding.
+The prompt-independent part is computed once per field with its features: the image at 1/2
+resolution and its path costs. The rest costs a fraction of a decoding.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pumit.networks.promptable.constants import (
 
 
 def path_costs(image: Floats, depth_step: float) -> list[Floats]:
-    """Return costs of straight paths from the first voxel of each axis; no prompt is needed.
+    """Return the costs of straight paths from the first voxel along each axis.
 
     Args:
         image: Shape (C, d, h, w), channels about [0, 1].
         depth_step: Depth step over in-plane step on this grid.
 
     Returns:
-        Three arrays (d, h, w), rising along their own axis.
+        Three arrays (d, h, w), each increasing along its own axis.
     """
     costs = []
     for axis in range(3):
@@ -48,7 +48,12 @@ def path_costs(image: Floats, depth_step: float) -> list[Floats]:
 
 
 def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
-    """Cheapest path to a seed along the axes of the grid, (d, h, w); `along` of `path_costs`."""
+    """Return the cost of the cheapest axis-aligned path to a seed, (d, h, w).
+
+    Args:
+        seeds: Bool (d, h, w).
+        along: Output of `path_costs`.
+    """
     distance = np.where(seeds, np.float32(0), np.float32(UNREACHED))
     for _ in range(ROUNDS):
         before = distance
@@ -60,7 +65,7 @@ def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
             back = np.flip(np.minimum.accumulate(np.flip(distance + path, axis), axis), axis)
             nearer = np.minimum(forward, back - path)
             distance = np.minimum(distance, np.maximum(nearer, 0, out=nearer))
-        if np.array_equal(distance, before):  # no path has a bend more
+        if np.array_equal(distance, before):  # converged
             break
     return distance
 
@@ -68,7 +73,7 @@ def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
 def geodesic_maps(
     positive: npt.NDArray[np.bool_], negative: npt.NDArray[np.bool_], along: list[Floats]
 ) -> list[Floats]:
-    """Nearness to either kind of seed, and which is nearer, each (d, h, w) in [-1, 1]."""
+    """Return nearness to either kind of seed, and which is nearer, each (d, h, w) in [-1, 1]."""
     blank = np.zeros(positive.shape, dtype=np.float32)
     maps, distances = [], []
     for seeds in (positive, negative):
@@ -93,11 +98,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MapGrid:
-    """The grid of the maps over a field, and what is known of it before any prompt.
+    """Grid of the prompt maps of a field, with their prompt-independent part.
 
     Attributes:
-        image: Channels at this resolution, (C, d, h, w).
-        along: Costs of straight paths; empty for a network without geodesic maps.
+        full: Shape of the field.
+        image: Channels at the grid's resolution, (C, d, h, w).
+        along: Output of `path_costs`; empty for a network without geodesic maps.
     """
 
     full: Shape
@@ -115,16 +121,16 @@ class MapGrid:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, bytes."""
+        """Memory used, bytes."""
         return self.image.nbytes + sum(cost.nbytes for cost in self.along)
 
     @property
     def cell(self) -> npt.NDArray[np.float64]:
-        """Voxels of the field per voxel of the grid, (3,)."""
+        """Field voxels per grid voxel, (3,)."""
         return np.array(self.full) / np.array(self.shape)
 
     def centres(self, slice_ratio: float) -> list[Floats]:
-        """Centres of its voxels along each axis, in prompt coordinates."""
+        """Return the voxel centres along each axis, in prompt coordinates."""
         scales = (slice_ratio, 1.0, 1.0)
         return [
             (((np.arange(n) + 0.5) * c - 0.5) * s).astype(np.float32)
@@ -133,7 +139,7 @@ class MapGrid:
 
 
 def block_means(array: Floats, shape: Sequence[int]) -> Floats:
-    """Means over equal blocks of (..., D, H, W), as many of them as `shape` says."""
+    """Average (..., D, H, W) over equal blocks to (..., *shape)."""
     out, count = array, 1
     for axis, n in zip((-3, -2, -1), shape, strict=True):
         size = out.shape[axis] // n
@@ -146,7 +152,7 @@ def block_means(array: Floats, shape: Sequence[int]) -> Floats:
 
 
 def voxel_index(places: Floats, slice_ratio: float) -> npt.NDArray[np.float64]:
-    """Prompt coordinates (..., 3) as indices of the field; the only slice where there is one."""
+    """Convert prompt coordinates (..., 3) to field indices; depth is 0 in planar images."""
     index = np.array(places, dtype=np.float64)
     index[..., 0] = index[..., 0] / slice_ratio if slice_ratio > 0 else 0.0
     return index
@@ -155,7 +161,7 @@ def voxel_index(places: Floats, slice_ratio: float) -> npt.NDArray[np.float64]:
 def prompt_maps(
     prompts: FieldPrompts, grid: MapGrid, field_size: int, classes: Floats | None = None
 ) -> Floats:
-    """All maps, (channels, d, h, w), in the order that the network was trained with.
+    """Return all prompt maps, (channels, d, h, w), in the network's channel order.
 
     Args:
         field_size: In-plane voxels of a training field.
@@ -169,7 +175,7 @@ def prompt_maps(
         _of_points(points[is_positive == kind], grid, centres, ratio, field_size)
         for kind in (True, False)
     ]
-    # 2. The box: signed distance to its faces, sharp near and saturated far; likeness within it.
+    # 2. Box: saturating signed distance to its faces, and intensity likeness.
     blank = np.zeros(grid.shape, dtype=np.float32)
     box = [blank, blank]
     outside = np.zeros(grid.shape, dtype=bool)
@@ -180,20 +186,20 @@ def prompt_maps(
         if not is_positive.any():
             each[0][2:] = box_likeness(grid.image, margin, prompts.box)
         outside = _outside(prompts.box, grid, ratio)
-    # 3. The prior, -1 to 1, and geodesic distances from the seeds.
+    # 3. Prior, -1 to 1, and geodesic maps of the seeds.
     prior = blank if prompts.prior is None else 2 * block_means(prompts.prior, grid.shape) - 1
     maps = [*each[0], *each[1], *box, prior]
     if grid.along:
         seeds = [_seeds(points[is_positive == kind], grid, ratio) for kind in (True, False)]
         maps += geodesic_maps(seeds[0], seeds[1] | outside, grid.along)
-    # 4. Likeness of class vectors, where the network has them.
+    # 4. Class vector maps, if the network has them.
     if classes is not None:
         maps += _class_maps(prompts, grid, classes, margin)
     return np.stack(maps)
 
 
 def class_vectors_at(points: Floats, grid: MapGrid, classes: Floats, ratio: float) -> Floats:
-    """Class vectors at points, (P, E), between those of the grid (E, d, h, w)."""
+    """Return class vectors at points, (P, E), interpolated from the grid (E, d, h, w)."""
     out = np.zeros((len(points), len(classes)), dtype=np.float32)
     for i, index in enumerate(voxel_index(points, ratio)):
         for (d, h, w), weight in trilinear(index, grid.full, grid.shape):
@@ -204,7 +210,7 @@ def class_vectors_at(points: Floats, grid: MapGrid, classes: Floats, ratio: floa
 def _class_maps(
     prompts: FieldPrompts, grid: MapGrid, classes: Floats, margin: Floats | None
 ) -> list[Floats]:
-    """Cosines with the class vectors at inside and outside points, and how a box's differ."""
+    """Return class maps: cosines with positive and negative points, and the box's contrast."""
     flat = classes.reshape(len(classes), -1)
     blank = np.zeros(grid.shape, dtype=np.float32)
     maps = [blank, blank, blank]
@@ -227,7 +233,7 @@ def _class_maps(
 def _of_points(
     points: Floats, grid: MapGrid, centres: list[Floats], ratio: float, field_size: int
 ) -> list[Floats]:
-    """Nearness at two ranges, and likeness per channel, to the points of one kind."""
+    """Return nearness at two ranges and likeness per channel, for points of one sign."""
     if len(points) == 0:
         return [np.zeros(grid.shape, dtype=np.float32)] * (2 + len(grid.image))
     d, h, w = centres
@@ -251,7 +257,7 @@ def _of_points(
 def trilinear(
     index: npt.NDArray[np.float64], full: Sequence[int], shape: Sequence[int]
 ) -> list[tuple[Shape, float]]:
-    """Get the corners on a coarser grid around a place of the field, and how much each counts."""
+    """Return the trilinear neighbours of a field index on a coarser grid, with their weights."""
     at = (index + 0.5) / full * shape - 0.5
     at = at.clip(0, np.array(shape) - 1)
     low = np.floor(at).astype(int)
@@ -266,7 +272,7 @@ def trilinear(
 
 
 def _smooth_at(grid: MapGrid, index: npt.NDArray[np.float64]) -> Floats:
-    """Intensities of the neighbourhood of a place of the field, (C,)."""
+    """Return the smoothed intensities at a field index, (C,)."""
     reach = (1 if grid.shape[0] > 2 else 0, 1, 1)
     total = np.zeros(len(grid.image))
     for corner, weight in trilinear(index, grid.full, grid.shape):
@@ -276,7 +282,7 @@ def _smooth_at(grid: MapGrid, index: npt.NDArray[np.float64]) -> Floats:
 
 
 def _margin(box: Floats, centres: list[Floats], ratio: float) -> Floats:
-    """Distance to the faces of a box, positive inside, in-plane voxels, (d, h, w)."""
+    """Return the distance to the faces of a box, positive inside, in-plane voxels, (d, h, w)."""
     d, h, w = (np.minimum(at - low, high - at) for at, low, high in zip(centres, *box, strict=True))
     if ratio == 0:
         d = np.full_like(d, 1e3)  # a planar image has no depth
@@ -284,9 +290,9 @@ def _margin(box: Floats, centres: list[Floats], ratio: float) -> Floats:
 
 
 def box_likeness(image: Floats, margin: Floats, box: Floats) -> list[Floats]:
-    """How much more often an intensity occurs inside a box than around it, per channel.
+    """Return how much more often an intensity occurs inside a box than around it, per channel.
 
-    Stands in for the likeness to clicked intensities where there is a box and no positive click.
+    Replaces the likeness to clicked intensities if there is a box but no positive click.
 
     Args:
         image: Shape (C, d, h, w), values in [0, 1].
@@ -309,7 +315,7 @@ def box_likeness(image: Floats, margin: Floats, box: Floats) -> list[Floats]:
 
 
 def _shares(index: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-    """Share of each bin, smoothed over its neighbours."""
+    """Return the share of each histogram bin, smoothed over its neighbours."""
     counts = np.bincount(index, minlength=LIKENESS_BINS).astype(np.float64)
     ones = np.ones(3)
     counts = np.convolve(counts, ones, "same") / np.convolve(np.ones_like(counts), ones, "same")
@@ -317,7 +323,7 @@ def _shares(index: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
 
 
 def _cells(places: Floats, grid: MapGrid, ratio: float) -> npt.NDArray[np.float64]:
-    """Prompt coordinates in cells of the grid, the first cell's centre at 0."""
+    """Convert prompt coordinates to grid cells, the first cell's centre at 0."""
     return (voxel_index(places, ratio) + 0.5) / grid.cell - 0.5
 
 
@@ -329,7 +335,7 @@ def _seeds(points: Floats, grid: MapGrid, ratio: float) -> Mask:
 
 
 def _outside(box: Floats, grid: MapGrid, ratio: float) -> Mask:
-    """Return the mask of what is outside a box, along the axes that there are."""
+    """Return the mask of cells outside a box, ignoring axes of length 1."""
     lower, upper = _cells(box, grid, ratio)
     outside = np.zeros(grid.shape, dtype=bool)
     for axis, n in enumerate(grid.shape):

@@ -1,6 +1,6 @@
-"""Prompts as tokens, on arrays; `sparse` of `pumit.networks.promptable.prompt_encoder`.
+"""Prompt tokens in NumPy, equal to `PromptEncoder.sparse` of the network.
 
-Padding is left out: tokens that nothing attends to change no answer.
+Padding tokens are left out: nothing attends to them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pumit.networks.promptable.constants import BOX_LOWER, BOX_UPPER, NEGATIVE, 
 
 
 class PromptTokens:
-    """Turn prompts into tokens.
+    """Conversion of prompts to tokens.
 
     Args:
         weights: Weights of the whole network, by name.
@@ -37,12 +37,12 @@ class PromptTokens:
         self._scale = np.float32(2 * math.pi / field_size)
 
     def positional(self, places: npt.NDArray[np.floating]) -> Floats:
-        """Fourier features of places (..., 3) in in-plane voxels, (..., dim)."""
+        """Return Fourier features (..., dim) of positions (..., 3) in in-plane voxels."""
         phase = (self._scale * places.astype(np.float32)) @ self._frequencies
         return np.concatenate((np.sin(phase), np.cos(phase)), axis=-1)
 
     def of_grid(self, grid: MapGrid, slice_ratio: float) -> Floats:
-        """Position codes of the voxels of a grid in raster order, (d h w, dim)."""
+        """Return position codes of a grid's voxels in raster order, (d h w, dim)."""
         places = np.meshgrid(*grid.centres(slice_ratio), indexing="ij")
         return self.positional(np.stack(places, -1).reshape(-1, 3))
 
@@ -53,11 +53,11 @@ class PromptTokens:
         full: tuple[int, int, int],
         class_vectors: Floats | None = None,
     ) -> Floats:
-        """Return the network's own tokens, those of the points, and those of the box, (T, dim).
+        """Return the network's output tokens, then point tokens and box tokens, (T, dim).
 
         Args:
             features: The encoder's tokens, (dim, d, h, w).
-            class_vectors: At the points, (P, E), or None for a network without them.
+            class_vectors: Class vectors at the points, (P, E); None for a network without them.
         """
         parts = [self._own]
         if len(prompts.points):

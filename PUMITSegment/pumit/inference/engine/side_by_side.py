@@ -1,4 +1,4 @@
-"""Several fields of one answer at once, each on its own core."""
+"""Parallel computation of several fields with PyTorch, one thread each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from pumit.inference.engine.engine import R, T, map_in
 
 
 class SideBySide:
-    """Compute with PyTorch on as many fields at once as it has threads.
+    """Thread pool that computes as many fields in parallel as PyTorch has threads.
 
-    Its operations on one field are small, and gain little from several threads: on two cores a
-    first click on a CT took 1.5 s with two threads for each field in turn, and 1.0 s with two
-    fields at a time, each in one thread.
+    Operations on one field are small and gain little from several threads. On two cores, a first
+    click on a CT took 1.5 s with two threads per field, and 1.0 s with two fields in parallel.
     """
 
     def __init__(self) -> None:
@@ -31,16 +30,16 @@ class SideBySide:
             Results, in the order of the items.
 
         Raises:
-            Exception: What the first item that failed raised, once no thread works any more.
+            Exception: The error of the first failed item, after all threads have finished.
         """
         threads = torch.get_num_threads()
         if min(threads, len(items)) < 2:
             return [work(item) for item in items]
-        with self._lock:  # other answers wait for their turn
+        with self._lock:  # one answer at a time
             return map_in(self._pool_of(threads), work, items)
 
     def _pool_of(self, threads: int) -> ThreadPoolExecutor:
-        """Return the pool of threads, made again where their number has changed."""
+        """Return the thread pool, recreated if the number of threads has changed."""
         if self._pool is None or self._size != threads:
             if self._pool is not None:
                 self._pool.shutdown()
@@ -48,7 +47,7 @@ class SideBySide:
             self._pool = ThreadPoolExecutor(threads, "pumit-field", _compute_alone)
             for started in [self._pool.submit(barrier.wait) for _ in range(threads)]:
                 started.result()
-            # The number holds for the thread that sets it, and for threads that begin later.
+            # The setting applies to the calling thread and to threads started later: restore it.
             torch.set_num_threads(threads)
             self._size = threads
         return self._pool
@@ -56,4 +55,4 @@ class SideBySide:
 
 def _compute_alone() -> None:
     torch.set_num_threads(1)
-    torch.get_num_threads()  # before its first call a thread takes the number set last by any
+    torch.get_num_threads()  # until its first call, a thread adopts the number last set by any

@@ -1,4 +1,4 @@
-"""The promptable network in PyTorch: any device, any sizes, and weights that are being trained."""
+"""PyTorch engine: any device, any sizes, also for networks in training."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pumit.networks.pumit import Anisotropy
 
 @dataclass(frozen=True)
 class TorchFeatures:
-    """An embedding on the network's device."""
+    """Features of a field on the network's device."""
 
     embedding: ImageEmbedding
 
     @property
     def nbytes(self) -> int:
-        """Its bytes; tensors that share memory count once."""
+        """Memory used, bytes; tensors that share memory count once."""
         tensors = [v for v in vars(self.embedding).values() if isinstance(v, torch.Tensor)]
         storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
         return sum(storages.values())
@@ -37,7 +37,7 @@ class TorchFeatures:
 
 
 class TorchEngine:
-    """Compute with PyTorch.
+    """Engine with PyTorch.
 
     Args:
         network: Network in evaluation mode on its device.
@@ -70,10 +70,10 @@ class TorchEngine:
         return self.network.field_size
 
     def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
-        """Nothing: PyTorch computes any shape at once; see `Engine`."""
+        """Do nothing: PyTorch needs no compilation; see `Engine`."""
 
     def rest(self) -> None:
-        """Nothing: only the weights are held; see `Engine`."""
+        """Do nothing: only the weights are held; see `Engine`."""
 
     @torch.inference_mode()
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> TorchFeatures:
@@ -84,7 +84,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def decode(self, features: TorchFeatures, prompts: FieldPrompts) -> tuple[Floats, Floats]:
-        """Answer prompts; see `Engine`."""
+        """Decode prompts; see `Engine`."""
         batch = prompt_batch(prompts, tuple(features.embedding.image.shape[2:]))
         moved = PromptBatch(**{k: v.to(self.torch_device) for k, v in vars(batch).items()})
         with computing_in(self.precision, self.torch_device):
@@ -93,7 +93,7 @@ class TorchEngine:
 
 
 def prompt_batch(prompts: FieldPrompts, shape: tuple[int, ...]) -> PromptBatch:
-    """Prompts of one field of a shape (D, H, W) as the network takes them, a batch of one."""
+    """Convert the prompts of one field of shape (D, H, W) to a batch of one."""
     count = len(prompts.points)
     points = torch.zeros(1, max(1, count), 3)
     labels = torch.full((1, max(1, count)), NO_LABEL, dtype=torch.long)

@@ -1,1 +1,1 @@
-"""Answers to prompts: a session, its fields, and how their answers are joined."""
+"""Interactive segmentation: sessions, the prompt solver, and merging of field answers."""

@@ -1,4 +1,4 @@
-"""How far an answer fits its prompts: the drawn box, and the clicks."""
+"""Consistency of an answer with its prompts: the drawn box and the clicks."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from pumit.preprocessing.fields import Field
 
 Box = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # lower and upper corner
 Place = tuple[float, float, float]
-FITTING = 0.85  # in-plane IoU of an answer's bounding box with the drawn one from which it fits
-LEAST_GAP = 1.0  # field voxels between an answer and a face of its box that it does not reach
+FITTING = 0.85  # in-plane IoU of bounding box and drawn box from which an answer fits
+LEAST_GAP = 1.0  # field voxels from which an answer does not reach a face of the drawn box
 
 
 def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
-    """First and last voxel of a mask along each axis, (2, 3); None where it is empty."""
+    """Return the first and last voxel of a mask along each axis, (2, 3); None if empty."""
     window = window_of(mask)
     return None if window is None else np.array([[s.start, s.stop - 1] for s in window]).T
 
 
 def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
-    """How a mask's own box and a drawn one share space in-plane.
+    """Return the in-plane overlap of a mask's bounding box with a drawn box.
 
-    A box drawn on a slice is as deep as someone guessed, so depth does not count.
+    Depth is ignored: for a box drawn on one slice it is a guess.
 
     Args:
         mask: Bool (D, H, W) in a field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
-        Share of the mask's box that lies in the drawn one, and share of that which it fills.
+        Share of the bounding box inside the drawn box, and share of the drawn box that it fills.
     """
     bounds = bounds_of(mask)
     if bounds is None:
@@ -49,25 +49,24 @@ def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[flo
 
 
 def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
-    """IoU of a mask's own box with the one that was drawn, in-plane."""
+    """Return the in-plane IoU of a mask's bounding box with a drawn box."""
     inside, filled = box_shares(mask, where, box)
     return 1 / (1 / inside + 1 / filled - 1) if inside > 0 else 0.0
 
 
 def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> Floats:
-    """Return a bonus for each answer to a box: for agreement with the others, and for its fit.
+    """Return a score bonus for each answer to a box: agreement with the others, and fit.
 
-    Boxes are drawn around a structure, and often loosely: to reach beyond one is a graver fault
-    than not to fill it. Still, around the wall of a heart the cavity does not fill it. Around the
-    cavity a box holds some of the wall, too, which fills it better: but of the answers, most are
-    the cavity.
+    Boxes are often drawn loosely, so reaching beyond one counts more than not filling it. Filling
+    still matters: in a box around the heart's wall, the cavity alone does not fill the box. In a
+    box around the cavity, the wall fills it better, but most answers are the cavity.
 
     Args:
         answers: Logits (M, D, H, W) in a field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
-        What to add to the estimate of each, (M,).
+        Bonus to add to each IoU estimate, (M,).
     """
     shares = np.array([box_shares(answer > 0, where, box) for answer in answers], np.float32)
     penalties = np.array([weights.outside, weights.unfilled], np.float32)
@@ -75,7 +74,7 @@ def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> F
 
 
 def mutual_support(masks: npt.NDArray[np.bool_]) -> Floats:
-    """Mean Dice (M,) of each of M masks (M, D, H, W) with the others; 0 for a single one."""
+    """Return each mask's mean Dice (M,) with the others, of (M, D, H, W); 0 for a single one."""
     voxels = masks.reshape(len(masks), -1).astype(np.float32)
     common = voxels @ voxels.T
     sizes = common.diagonal()
@@ -90,14 +89,14 @@ def clicked_in_box(
     prompts: IndexPrompts,
     weights: BoxWeights,
 ) -> tuple[Floats, Floats]:
-    """Answers to a box, and further ones to it with clicks that these answers lead to.
+    """Extend the answers to a box by answers to the box plus automatically placed clicks.
 
-    A box says where a structure ends, and a click what it is made of: the network often answers
-    both together better than the box alone.
+    A box gives the extent of a structure, a click its appearance; the network often does better
+    with both.
 
     Args:
-        decode: What the network answers to prompts in the field: logits (M, D, H, W) and estimates
-            (M,), the one that counts first.
+        decode: Decode prompts in the field: logits (M, D, H, W) and IoU estimates (M,), the main
+            answer first.
         answers: The same for the box alone.
 
     Returns:
@@ -110,11 +109,11 @@ def clicked_in_box(
         again, estimates = decode(replace(prompts, points=[(*place, True) for place in places]))
         return np.concatenate([logits, again[:1]]), np.concatenate([iou, estimates[:1]])
 
-    # 1. With a click at the deepest place of each.
+    # 1. Add a click at the deepest place of each answer.
     found = [deepest_in_box(answer > 0, where, box) for answer in logits]
     for place in dict.fromkeys(place for place in found if place is not None):
         logits, iou = with_answer_to([place])
-    # 2. Where the best of all leaves faces of the box free, with a click at each of them.
+    # 2. If the best answer does not reach some faces of the box, add a click near each of them.
     best = logits[int(np.argmax(iou + box_bonus(logits, where, box, weights)))] > 0
     places = gaps_in_box(best, where, box)
     if places and box_fit(best, where, box) < FITTING:
@@ -123,10 +122,10 @@ def clicked_in_box(
 
 
 def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Place]:
-    """Places half-way between a mask and the in-plane faces of a box that it does not reach.
+    """Return places half-way between a mask and the in-plane box faces that it does not reach.
 
-    A structure touches each face of its box. What a mask leaves free there belongs to something
-    around it, as the wall of a heart does to the one who takes its cavity.
+    A structure touches each face of its box. A gap there means that the mask misses an outer part,
+    such as the heart's wall around the cavity.
 
     Args:
         mask: Bool (D, H, W) in a field.
@@ -153,28 +152,28 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
 
 
 def _faces(where: Field, box: Box) -> Box:
-    """Outer faces of a box of voxel indices, field indices, as far as the field shows it."""
+    """Return the outer faces of a box of voxels in field indices, clipped to the field."""
     half, limit = 0.5 / np.asarray(where.step), np.asarray(where.shape) - 0.5
     low, high = where.to_field(box[0]) - half, where.to_field(box[1]) + half
     return np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
 
 
 def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place | None:
-    """Return the voxel of a mask that lies deepest in it, within a box.
+    """Return the voxel deepest inside a mask, within a box.
 
     Args:
         mask: Bool (D, H, W) in a field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
-        Volume index (d, h, w), or None where no voxel of the mask lies in the box.
+        Volume index (d, h, w), or None if no voxel of the mask is in the box.
     """
     low, high = (np.round(where.to_field(corner)).astype(int).clip(0) for corner in box)
     window = tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))
     inside = mask[window]
     if not inside.any():
         return None
-    # The faces of the box end a structure, but for those of a single slice: it has no depth.
+    # The box faces count as background, except along axes with a single voxel.
     margins = [(0, 0) if n == 1 else (1, 1) for n in inside.shape]
     spacing = (where.prompt_ratio or 1.0, 1.0, 1.0)
     depth = ndimage.distance_transform_edt(np.pad(inside, margins), sampling=spacing)
@@ -185,7 +184,7 @@ def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place
 
 
 def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:
-    """Share of the clicks in a field that its answer contradicts."""
+    """Return the share of the clicks in a field that its answer contradicts."""
     wrong = total = 0
     limit = np.asarray(where.shape) - 1
     for d, h, w, is_positive in prompts.points:
@@ -198,13 +197,13 @@ def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompt
 
 
 def covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
-    """Return whether all indices lie in a field."""
+    """Return whether a field contains all indices."""
     at = where.to_field(indices)
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
 
 
 def prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
-    """Volume indices that a field must hold: positive points, corners of box and mask, (n, 3)."""
+    """Return the indices a field must contain: positive points, box and mask corners, (n, 3)."""
     places = [prompts.positives]
     if prompts.box is not None:
         places.append(np.stack(prompts.box))

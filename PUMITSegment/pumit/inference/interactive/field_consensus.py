@@ -1,4 +1,4 @@
-"""How far the answers of several fields mean the same structure."""
+"""Agreement among the answers of several fields, and averaging of those that agree."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ def consensus(
     click: npt.ArrayLike,
     spacing_mm: tuple[float, float, float],
 ) -> list[list[float]]:
-    """Support of every answer in the other fields.
+    """Return the support of every answer by the other fields.
 
-    A structure that is seen at one size only is seldom there. Answers are compared at points
-    around the click, as dense near it as far away by the logarithm of the distance and weighted
-    by the volume each stands for: that holds for structures of any size, at the cost of a few
-    thousand look-ups.
+    A structure found at only one field size is usually not there. Answers are compared at random
+    points whose distance from the click is log-uniform, weighted by the volume each represents.
+    This works for structures of any size at the cost of a few thousand look-ups.
 
     Args:
         answers: Fields, each with the logits (d, h, w) of its answers.
         click: Volume index (d, h, w) to compare around.
 
     Returns:
-        Per field and answer the IoU with the most similar answer of another field, averaged over
-        the other fields, 0 to 1; 0 where there is one field only.
+        Per field and answer, the IoU with the most similar answer of another field, averaged over
+        the other fields, 0 to 1; 0 if there is only one field.
     """
-    # 1. Sample points (n, 3) around the click, each with the volume that it stands for, (n,).
+    # 1. Sample points (n, 3) around the click, each with the volume that it represents, (n,).
     fields = [where for where, _ in answers]
     points, weights = _sample_points(fields, np.asarray(click, dtype=np.float64), spacing_mm)
     # 2. Sample the masks of every field there, (n,).
@@ -47,7 +46,7 @@ def consensus(
     for i, (masks, inside) in enumerate(samples):
         rows = []
         for mask in masks:
-            # 3. Best IoU with an answer of each other field, over the points inside of both.
+            # 3. Best IoU with an answer of each other field, over the points inside both.
             best = [
                 max(_iou(mask, other, weights * (inside & other_inside)) for other in others)
                 for j, (others, other_inside) in enumerate(samples)
@@ -65,10 +64,10 @@ def most_trusted(
     spacing_mm: tuple[float, float, float],
     settings: SolverSettings,
 ) -> list[FieldAnswer]:
-    """Return the best answer of each field, those preferred that other fields give too.
+    """Return the best answer of each field, preferring answers that other fields support.
 
     Args:
-        candidates: Answers of each field, the finest field first; their scores change.
+        candidates: Answers of each field, the finest field first; their scores are modified.
         click: Volume index (d, h, w) to compare around.
     """
     if len(candidates) > 1 and len(candidates[0]) > 1:
@@ -84,26 +83,26 @@ def most_trusted(
 def field_logits(
     candidates: Sequence[Sequence[FieldAnswer]],
 ) -> list[tuple[Field, list[Floats]]]:
-    """Each field with the logits of its answers."""
+    """Return each field with the logits of its answers."""
     return [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates]
 
 
 def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[Floats]]]) -> Floats:
-    """Return an answer averaged with those of other fields that mean the same structure.
+    """Average an answer with matching answers of other fields.
 
-    A coarse field knows better what it is, a fine one where its border runs.
+    A coarse field identifies a structure better, a fine one shows its border better.
 
     Args:
         own: Logits (D, H, W) of the answer.
         others: Other fields, each with the logits of its answers.
 
     Returns:
-        Logits (D, H, W): the mean of its own and the most similar answer of each other field, where
-        that field reaches and where it is similar enough.
+        Logits (D, H, W): the mean of the answer and the most similar answer of each other field, if
+        that is similar enough, where the field covers the voxel.
     """
     total, count = own.copy(), np.ones_like(own)
     for other, answers in others:
-        # 1. Indices of the own grid's voxels in the other field, and whether it holds them.
+        # 1. Map the answer's voxels into the other field, and find those inside it.
         axes, valid = [], []
         for axis in range(3):
             index = (np.arange(own.shape[axis]) - (own.shape[axis] - 1) / 2) * where.step[axis]
@@ -113,14 +112,14 @@ def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[F
             valid.append((index > -0.5) & (index < other.shape[axis] - 0.5))
         inside = box_of(valid)
         own_mask = (own > 0) & inside
-        # 2. The answer of the other field with the largest IoU, if it is similar enough.
+        # 2. Find the other field's answer with the largest IoU, if it is similar enough.
         best_iou, best = ALIKE, None
         for answer in answers:
             other_logits = resampled(answer, axes)
             iou = _iou(own_mask, (other_logits > 0) & inside, inside)
             if iou > best_iou:
                 best_iou, best = iou, other_logits
-        # 3. Add it where the other field reaches.
+        # 3. Add it where the other field covers the voxel.
         if best is not None:
             total += np.where(inside, best, 0)
             count += inside
@@ -133,8 +132,8 @@ def _sample_points(
     click: npt.NDArray[np.float64],
     spacing_mm: tuple[float, float, float],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Volume indices around a click, (n, 3), and the relative volume of each, (n,)."""
-    rng = np.random.default_rng(0)  # the same points each time: an answer follows from its prompts
+    """Return volume indices around a click, (n, 3), and the relative volume of each, (n,)."""
+    rng = np.random.default_rng(0)  # fixed seed: equal prompts give equal answers
     spacing = np.asarray(spacing_mm)
     finest = min(f.step[1] * spacing[1] for f in fields)
     widest = max(float((np.asarray(f.shape) * f.step * spacing).max()) for f in fields)
@@ -150,7 +149,7 @@ def _sample_points(
 def _sampled(
     where: Field, logits: Sequence[Floats], points: npt.NDArray[np.float64]
 ) -> tuple[list[npt.NDArray[np.bool_]], npt.NDArray[np.bool_]]:
-    """Mask of each answer at points (n, 3), (n,), and whether a point is inside the field, (n,)."""
+    """Return each answer's mask at points (n, 3), (n,), and whether the field has them, (n,)."""
     index = where.to_field(points)
     size = np.asarray(where.shape)
     inside = np.asarray(((index > -0.5) & (index < size - 0.5)).all(1))

@@ -1,4 +1,4 @@
-"""The fields of a prompt: of several sizes around a click, of one around a box."""
+"""Field placement: several field sizes around a click, one around a box."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
 
 Floats = npt.NDArray[np.float64]
 PLANAR_LEVELS = 3
-SIZE_STEP = 32  # in-plane voxels between sizes of fields: an engine compiles for each
-# Where a field of a coarse scan's own voxels is wider than this, an organ is small in it.
+SIZE_STEP = 32  # in-plane voxels between field sizes; coarse, as an engine compiles for each
+# In a field at native resolution wider than this, organs are small: sample such scans finer.
 WIDE_MM = 100.0
 
 
 @dataclass(frozen=True)
 class FieldPlanner:
-    """Plan fields on a volume.
+    """Planner of fields on a volume.
 
     Attributes:
         shape: Volume grid (d, h, w), depth axis first.
         size: In-plane voxels of an isotropic field.
-        growth: Ratio of one field size to the next.
-        max_levels: Most field sizes for a first click.
-        largest: Most in-plane voxels of a field. One of few slices is larger than an isotropic one,
-            as far as it has no more voxels, and so costs no more.
+        growth: Ratio of consecutive field sizes.
+        max_levels: Maximum number of field sizes for a first click.
+        largest: Maximum in-plane voxels of a field. A field with few slices may be larger than an
+            isotropic one, as long as it has no more voxels in total and so costs no more.
     """
 
     shape: tuple[int, int, int]
@@ -49,13 +49,13 @@ class FieldPlanner:
         extents = [n * s for n, s in zip(self.shape, self.spacing_mm, strict=True)]
         whole = self._covering(max(extents[1], extents[2]))
         if self.shape[0] > 1:
-            # An elongated volume needs no field that covers its whole length.
+            # An elongated volume needs no field over its whole length.
             whole = max(whole, min(extents[0] / self.size, 2 * whole))
         return max(whole, self.finest_mm)
 
     @property
     def largest_mm(self) -> float:
-        """In-plane spacing beyond which no field has to go: it holds the longest axis."""
+        """Largest useful in-plane spacing: the field covers the volume's longest axis."""
         extents = [n * s for n, s in zip(self.shape, self.spacing_mm, strict=True)]
         return max(
             1.4 * max(extents if self.shape[0] > 1 else extents[1:]) / self.size, self.finest_mm
@@ -64,13 +64,13 @@ class FieldPlanner:
     def field(
         self, centre_index: npt.ArrayLike, in_plane_mm: float, width_mm: float = math.inf
     ) -> Field:
-        """Return a field around an index, moved into the volume as far as it fits there.
+        """Return a field around an index, shifted to stay inside the volume where it fits.
 
-        Slices are never finer than the volume's own.
+        Its slice spacing is never finer than the volume's.
 
         Args:
             centre_index: Volume index (d, h, w).
-            width_mm: In-plane extent that is enough.
+            width_mm: Sufficient in-plane extent.
         """
         in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.largest_mm)
         planar = self.shape[0] == 1
@@ -94,7 +94,7 @@ class FieldPlanner:
         return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
 
     def _slices(self, in_plane_mm: float) -> tuple[float, int]:
-        """Slice spacing, mm, and degree of anisotropy of a field of an in-plane spacing."""
+        """Return slice spacing, mm, and degree of anisotropy for an in-plane spacing."""
         if self.shape[0] == 1:
             return self.spacing_mm[0], PLANAR_DEGREE
         slice_mm = max(self.spacing_mm[0], in_plane_mm)
@@ -102,20 +102,20 @@ class FieldPlanner:
         return slice_mm, min(PLANAR_DEGREE, degree)
 
     def _grid(self, in_plane_mm: float, size: int) -> tuple[int, int, int]:
-        """Voxels (d, h, w) of a field with `size` voxels in-plane."""
+        """Return the shape (d, h, w) of a field with `size` voxels in-plane."""
         slice_mm, da0 = self._slices(in_plane_mm)
         depth, height, width = field_shape(da0, size)
-        # A thin stack needs no field beyond itself; what remains must bear three halvings.
+        # A thin stack needs no deeper field, but the depth must allow three halvings.
         unit = max(8 >> da0, 1)
         slices = math.ceil(self.shape[0] * self.spacing_mm[0] / slice_mm / unit - 1e-6) * unit
         return min(depth, max(slices, unit)), height, width
 
     def _most(self, in_plane_mm: Callable[[int], float], width_mm: float = math.inf) -> int:
-        """Most in-plane voxels with no more voxels in all than an isotropic field.
+        """Return the largest in-plane size with no more voxels in total than an isotropic field.
 
         Args:
-            in_plane_mm: In-plane spacing of a field with this many voxels.
-            width_mm: In-plane extent that is enough.
+            in_plane_mm: In-plane spacing as a function of the size.
+            width_mm: Sufficient in-plane extent.
         """
         for size in range(self.largest, self.size, -SIZE_STEP):
             spacing = in_plane_mm(size)
@@ -125,13 +125,12 @@ class FieldPlanner:
         return self.size
 
     def _covering(self, extent_mm: float) -> float:
-        """In-plane spacing of a field that is so wide, mm."""
         return extent_mm / self._most(lambda size: max(extent_mm / size, self.finest_mm))
 
     def around_click(self, index: npt.ArrayLike) -> list[Field]:
-        """Fields of growing size around a click, the finest first.
+        """Return fields of growing size around a click, the finest first.
 
-        A coarse scan is sampled between its voxels, too, as large as the training's organs are.
+        Coarse scans are also oversampled, so that organs appear as large as in training.
         """
         spacings = [self.finest_mm]
         while spacings[-1] * self.growth < self.coarsest_mm * 0.8:
@@ -140,14 +139,14 @@ class FieldPlanner:
             spacings.append(self.coarsest_mm)
         if self.shape[0] > 1 and self.finest_mm * self.size > WIDE_MM:
             spacings.insert(0, self.finest_mm / 2)
-        # A small field on a fine 2D image shows texture only: every answer looks good in it.
+        # A small field on a fine 2D image shows only texture, where every answer looks good.
         levels = min(self.max_levels, PLANAR_LEVELS) if self.shape[0] == 1 else self.max_levels
         return [self.field(index, s) for s in spacings[-levels:]]
 
     def windows_over(
         self, start: npt.ArrayLike, stop: npt.ArrayLike, in_plane_mm: float
     ) -> list[Field]:
-        """Overlapping fields of one spacing over a box of volume indices, on a fixed lattice."""
+        """Return overlapping fields of one spacing over a box of volume indices."""
         low, high = np.asarray(start, dtype=np.float64), np.asarray(stop, dtype=np.float64)
         probe = self.field((low + high) / 2, in_plane_mm)
         stride = np.asarray(probe.shape) * np.asarray(probe.step) * 0.625
@@ -156,7 +155,7 @@ class FieldPlanner:
             if probe.shape[axis] == 1 and self.shape[0] > 1:
                 axes.append(np.arange(low[axis], high[axis]))
                 continue
-            # A lattice of the volume, not of the box: the same windows serve the next click.
+            # The lattice is fixed to the volume, so that the next click can reuse the windows.
             first = math.floor(low[axis] / stride[axis])
             last = math.ceil(high[axis] / stride[axis])
             axes.append(np.arange(first, last + 1) * stride[axis])
@@ -171,13 +170,13 @@ class FieldPlanner:
         *,
         ends_count: bool = True,
     ) -> Field:
-        """Return the field that holds a box with some surroundings; bounds are volume indices.
+        """Return a field that contains a box with some margin.
 
         Args:
             lower: First voxel (d, h, w).
             upper: Last voxel.
-            margin: Size of the field over that of the box, in-plane; up to 1.15 along depth.
-            ends_count: Whether nothing needs to be shown beyond the ends of the scan.
+            margin: In-plane size of the field relative to the box; at most 1.15 along depth.
+            ends_count: Whether to leave out the margin beyond the scan's first and last slice.
         """
         low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
         extent_mm = (high - low + 1) * np.asarray(self.spacing_mm)
@@ -187,7 +186,7 @@ class FieldPlanner:
         is_flat = self.shape[0] == 1 or high[0] - low[0] < 1
         half = (high[0] - low[0] + 1) * min(margin, 1.15) / 2
         first, last = centre[0] - half, centre[0] + half
-        if ends_count:  # a coarser field would show only air there
+        if ends_count:  # there is no image beyond them
             first, last = max(first, -0.5), min(last, self.shape[0] - 0.5)
         for _ in range(12):
             field = self.field(centre, in_plane, width)
@@ -203,9 +202,9 @@ class FieldPlanner:
 
 
 def _aligned(centre: float, step: float, count: int) -> float:
-    """Return the nearest centre whose field has the volume's own voxels, if they are as large.
+    """Snap a field's centre so that its voxels coincide with the volume's, if equally large.
 
-    Eight planes over seven slices lie between them otherwise, and each is a mean of two.
+    Otherwise eight planes over seven slices would fall between them, each a mean of two.
 
     Args:
         centre: Volume index.
@@ -218,7 +217,7 @@ def _aligned(centre: float, step: float, count: int) -> float:
 
 
 def face_contact(mask: npt.NDArray[np.bool_], field: Field, shape: tuple[int, int, int]) -> float:
-    """How much of a mask is cut off by the field's faces, 0 (not at all) to 1.
+    """Return how much a field's faces cut off a mask, 0 (not at all) to 1.
 
     Faces beyond the volume's border do not count: nothing is missing there.
     """

@@ -1,4 +1,4 @@
-"""Move an answer between a field's grid and the volume's own."""
+"""Resampling of answers between a field's grid and the volume's."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pumit.preprocessing.interpolation import resampled
 
 Floats = npt.NDArray[np.float32]
 Box = tuple[slice, slice, slice]  # voxels of the volume
-SLICES = 8  # of a slab
-INSIDE, OUTSIDE = 4.0, -4.0  # logits of what is sure
+SLICES = 8  # slices per slab
+INSIDE, OUTSIDE = 4.0, -4.0  # logits of certain foreground and background
 
 
 @dataclass
 class LogitBox:
-    """Logits on a box of the volume's own grid.
+    """Logits on a box of the volume's grid.
 
     Attributes:
         start: First voxel (d, h, w).
-        logits: (d, h, w) float32; what lies outside of the box is background.
+        logits: (d, h, w) float32; outside the box is background.
     """
 
     start: tuple[int, int, int]
@@ -33,7 +33,7 @@ class LogitBox:
 
     @property
     def voxels(self) -> int:
-        """How many voxels are foreground."""
+        """Number of foreground voxels."""
         return int((self.logits > 0).sum())
 
     @property
@@ -44,7 +44,7 @@ class LogitBox:
 
 
 def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
-    """Return a mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
+    """Convert a non-empty mask, bool (D, H, W), to logits of certain voxels."""
     window = window_of(mask)
     assert window is not None
     values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)
@@ -61,19 +61,20 @@ def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
 
 
 def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
-    """Bring a field's logits (d, h, w) to the volume's grid, where they are foreground.
+    """Resample a field's logits (d, h, w) to the volume's grid.
 
-    Only the box around the foreground is computed: the cost follows the segment, not the volume.
+    Only the box around the foreground is computed, so the cost depends on the segment, not on the
+    volume.
 
     Returns:
-        The patch, or None where nothing is foreground.
+        The patch, or None if there is no foreground.
     """
     box = foreground_box(logits, field, shape)
     return None if box is None else on_box(logits, field, box)
 
 
 def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
-    """Voxels of the volume that a field covers, or None where it lies beyond the volume."""
+    """Return the voxels of the volume that a field covers, or None if it covers none."""
     low, high = field.bounds()
     first = np.ceil(low).astype(int).clip(0)
     return _box_between(first, np.minimum(np.floor(high).astype(int) + 1, shape))
@@ -82,7 +83,7 @@ def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
 def foreground_box(
     logits: Floats, field: Field, shape: tuple[int, int, int], *, above: float = 0.0
 ) -> Box | None:
-    """Voxels of the volume where a field's logits may be above some value, or None without any."""
+    """Return the box of volume voxels where a field's logits may exceed a value, or None."""
     window, covered = window_of(logits > above), covered_box(field, shape)
     if window is None or covered is None:
         return None
@@ -92,7 +93,7 @@ def foreground_box(
 
 
 def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
-    """Values (d, h, w) of a field at the voxels of a box of the volume."""
+    """Resample values (d, h, w) of a field to the voxels of a box of the volume."""
     axes = []
     for axis, part in enumerate(box):
         offset = (np.arange(part.start, part.stop) - field.centre_index[axis]) / field.step[axis]
@@ -102,14 +103,14 @@ def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
 
 
 def slabs(box: Box) -> Iterator[Box]:
-    """Yield a box a few slices at a time, for what would take much memory at once."""
+    """Split a box into slabs of a few slices, to bound memory."""
     d, h, w = box
     for first in range(d.start, d.stop, SLICES):
         yield (slice(first, min(first + SLICES, d.stop)), h, w)
 
 
 def enclosing(boxes: Iterable[Box]) -> Box:
-    """Return the smallest box that holds several."""
+    """Return the smallest box that contains all boxes."""
     d, h, w = (
         slice(min(s.start for s in parts), max(s.stop for s in parts))
         for parts in zip(*boxes, strict=True)
@@ -118,14 +119,14 @@ def enclosing(boxes: Iterable[Box]) -> Box:
 
 
 def filled(box: Box, value: float) -> LogitBox:
-    """One logit at all voxels of a box."""
+    """Return a `LogitBox` with one value everywhere."""
     d, h, w = box
     shape = [s.stop - s.start for s in box]
     return LogitBox((d.start, h.start, w.start), np.full(shape, value, dtype=np.float32))
 
 
 def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
-    """Return an answer on another box, in its own memory; background beyond the answer's."""
+    """Copy an answer to another box; voxels outside the answer's box become background."""
     other, shared = filled(box, OUTSIDE), common(patch.window, box)
     if shared is not None:
         other.logits[within(shared, other.start)] = patch.logits[within(shared, patch.start)]
@@ -133,7 +134,7 @@ def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
 
 
 def common(a: Box, b: Box) -> Box | None:
-    """Return what two boxes share, or None."""
+    """Return the intersection of two boxes, or None."""
     pairs = zip(a, b, strict=True)
     d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in pairs)
     return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
@@ -153,7 +154,7 @@ def _box_between(first: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> B
 
 
 def to_field(patch: LogitBox | None, field: Field) -> Floats:
-    """Foreground probability of a patch on a field's grid, (d, h, w); 0 outside of the patch."""
+    """Return a patch's foreground probability on a field's grid, (d, h, w); 0 outside the patch."""
     if patch is None:
         return np.zeros(field.shape, dtype=np.float32)
     axes, valid = [], []
@@ -166,10 +167,10 @@ def to_field(patch: LogitBox | None, field: Field) -> Floats:
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """Probabilities of logits."""
+    """Convert logits to probabilities."""
     return np.asarray(special.expit(logits))
 
 
 def logit(probability: Floats) -> Floats:
-    """Logits of probabilities, those of 0 and 1 finite."""
+    """Convert probabilities to logits, finite at 0 and 1."""
     return np.asarray(special.logit(probability.clip(1e-4, 1 - 1e-4)))

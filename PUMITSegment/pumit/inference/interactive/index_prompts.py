@@ -1,4 +1,4 @@
-"""World prompts as volume indices, and whether a volume can hold them. Imports no torch."""
+"""Conversion of world prompts to volume indices, and their validation. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePr
 from pumit.volume import Volume
 
 SCRIBBLE_POINTS = 8  # a scribble becomes this many points along its length
-# A box is flat where its third extent is less than this share of its second.
+# A box is flat if its third extent is less than this share of its second.
 _FLAT = 1e-3
 
 
@@ -30,7 +30,7 @@ class IndexPrompts:
         points: Clicks, (d, h, w, is_positive).
         box: Lower and upper corner of the box, or None.
         mask: Mask to start from, or None.
-        is_depth_guessed: Whether the box was drawn on one slice, and made deep.
+        is_depth_guessed: Whether the box was drawn on one slice and extruded.
     """
 
     points: list[tuple[float, float, float, bool]] = field(default_factory=list)
@@ -45,31 +45,31 @@ class IndexPrompts:
 
     @property
     def are_clicks_inside(self) -> bool:
-        """Whether clicks in the structure are all that is known of it."""
+        """Whether all prompts are positive clicks."""
         is_alone = self.box is None and self.mask is None
         return is_alone and all(is_positive for *_, is_positive in self.points)
 
     @property
     def is_answerable(self) -> bool:
-        """Whether anything says where the segment is."""
+        """Whether there is a positive click, a box or a mask."""
         return len(self.positives) > 0 or self.box is not None or self.mask is not None
 
 
 def is_same_box(a: Corners | None, b: Corners | None) -> bool:
-    """Return whether two boxes are one, or both are none."""
+    """Return whether two boxes are equal, or both None."""
     if a is None or b is None:
         return a is b
     return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
 
 
 def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> FieldPrompts:
-    """Return the prompts of one field; see `FieldPrompts` for the coordinates.
+    """Convert prompts to field coordinates; see `FieldPrompts`.
 
-    Clicks outside of the field are left out: they are another field's.
+    Clicks outside the field are left out.
 
     Args:
-        prompts: Volume indices.
-        prior: Earlier answer in this field, probabilities (D, H, W), or None.
+        prompts: Prompts in volume indices.
+        prior: Previous answer in this field, probabilities (D, H, W), or None.
     """
     ratio = where.prompt_ratio
     scale = np.array([ratio, 1.0, 1.0])
@@ -93,7 +93,7 @@ def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> Field
 
 
 def points_along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
-    """Points at equal distances along a polyline, (count, 3) of (N, 3)."""
+    """Return at most `count` equidistant points along a polyline (N, 3), fewer if it is short."""
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     length = np.concatenate(([0.0], np.cumsum(steps)))
     if length[-1] <= 0:
@@ -105,12 +105,12 @@ def points_along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.
 def to_index(
     prompts: Sequence[Prompt], volume: Volume, order: tuple[int, int, int]
 ) -> IndexPrompts:
-    """Map world prompts to indices of the volume with its axes in `order`.
+    """Convert world prompts to indices of the volume with its axes in `order`.
 
-    The last box and the last mask count; a mask replaces the prompts before it.
+    Only the last box and the last mask are used; a mask replaces the prompts before it.
 
     Raises:
-        PromptError: If a box lies outside of the volume.
+        PromptError: If a box is outside the volume.
     """
     result = IndexPrompts()
     limit = np.array([volume.shape[a] for a in order]) - 1.0
@@ -123,17 +123,17 @@ def to_index(
 
     for prompt in prompts:
         if isinstance(prompt, PointPrompt):
-            # 1. A point is one click; one on the outer face of the scan means the voxel there.
+            # 1. A point is one click; on the scan's outer face it is moved to the voxel there.
             d, h, w = index_of(prompt.point_lps).clip(0, limit)
             result.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, ScribblePrompt):
-            # 2. A scribble is clicks at equal distances along it.
+            # 2. A scribble becomes clicks at equal distances.
             stroke = index_of(prompt.points_lps).clip(0, limit)
             for d, h, w in points_along(stroke, SCRIBBLE_POINTS):
                 result.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, BoxPrompt):
-            # 3. A box is the axis-aligned bounding box of its corners (8, 3), a flat one made deep,
-            #    clipped to the volume.
+            # 3. A box becomes the axis-aligned bounding box of its corners (8, 3), extruded if
+            #    flat, and clipped to the volume.
             drawn = np.asarray(prompt.corners_lps, dtype=np.float64)
             corners = drawn if volume.is_planar else extrude_flat_box(drawn)
             result.is_depth_guessed = corners is not drawn
@@ -153,10 +153,10 @@ def to_index(
 
 
 def check_prompt(prompt: Prompt, volume: Volume) -> None:
-    """Refuse a prompt that the volume cannot hold.
+    """Check that a prompt fits the volume.
 
     Raises:
-        PromptError: If a point lies outside of the volume or a mask is not on its grid.
+        PromptError: If a prompt is outside the volume, or a mask is empty or has another grid.
     """
     if isinstance(prompt, PointPrompt):
         volume.require_inside(prompt.point_lps)
@@ -174,25 +174,27 @@ def check_prompt(prompt: Prompt, volume: Volume) -> None:
 
 
 def extrude_flat_box(corners_lps: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Make a flat box as deep as the mean of its two sides; other boxes stay as they are.
+    """Extrude a flat box to a depth equal to the mean of its sides; keep other boxes.
 
-    The network has learnt boxes around whole structures: of a flat one it answers next to nothing.
+    The network was trained on boxes around whole structures and segments almost nothing in a flat
+    one.
 
     Args:
         corners_lps: Shape (4, 3) or (8, 3), in any order, LPS mm.
 
     Returns:
-        Corners (8, 3), LPS mm, of a box whose middle slice is the flat one.
+        Corners (8, 3), LPS mm, of a box centred on the flat one.
     """
     corners = np.asarray(corners_lps, dtype=np.float64)
     from_middle = corners - corners.mean(axis=0)
     _, extents, axes = np.linalg.svd(from_middle, full_matrices=False)
     if extents[2] > _FLAT * extents[1]:
         return corners
-    # Corners that coincide, as those of a box given by two corners of one slice, count once.
+    # Drop corners that coincide, as in a box given by two corners on one slice.
     distances = np.linalg.norm(corners - corners[0], axis=1)
     apart = np.sort(distances[distances > _FLAT * distances.max()])
-    # Two sides and a diagonal: each once of four corners, twice of eight that coincide in pairs.
+    # Distances from one corner: two sides and a diagonal, each once for four corners, and twice for
+    # eight corners that coincide in pairs.
     sides = (apart[0], apart[len(apart) // 2])
     half = axes[2] * np.mean(sides) / 2
     return np.concatenate((corners - half, corners + half))

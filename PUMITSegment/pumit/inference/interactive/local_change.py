@@ -1,13 +1,13 @@
-"""What a corrective click changes: the connected change at the click, and nothing elsewhere.
+"""Local correction: a corrective click changes the answer only around the click.
 
-A network that predicts again answers again everywhere, and undoes here what was settled there.
-Only the change that the newest click asks for is taken over: of the answer of one field
-(`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
-leaves a liver untouched, and a mask that the user gave or painted counts voxel by voxel.
+A new prediction changes the answer everywhere and may undo earlier corrections. So only the change
+connected to the newest click is kept: in one field (`change_at`), or on the volume's grid
+(`changed_at`). A negative click in the heart leaves the liver untouched, and a mask that the user
+gave or painted is kept voxel by voxel.
 
 Source:
     Chen et al., FocalClick, CVPR 2022, "Progressive merge". Differs from the source: in 3D, and
-    the change is searched for on the grid of the field, then brought to the volume's.
+    the change is found on the field's grid, then resampled to the volume's.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from pumit.inference.interactive.grid_transfer import (
 from pumit.preprocessing.fields import Field, box_of
 
 Mask = npt.NDArray[np.bool_]
-REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
-# How far a change reaches, over how deep it is at the click: of a given mask, which is mostly
-# right, and of what is removed from an answer of the network. What is added to one has no limit:
-# of 866 positive clicks as people give them 7 lowered Dice by more than 0.05, of negative ones 88
-# of 853 without a limit, and 41 with it.
+REACH = 2.0  # in-plane field voxels around a click within which a change belongs to it
+# Maximum extent of a change relative to its depth at the click: for a mask given by the user, which
+# is mostly right, and for removals from the network's answer. Additions to it have no limit: of 866
+# realistic positive clicks, 7 lowered Dice by more than 0.05. Of 853 negative clicks, 88 did so
+# without a limit, and 41 with it.
 GIVEN_DEPTHS = 2.0
 REMOVED_DEPTHS = 6.0
-# What a click outside of the answer adds to the logits that answer it: nothing up to `FAR` in-plane
-# voxels of the field away from it, `MOST_BONUS` from `FARTHEST` on.
+# Logit bonus of a positive click by its distance from the previous answer: 0 up to `FAR` in-plane
+# field voxels, rising to `MOST_BONUS` at `FARTHEST`.
 MOST_BONUS, FAR, FARTHEST = 2.0, 2.0, 8.0
-# A click that is not followed: logits become `FORCED` where they moved by `LEAST_MOVED`, and by
-# `HALF_MOVED` of what they did at the click.
+# If the network ignores a click, logits are set to `FORCED` where they moved by at least
+# `LEAST_MOVED` and by `HALF_MOVED` of the movement at the click.
 HALF_MOVED, LEAST_MOVED, FORCED = 0.5, 0.5, np.float32(1)
-RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
+RIM = 1  # voxels around a change that are replaced with it, so that its border is new
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
-# In-plane voxels from the border to the middle of a given mask that a field must show, or it is
-# too coarse for the mask: a vein across an abdomen is lost in a field that holds all of it.
+# Minimum depth of a given mask in a field, in-plane voxels. A coarser field does not resolve the
+# mask: a vein across the abdomen is lost in a field that contains all of it.
 LEAST_DEPTH = 3.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
@@ -71,25 +71,26 @@ def correction_field(
     is_given: bool,
     is_averaged: bool,
 ) -> Field:
-    """Return the field that answers a corrective click: the shown one, unless too coarse.
+    """Return the field for a corrective click: the shown one, unless it is too coarse.
 
     Args:
         place: The click, volume index (d, h, w).
-        margin: Size of the field, over that of the segment.
-        is_given: Whether the answer began with a mask, which no field was chosen for.
-        is_averaged: Whether it is a mean over fields, which one that is finer betters less often.
+        margin: Size of the field relative to the segment.
+        is_given: Whether the answer began with a mask prompt, which has no field of its own.
+        is_averaged: Whether answers are averaged over fields; a finer field then helps less often.
     """
     bounds = bounds_of(patch.logits > 0)
     if bounds is None:
         return shown
-    # 1. A first click is answered in a field of any size; once its answer tells how large the
-    #    structure is, a field that it nearly fills shows more of its border.
+    # 1. The shown field may be far too large. Now that the structure's size is known, a field
+    #    fitted to it resolves its border better.
     low, high = bounds + np.asarray(patch.start)
     low, high = np.minimum(low, place), np.maximum(high, place)
     fitting = planner.around_box(low, high, margin, ends_count=not is_averaged)
     is_finer = fitting.step[1] < FINER * shown.step[1]
     where = fitting if is_finer and covers(fitting, np.array([place])) else shown
-    # 2. Around the click as fine as a given mask asks for, as long as some of it is in sight.
+    # 2. For a given mask, refine around the click until the field resolves the mask, as long as
+    #    the field contains some of it.
     while is_given and _depth_in(patch, where) < LEAST_DEPTH:
         in_plane_mm = where.step[1] * planner.spacing_mm[1]
         finer = planner.field(place, max(in_plane_mm / 2, planner.finest_mm))
@@ -108,22 +109,22 @@ def follow_click(
     is_positive: bool,
     must_change: bool,
 ) -> tuple[Floats, Mask | None]:
-    """Return a new answer that does what its click says, and the part of it that changes.
+    """Return a new answer that follows the click, and the region to change.
 
     Args:
-        before: Earlier answer, logits (D, H, W).
+        before: Previous answer, logits (D, H, W).
         after: New answer, logits of the same shape.
         place: The click, field index (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        is_positive: Whether the click adds, or removes.
-        must_change: Whether the earlier answer contradicts the click.
+        is_positive: Whether the click adds or removes.
+        must_change: Whether the previous answer contradicts the click.
 
     Returns:
-        Logits (D, H, W); and bool (D, H, W), or None where nothing changes.
+        Logits (D, H, W); and bool (D, H, W), or None if nothing changes.
     """
-    # 1. People click in the middle of what is missing: far outside, much is.
+    # 1. Users click in the middle of what is missing: far from the answer, much is missing.
     raised = after + far_bonus(before, place, slice_ratio) if is_positive else after
-    # 2. What changes at the click; where nothing does, the user knows better than the network.
+    # 2. Find the change at the click. If there is none, force it: the user knows better.
     change = change_at(before, raised, place, slice_ratio, is_positive=is_positive)
     if change is None and must_change:
         raised = forced(before, after, place, is_positive=is_positive)
@@ -132,7 +133,7 @@ def follow_click(
 
 
 def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
-    """Return what a click's logits gain by their distance from the earlier answer.
+    """Return the logit bonus of a click by its distance from the previous answer.
 
     Args:
         place: The click, field index (d, h, w).
@@ -149,18 +150,18 @@ def change_at(
 ) -> Mask | None:
     """Return the part of a change that a click asks for.
 
-    Asked again, the network also moves the rest of the border a little, often in one piece with
-    what the click meant. What is too much is deep where it is clicked, and most of it goes; of a
-    thin shell around a good answer little is removed.
+    A new prediction also moves the rest of the border a little, often connected to the intended
+    change. So a removal is limited to a multiple of its depth at the click: a real error is deep
+    and mostly removed, a thin shell around a good answer is hardly touched.
 
     Args:
         place: The click, field index (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
 
     Returns:
-        Bool (D, H, W), or None where nothing changed at the click the way it asks for.
+        Bool (D, H, W), or None if nothing changed at the click in its direction.
     """
-    # 1. What was added, or removed, and its pieces within reach of the click.
+    # 1. Find the voxels added (or removed), and their connected components near the click.
     changed = (before > 0) != (after > 0)
     changed &= (after > 0) == is_positive
     labels, count = ndimage.label(changed, _NEIGHBOURS)
@@ -172,7 +173,7 @@ def change_at(
     d2, h2, w2 = np.ix_(*axes)
     distance = np.sqrt(d2 + h2 + w2)
     held = [np.abs(np.arange(n) - c) <= 0.5 for n, c in zip(changed.shape, at, strict=True)]
-    near = (distance <= REACH) | box_of(held)  # a thick slice may lie farther from its click
+    near = (distance <= REACH) | box_of(held)  # a thick slice's centre may be farther away
     touched = np.unique(labels[near])
     touched = touched[touched > 0]
     if len(touched) == 0:
@@ -180,7 +181,7 @@ def change_at(
     pieces = np.isin(labels, touched)
     if is_positive:
         return pieces
-    # 2. What goes, as far as a few times its depth at the click.
+    # 2. Limit a removal to a few times its depth at the click.
     window = ndimage.find_objects(pieces.astype(np.uint8))[0]
     depth = _depth(pieces[window], scale, [n == 1 for n in changed.shape])
     deepest = depth[near[window]].max()
@@ -188,19 +189,20 @@ def change_at(
 
 
 def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:
-    """Return a new answer that follows its click where the network does not.
+    """Force a new answer to follow its click if the network did not.
 
-    Where it is sure that a structure has ended, a click moves its logits but not their sign. Where
-    it moved them half as far as at its own place, in one piece with it, they get that sign.
+    Where the network is very certain, a click moves the logits without changing their sign. The
+    connected region where they moved at least half as far as at the click gets the click's sign.
 
     Args:
         place: The click, field index (d, h, w).
     """
     sign, place = np.float32(1 if is_positive else -1), np.asarray(place, np.float64).round(6)
     moved = sign * (after - before)
-    # 1. Less what all that the click may change moved by: a shown mask is surer than the network.
+    # 1. Subtract the median movement of all voxels that the click could change: a shown mask has
+    #    more extreme logits than the network's answer.
     moved -= np.median(moved[sign * before <= 0]) if (sign * before <= 0).any() else 0
-    # 2. The piece at the click that moved half as far as it, and in any case the voxels around it.
+    # 2. Take the component at the click that moved half as far, and always the voxels next to it.
     at = tuple(np.clip(np.rint(place).astype(int), 0, np.array(after.shape) - 1))
     labels, _ = ndimage.label(moved >= max(HALF_MOVED * moved[at], LEAST_MOVED), _NEIGHBOURS)
     piece = (labels == labels[at]) if labels[at] > 0 else np.zeros(after.shape, bool)
@@ -211,18 +213,18 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
 def apply_change(
     patch: LogitBox, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
 ) -> LogitBox:
-    """Return the earlier answer with the change at the click in it.
+    """Apply the change at a click to the previous answer.
 
     Args:
         after: New answer of a field, logits (D, H, W).
-        change: Region to take over, (D, H, W), not empty.
+        change: Region to replace, (D, H, W), not empty.
     """
     # 1. The change with a rim, and its window in the field.
     rim = np.ones([1 if n == 1 else 2 * RIM + 1 for n in change.shape], dtype=bool)
     region = ndimage.binary_dilation(change, rim)
     found = window_of(region)
     assert found is not None
-    # A voxel more, which interpolation between the field's voxels asks for.
+    # One voxel more for interpolation.
     window = tuple(
         slice(max(s.start - 1, 0), min(s.stop + 1, n))
         for s, n in zip(found, region.shape, strict=True)
@@ -231,9 +233,9 @@ def apply_change(
     box = covered_box(part, shape)
     if box is None:
         return patch
-    # 2. The earlier answer, enlarged to hold both.
+    # 2. The previous answer, enlarged to contain both.
     whole = on_other_box(patch, enclosing([patch.window, box]))
-    # 3. New logits and the region on the volume's grid, the ones taken over in the other.
+    # 3. Resample the new logits and the region to the volume's grid, and copy them there.
     taken = region[window].astype(np.float32)
     for slab in slabs(box):
         inside = on_box(taken, part, slab).logits > 0.5
@@ -243,7 +245,7 @@ def apply_change(
 
 
 def crop(where: Field, window: tuple[slice, ...]) -> Field:
-    """Return the part of a field that some of its voxels make up."""
+    """Crop a field to a window of its voxels."""
     middle = [(s.start + s.stop - 1) / 2 for s in window]
     d, h, w = where.to_volume(middle).tolist()
     a, b, c = (s.stop - s.start for s in window)
@@ -256,17 +258,17 @@ def changed_at(
     places: Sequence[Sequence[float]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """Return the earlier answer with what of a new one is connected to some places.
+    """Apply the changes of a new answer that are connected to some places.
 
     Args:
         places: The newest prompt's points, volume indices (d, h, w).
 
     Returns:
-        `before` itself where nothing changed at the places.
+        The merged answer; `before` itself if nothing changed at the places.
     """
     if after is None:
         after = LogitBox(before.start, np.full(before.logits.shape, OUTSIDE, np.float32))
-    # 1. Both where they differ, and a rim around it.
+    # 1. Crop both to where they differ, with a rim.
     box = _difference(before, after)
     if box is None:
         return before
@@ -274,14 +276,14 @@ def changed_at(
     both = enclosing([before.window, after.window])
     box = common((d, h, w), both) or box
     old, new = on_other_box(before, box), on_other_box(after, box)
-    # 2. The pieces of the change within reach of the places.
+    # 2. Find the connected components of the change near the places.
     labels, _ = ndimage.label((old.logits > 0) != (new.logits > 0), _NEIGHBOURS)
     near = _near(places, old.start, labels.shape, np.asarray(spacing_mm, dtype=np.float64))
     touched = np.unique(labels[near])
     touched = touched[touched > 0]
     if len(touched) == 0:
         return before
-    # 3. With a rim, so that the border is the new one.
+    # 3. Replace them with a rim, so that the border is new.
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
     return _taken_over(before, new, taken)
 
@@ -292,35 +294,34 @@ def near_places(
     points: Sequence[tuple[float, float, float, bool]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """Return the part of a change that fits: added near positive, removed near negative clicks.
+    """Apply a change near the newest points: additions if positive, removals if negative.
 
-    An answer that began with a mask is mostly right, and better than the network's own. Asked
-    again the network moves all of its border, in one piece with what the click meant; of that
-    only what lies as near as the change is deep at the click is taken over. The change to a good
-    answer is a thin shell, so little of it is taken; a missing part is deep, and most of it comes.
+    An answer that began with a mask is mostly right, and better than the network's own. A new
+    prediction moves its whole border, connected to the intended change. So the change is applied
+    only within a multiple of its depth at the click. Around a good answer it is a thin shell and
+    hardly applied; a missing part is deep and mostly added.
 
     Args:
-        after: New answer.
-        points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
+        points: Points of the newest prompt, volume indices (d, h, w) and whether each is positive.
     """
     box = _difference(before, after)
     if box is None:
         return before
     old, new = on_other_box(before, box), on_other_box(after, box)
-    # 1. The way of the newest prompt alone: a stroke is inside or outside as a whole.
+    # 1. Keep only additions or only removals: all points of a scribble have the same sign.
     one_way = np.maximum if points[-1][3] else np.minimum
     one_way(old.logits, new.logits, out=new.logits)
     changed = (old.logits > 0) != (new.logits > 0)
     if not changed.any():
         return before
-    # 2. How deep the change is at the places, searched for where there is any.
+    # 2. Depth of the change at the places.
     sampling = np.asarray(spacing_mm, dtype=np.float64)
     places = np.asarray([point[:3] for point in points], dtype=np.float64)
     whole = enclosing([before.window, after.window])
     depth = _depth(changed, sampling, [s.stop - s.start == 1 for s in whole])
     near = _near(places, old.start, changed.shape, sampling)
     reach = max(GIVEN_DEPTHS * float(depth[near].max(initial=0)), REACH * float(sampling[1:].max()))
-    # 3. Within that reach of one of them.
+    # 3. Apply it within that reach of any place.
     kept = np.zeros(changed.shape, dtype=bool)
     for place in places:
         axes = [
@@ -333,7 +334,7 @@ def near_places(
 
 
 def _taken_over(before: LogitBox, part: LogitBox, taken: Mask) -> LogitBox:
-    """Return an earlier answer with some voxels of another one."""
+    """Return the previous answer with some voxels replaced by those of another."""
     whole = on_other_box(before, enclosing([before.window, part.window]))
     np.copyto(whole.logits[within(part.window, whole.start)], part.logits, where=taken)
     return whole
@@ -342,12 +343,12 @@ def _taken_over(before: LogitBox, part: LogitBox, taken: Mask) -> LogitBox:
 def _depth(
     mask: Mask, spacing: npt.NDArray[np.float64], is_flat: Sequence[bool]
 ) -> npt.NDArray[np.float64]:
-    """Distance of each voxel of a mask from the nearest one outside of it.
+    """Return the distance of each voxel of a mask to the nearest background voxel.
 
     Args:
-        mask: Bool (D, H, W); beyond it nothing belongs to the mask.
-        spacing: Spacing of its voxels, (D, H, W).
-        is_flat: Axes along which the whole image is one voxel: it has no border there.
+        mask: Bool (D, H, W); outside the array is background.
+        spacing: Voxel spacing, (D, H, W).
+        is_flat: Axes along which the whole image has one voxel and so no border.
     """
     rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
     inner = tuple(slice(a, n + a) for (a, _), n in zip(rim, mask.shape, strict=True))
@@ -355,7 +356,7 @@ def _depth(
 
 
 def _is_in_sight(patch: LogitBox, where: Field) -> bool:
-    """Return whether a field holds any of an answer, even what is thinner than its voxels."""
+    """Return whether a field contains any of an answer, even parts thinner than its voxels."""
     low, high = (np.asarray(bound) - patch.start for bound in where.bounds())
     first = np.ceil(low).astype(int).clip(0)
     stop = (np.floor(high).astype(int) + 1).clip(0)
@@ -364,14 +365,14 @@ def _is_in_sight(patch: LogitBox, where: Field) -> bool:
 
 
 def _depth_in(patch: LogitBox, where: Field) -> float:
-    """How deep an answer is at its deepest place in a field, in-plane voxels."""
+    """Return the maximum depth of an answer in a field, in-plane voxels."""
     inside = to_field(patch, where) > 0.5
     sampling = np.array([where.prompt_ratio or 1.0, 1.0, 1.0])
     return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
 def _difference(a: LogitBox, b: LogitBox) -> Box | None:
-    """Get the smallest box that holds every voxel that only one of two answers holds, or None."""
+    """Return the smallest box around all voxels where two answers differ, or None."""
     whole = enclosing([a.window, b.window])
     start, differs = [s.start for s in whole], filled(whole, 0).logits > 0
     for slab in slabs(whole):
@@ -392,7 +393,7 @@ def _near(
     shape: tuple[int, ...],
     spacing_mm: npt.NDArray[np.float64],
 ) -> Mask:
-    """Voxels within `REACH` in-plane voxels of a place, and those that hold one."""
+    """Return the voxels within `REACH` in-plane voxels of a place, and those that contain one."""
     reach_mm = REACH * float(spacing_mm[1:].max())
     near = np.zeros(shape, dtype=bool)
     for place in np.asarray(places, dtype=np.float64) - np.asarray(start):

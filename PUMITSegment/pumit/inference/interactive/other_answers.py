@@ -1,4 +1,4 @@
-"""Other answers to a first prompt, from what was computed to find the one that is shown."""
+"""Alternative answers to a first prompt, chosen among the answers already computed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pumit.inference.interactive.grid_transfer import to_volume
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 
-MOST_ANSWERS = 4  # together with the one that is shown
-DISTINCT = 0.8  # Dice below which two answers are different ones
+MOST_ANSWERS = 4  # including the shown one
+DISTINCT = 0.8  # Dice below which two answers are distinct
 SAMPLES = 20  # points along each axis at which answers are compared
 
 Mask = npt.NDArray[np.bool_]
@@ -24,7 +24,7 @@ Bounds = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class _Extent:
-    """A mask in its field, and the box of volume indices that holds it, (2, 3)."""
+    """A mask in its field, and its bounding box in volume indices, (2, 3)."""
 
     view: FieldAnswer
     mask: Mask
@@ -32,7 +32,7 @@ class _Extent:
 
     @staticmethod
     def of(view: FieldAnswer) -> _Extent | None:
-        """Return the mask of an answer; None where it is empty."""
+        """Return the mask of an answer; None if it is empty."""
         assert view.logits is not None
         mask = view.logits > 0
         found = bounds_of(mask)
@@ -42,7 +42,7 @@ class _Extent:
         return _Extent(view, mask, ends)
 
     def at(self, axes: Sequence[npt.NDArray[np.float64]]) -> Mask:
-        """Return the mask on a grid of volume indices; False outside of its field."""
+        """Return the mask on a grid of volume indices; False outside its field."""
         where = self.view.field
         index, inside = [], []
         for i, places in enumerate(axes):
@@ -62,14 +62,14 @@ def distinct_answers(
     prompts: IndexPrompts,
     shape: tuple[int, int, int],
 ) -> tuple[FieldAnswer, ...]:
-    """Choose the answers to offer after the one that is shown.
+    """Choose the alternatives to the shown answer.
 
     Args:
         candidates: All answers of all fields, with their scores.
 
     Returns:
-        Answers whose Dice with the shown one and with each other is below 0.8, the most trusted
-        first, at most three. Each holds the clicks inside, and none of those outside.
+        At most three answers, the best-scored first, with Dice below 0.8 with the shown one and
+        each other. None of them contradicts a click.
     """
     limit = np.array(shape) - 0.5
     first = _Extent.of(shown)
@@ -83,20 +83,20 @@ def distinct_answers(
         is_in_volume = (extent.bounds[0] < limit).all() and (extent.bounds[1] > -0.5).all()
         if is_in_volume and all(_dice(extent, other, limit) < DISTINCT for other in kept):
             kept.append(extent)
-    # A candidate shares its memory with those of the same field.
+    # Copy: a candidate shares its memory with the others of its field.
     return tuple(
         replace(each.view, logits=np.array(each.view.logits)) for each in kept if each is not first
     )
 
 
 def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) -> SolverState:
-    """Return the state in which another of the computed answers is shown.
+    """Return the state with an alternative answer shown.
 
-    Nothing is decoded, so the answer is as fine as its field.
+    Nothing is decoded, so the answer has its field's resolution.
 
     Args:
-        state: Answer to a first prompt, with the others.
-        number: Which one, from 1; numbers beyond the last begin again at the first.
+        state: Answer to a first prompt, with its alternatives.
+        number: Number of the answer, from 1; larger numbers wrap around.
     """
     number = (number - 1) % state.count + 1
     if number == 1:
@@ -112,7 +112,7 @@ def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) ->
 
 
 def _dice(a: _Extent, b: _Extent, limit: npt.NDArray[np.float64]) -> float:
-    """Overlap of two masks at points of a grid over both."""
+    """Return the approximate Dice of two masks, sampled on a grid over both."""
     low = np.maximum(np.minimum(a.bounds[0], b.bounds[0]), -0.5)
     high = np.minimum(np.maximum(a.bounds[1], b.bounds[1]), limit)
     axes = []

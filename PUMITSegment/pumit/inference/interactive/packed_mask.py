@@ -1,4 +1,4 @@
-"""A prior mask, packed while it is not used and identified by its hash."""
+"""Mask prompts stored as packed bits and compared by hash."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Mask = npt.NDArray[np.bool_]
 
 
 class PackedMaskPrompt(MaskPrompt):
-    """A `MaskPrompt` kept as the bits of its bounding box; equal masks are equal prompts.
+    """A `MaskPrompt` stored as the bits of its bounding box; equal masks are equal prompts.
 
     Args:
         mask: bool (D, H, W) with at least one true voxel.
 
     Raises:
-        PromptError: If it has none.
+        PromptError: If the mask is empty.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -45,7 +45,7 @@ class PackedMaskPrompt(MaskPrompt):
 
     @property
     def mask(self) -> Mask:
-        """The whole mask, unpacked again unless someone still holds it."""
+        """The whole mask; unpacked on demand and shared while referenced."""
         held: weakref.ref[Mask] | None = self.__dict__["_unpacked"]
         mask = None if held is None else held()
         if mask is None:
@@ -58,7 +58,7 @@ class PackedMaskPrompt(MaskPrompt):
 
     @property
     def sha256(self) -> str:
-        """Hash of the grid, the box and the packed bits; the same only for equal masks."""
+        """Hash of the grid, the box and the packed bits."""
         own = self.__dict__
         if "_sha256" not in own:
             bounds = [(axis.start, axis.stop) for axis in own["_box"]]
@@ -67,7 +67,7 @@ class PackedMaskPrompt(MaskPrompt):
         return str(own["_sha256"])
 
     def __eq__(self, other: object) -> bool:
-        """Whether another prompt is the same mask on the same grid."""
+        """Return whether another prompt is the same mask on the same grid."""
         return self is other or (
             isinstance(other, PackedMaskPrompt) and self.sha256 == other.sha256
         )
@@ -76,12 +76,12 @@ class PackedMaskPrompt(MaskPrompt):
         return hash(self.sha256)
 
     def to_dict(self) -> dict[str, str]:
-        """JSON form: the hash, for a reader who has the mask."""
+        """Return the JSON form: the hash only, for a reader that has the mask."""
         return {"kind": "mask", "sha256": self.sha256}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the bits."""
+        """Size of the packed bits, bytes."""
         bits: npt.NDArray[np.uint8] = self.__dict__["_bits"]
         return int(bits.nbytes)
 
@@ -90,10 +90,10 @@ KeptPrompt = PointPrompt | BoxPrompt | ScribblePrompt | PackedMaskPrompt | Answe
 
 
 def packed(prompt: Prompt) -> KeptPrompt:
-    """Return a prompt as it is kept: a mask as the bits of its box.
+    """Pack a mask prompt; other prompts stay as they are.
 
     Raises:
-        PromptError: If it is an empty mask.
+        PromptError: If the mask is empty.
     """
     if isinstance(prompt, PackedMaskPrompt):
         return prompt

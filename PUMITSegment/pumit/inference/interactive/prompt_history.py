@@ -1,4 +1,4 @@
-"""The prompts of all segments, and every state of them that can be undone or redone."""
+"""Undo and redo history of the prompts of all segments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, ScribblePrompt
 
 State = dict[str, tuple[Prompt, ...]]
 
-# A prompt as an object, and a point of three numbers in a tuple.
+# Approximate bytes of a prompt object, of a point (tuple of three floats), and of a state.
 _PROMPT_BYTES, _POINT_BYTES, _STATE_BYTES = 120, 150, 300
 
 
 def prompt_bytes(prompt: Prompt) -> int:
-    """About what a prompt takes in memory, bytes."""
+    """Return the approximate memory of a prompt, bytes."""
     if isinstance(prompt, PackedMaskPrompt):
         return _PROMPT_BYTES + prompt.nbytes
     if isinstance(prompt, MaskPrompt):
@@ -30,14 +30,14 @@ def prompt_bytes(prompt: Prompt) -> int:
 
 @dataclass(frozen=True)
 class _Step:
-    """A state, and what it needs beyond the one before it, bytes."""
+    """A state, and the bytes it adds to the previous one."""
 
     state: State
     nbytes: int
 
 
 class PromptHistory:
-    """States of the prompts; memory is bounded by forgetting the oldest."""
+    """Undo and redo history; the oldest states are dropped to bound memory."""
 
     def __init__(self, max_bytes: int = 1 << 28) -> None:
         self._max_bytes = max_bytes
@@ -52,7 +52,7 @@ class PromptHistory:
         return self._present.state
 
     def commit(self, state: State) -> None:
-        """Continue to a new state, from which the present one can be undone.
+        """Make `state` the current one; the previous one can be restored with `undo`.
 
         Raises:
             PromptError: If it is too large; nothing changes then.
@@ -69,19 +69,19 @@ class PromptHistory:
         self._past.append(self._present)
         self._future.clear()
         self._present = step
-        # The change itself can be undone in any case.
+        # Keep at least one undo step.
         while self.nbytes > self._max_bytes and len(self._past) > 1:
             del self._past[: len(self._past) // 2]
             self._count()
 
     def replace(self, state: State) -> None:
-        """Continue to a state and forget all others."""
+        """Replace the current state and clear the history."""
         self._present = _Step(state, 0)
         self._past, self._future = [], []
         self._count()
 
     def undo(self) -> bool:
-        """Return to the state before; False where there is none."""
+        """Return to the previous state; return False if there is none."""
         if not self._past:
             return False
         self._future.append(self._present)
@@ -89,7 +89,7 @@ class PromptHistory:
         return True
 
     def redo(self) -> bool:
-        """Return to the state after; False where there is none."""
+        """Return to the next state; return False if there is none."""
         if not self._future:
             return False
         self._past.append(self._present)
@@ -97,7 +97,7 @@ class PromptHistory:
         return True
 
     def _count(self) -> None:
-        """Count all states again: each needs what the one before it does not have."""
+        """Recompute the size of every step and the total."""
         before: State = {}
         steps = [*self._past, self._present, *reversed(self._future)]
         counted = []
@@ -111,7 +111,6 @@ class PromptHistory:
 
 
 def _added_bytes(before: State, after: State) -> int:
-    """Return the bytes that a state needs beyond another."""
     total = _STATE_BYTES
     for segment, prompts in after.items():
         earlier = before.get(segment, ())

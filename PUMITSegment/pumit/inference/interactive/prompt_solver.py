@@ -1,8 +1,8 @@
-"""From prompts to a mask: try fields, keep the most trusted answer, refine what is uncertain.
+"""Prompt solver: try several fields, keep the best-scored answer, refine its uncertain border.
 
-An answer is a function only of the prompts in their order: the prompts are replayed one by one,
-each step starting from the answer of the one before, and steps are cached. So undo costs nothing,
-and a session rebuilt from its prompts gives the same masks.
+A field is a patch of the volume at some resolution, the network's input. An answer depends only on
+the ordered prompts: they are replayed one by one, each step starts from the previous answer, and
+steps are cached. So undo is free, and a session rebuilt from its prompts gives the same masks.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 from pumit.system.watch import UNWATCHED, Watch
 
-# Of the second click in a structure:
-REPEATED = 0.5  # IoU from which one answer says the same as another
-LEAST_PART = 0.03  # share of an answer below which a correction adds hardly anything
-# A structure is this many times as large as an answer that is a piece of it and holds most of it.
+# Thresholds for the second click in a structure:
+REPEATED = 0.5  # IoU from which two answers count as the same
+LEAST_PART = 0.03  # relative growth below which a correction adds hardly anything
+# The whole structure is at least this many times larger than its piece, and holds this share of it.
 WHOLE_GROWS, WHOLE_HOLDS = 2.25, 0.8
-MOST_ADDED = 2 / 3  # share of what is missing, above which a correction is enough
+MOST_ADDED = 2 / 3  # share of the missing part from which the correction is enough
 
 
 class PromptSolver:
-    """Answer prompts on one volume.
+    """Solver that converts prompts on one volume to masks.
 
     Args:
         image: Scan to segment, depth axis first; several solvers may share it.
@@ -96,7 +96,7 @@ class PromptSolver:
 
     @property
     def pyramid(self) -> Pyramid:
-        """The volume's voxels at every level."""
+        """Image pyramid of the volume."""
         return self.image.pyramid
 
     def warm_up(self) -> None:
@@ -107,22 +107,22 @@ class PromptSolver:
         self.embedding(fields[0])
 
     def embedding(self, where: Field) -> Features:
-        """Return the embedding of a field, computed once as long as there is room."""
+        """Return the embedding of a field, from the cache if it is there."""
         return self.image.embedding(where, self.segmenter.embed)
 
     def answer(
         self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
     ) -> SolverState:
-        """Answer prompts, going on from the answer to all but the newest of them.
+        """Answer prompts, starting from the answer to all but the newest of them.
 
         Args:
-            before: The earlier answer, or None for the first.
+            before: The previous answer, or None for the first prompt.
 
         Raises:
             Cancelled: If the caller cancelled it.
         """
-        # 0. A corrective click changes what is connected to it and nothing else, unless it is
-        #    the second one and shows that the first answer was a piece.
+        # 0. A corrective click changes only what is connected to it, unless it is the second click
+        #    and shows that the first answer was only a piece.
         if before is not None and self.settings.is_local:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
                 before = replace(before, patch=patch_of(prompts.mask))
@@ -139,10 +139,10 @@ class PromptSolver:
         views: list[FieldAnswer],
         watch: Watch,
     ) -> SolverState:
-        """Return the most trusted answer of some fields."""
-        # 1. Ask the network about each of them.
+        """Decode all views and return the best-scored answer, refined."""
+        # 1. Run the network on each view.
         candidates = self._map(lambda view: self._field_answers(view, prompts), views, watch)
-        # 2. The most trusted answer of each field, then the most trusted field.
+        # 2. Select the best answer of each field, then the best field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
         middle, spacing_mm = prompted_places(prompts).mean(0), self.planner.spacing_mm
@@ -151,7 +151,7 @@ class PromptSolver:
             score = new.score
             if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
-            out.views.append(replace(new, logits=np.array(new.logits), spare=()))  # alone in memory
+            out.views.append(replace(new, logits=np.array(new.logits), spare=()))  # frees the batch
             if score > best:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
@@ -164,11 +164,11 @@ class PromptSolver:
             everything = [each for view in found for each in (view, *view.spare)]
             out.others = distinct_answers(chosen, everything, prompts, self.shape)
             out.count += len(out.others)
-        # 3. Onto the volume's grid, and finer where its border is uncertain.
+        # 3. Resample to the volume's grid, and refine where the border is uncertain.
         out.iou, out.patch = chosen.iou, to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, watch)
-        # 4. In every case, what is not connected to the newest points stays as it was.
+        # 4. Undo changes that are not connected to the newest points.
         if before is not None and before.patch is not None and self.settings.is_local:
             points = prompts.points[before.num_points :]
             if points and is_same_box(prompts.box, before.box):
@@ -181,7 +181,7 @@ class PromptSolver:
     def _insisted(
         self, prompts: IndexPrompts, before: SolverState, found: SolverState
     ) -> SolverState:
-        """Get an answer that no field makes follow its newest click, with what lies around that."""
+        """Force the answer to follow its newest click if the network did not."""
         chosen = found.views[found.chosen]
         if not prompts.points or len(prompts.points) != before.num_points + 1:
             return found
@@ -200,9 +200,9 @@ class PromptSolver:
     def _corrected(
         self, prompts: IndexPrompts, before: SolverState, watch: Watch
     ) -> SolverState | None:
-        """Return the earlier answer with what its newest click changes around it, or None.
+        """Return the previous answer corrected locally at the newest click, or None.
 
-        None where a click asks for a change and there is none: every field is decoded then.
+        None if the click asks for a change and there is none; all fields are then decoded.
         """
         chosen = before.views[before.chosen]
         is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
@@ -223,7 +223,8 @@ class PromptSolver:
             return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
             return before.confirmed(len(prompts.points))
-        # A click beyond the field: one as fine moves there, so that a long structure is followed.
+        # The click is outside the field: move a field of the same spacing there, to follow a long
+        # structure.
         moved = self.planner.field(place, chosen.field.step[1] * self.planner.spacing_mm[1])
         if (to_field(before.patch, moved) > 0.5).any():
             return self._changed(prompts, before, moved)
@@ -232,30 +233,30 @@ class PromptSolver:
     def _second_click(
         self, prompts: IndexPrompts, before: SolverState, corrected: SolverState, watch: Watch
     ) -> SolverState:
-        """Return the correction, or the answer to both clicks where that is far more.
+        """Return the correction, or the joint answer to both clicks if that is much larger.
 
-        A first click may be taken for a part, as for a piece of a liver between its veins. A second
-        one says how far the structure reaches; a piece more at each would never fill it. Not where
-        first answers are averaged over the fields that agree: on whole scans it lowered those.
+        The first answer may cover only a part, such as a piece of a liver between its veins. The
+        second click then shows the extent of the structure; adding a piece per click would never
+        fill it. Not used for models that average fields: it lowered their results on whole scans.
         """
         first, patch = before.patch, corrected.patch
         is_second = before.num_points == 1 and prompts.are_clicks_inside
-        # Another answer was chosen as it is.
+        # Do not replace an alternative answer that the user selected.
         if not is_second or before.number > 1 or self.segmenter.averages_fields:
             return corrected
         if first is None or patch is None or patch is first:
             return corrected
-        # Beyond its field a long structure is followed as finely.
+        # Beyond its field, a long structure is followed at the same spacing.
         places, shown = prompted_places(prompts), before.views[before.chosen].field
         if not covers(shown, places) or not may_be_piece(first, patch, places):
             return corrected
-        # 1. Ask for both clicks in the fields of the first one: these are embedded already.
+        # 1. Decode both clicks in the fields of the first one, which are already embedded.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
         again = self._map(lambda view: self._field_answers(view, prompts)[0], views, watch)
         again.sort(key=lambda view: -view.score)
         found = [to_volume(v.logits, v.field, self.shape) for v in again if v.logits is not None]
         answers = [answer for answer in found if answer is not None]
-        # 2. The answer to both, if it is far more.
+        # 2. Use the joint answer if it is much larger.
         if answers and is_far_more(first, patch, answers, places):
             return self._answer_of_fields(prompts, None, views, watch)
         return corrected
@@ -263,10 +264,10 @@ class PromptSolver:
     def _changed(
         self, prompts: IndexPrompts, before: SolverState, where: Field
     ) -> SolverState | None:
-        """Return the earlier answer with what the newest click changes in a field, or None."""
+        """Return the previous answer with the newest click's change in one field, or None."""
         assert before.patch is not None
         *place, is_positive = prompts.points[-1]
-        # 1. Ask the field, going on from what was shown.
+        # 1. Decode the field with the shown answer as prior.
         prior = logit(to_field(before.patch, where))
         view = replace(before.views[before.chosen], field=where, logits=prior)
         (new,) = self._field_answers(view, prompts)
@@ -281,7 +282,7 @@ class PromptSolver:
         patch = apply_change(before.patch, new.logits, change, where, self.shape)
         if prompts.mask is not None:
             patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
-        # 2. A click that is not followed this way is decoded in every field.
+        # 2. If the result still contradicts the click, all fields are decoded.
         if is_inside(patch, place) != is_positive:
             return None
         views = [replace(v, logits=None) for v in before.views]
@@ -291,9 +292,9 @@ class PromptSolver:
     def _with_part(
         self, prompts: IndexPrompts, before: SolverState, watch: Watch
     ) -> SolverState | None:
-        """Return the earlier answer and its own part around a click far from it, or None.
+        """Return the union of the previous answer and a new part at a distant click, or None.
 
-        A second lesion is answered as by a first click, and joined.
+        For a second lesion: the click is answered like a first click, and the result is added.
         """
         part = self.answer(IndexPrompts(points=[prompts.points[-1]]), None, watch)
         if before.patch is None or part.patch is None:
@@ -309,7 +310,7 @@ class PromptSolver:
     def _refined(
         self, patch: LogitBox, chosen: FieldAnswer, prompts: IndexPrompts, watch: Watch
     ) -> LogitBox:
-        """Look again at twice the resolution where the border is uncertain."""
+        """Refine the uncertain border at twice the resolution."""
         in_plane = chosen.field.step[1] * self.planner.spacing_mm[1]
         if in_plane < 1.5 * self.planner.finest_mm:
             return patch
@@ -329,19 +330,19 @@ class PromptSolver:
         return merge(patch, windows, self.shape) if windows else patch
 
     def _map(self, work: Callable[[T], R], fields: Sequence[T], watch: Watch) -> list[R]:
-        """Apply a function to fields, several at once where that is faster."""
+        """Apply a function to fields, in parallel where that is faster."""
 
         def unless_cancelled(field: T) -> R:
             watch.check()
             return work(field)
 
-        _ = self.pyramid.levels  # made once, before several ask for them
+        _ = self.pyramid.levels  # build the pyramid before several threads need it
         return self.segmenter.map(unless_cancelled, fields)
 
     def _views(self, prompts: IndexPrompts, before: SolverState | None) -> list[FieldAnswer]:
-        """Return the fields to look at, each with the answer it starts from."""
+        """Return the fields to decode, each with its prior answer."""
         if before is None or not is_same_box(prompts.box, before.box):
-            # A first prompt, a mask to start from, or another box: what was shown does not count.
+            # First prompt, mask to start from, or another box: ignore the shown answer.
             return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
         covering = views_holding(prompted_places(prompts), before.views, self.planner)
         if not covering:
@@ -359,7 +360,7 @@ class PromptSolver:
         return logit(to_field(whole, where))
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
-        """Fields that hold every positive prompt."""
+        """Return new fields that contain every positive prompt."""
         places = prompted_places(prompts)
         low, high = places.min(0), places.max(0)
         if prompts.box is not None:
@@ -372,12 +373,12 @@ class PromptSolver:
         return [self.planner.around_box(low, high, margin=1.6)]
 
     def _field_answers(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
-        """Ask the network about one field; several answers where the prompt is ambiguous."""
+        """Decode one field; an ambiguous prompt gives several answers."""
         prior = None if view.logits is None else sigmoid(view.logits)
         logits, iou = self._decoded(view.field, prompts, prior)
-        # One click or one box may mean several structures: each answer is a candidate.
+        # A single click or box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
-        # Further masks that are computed for it are only offered as other answers.
+        # The remaining masks are only offered as alternatives.
         further: list[tuple[Floats, Floats]] = []
 
         def first_mask(found: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
@@ -407,7 +408,7 @@ class PromptSolver:
     def _scored(
         self, view: FieldAnswer, prompts: IndexPrompts, logits: Floats, iou: Floats
     ) -> list[FieldAnswer]:
-        """Masks of one field as answers, each with the trust in it."""
+        """Return the masks of one field as scored answers."""
         bonus: Floats | float = 0.0
         if prompts.box is not None and not prompts.points:
             bonus = box_bonus(logits, view.field, prompts.box, self._box_weights(prompts))
@@ -422,18 +423,18 @@ class PromptSolver:
     def _decoded(
         self, where: Field, prompts: IndexPrompts, prior: Floats | None
     ) -> tuple[Floats, Floats]:
-        """Return the network's answer in a field; see `Segmenter.decode`."""
+        """Embed and decode a field; see `Segmenter.decode`."""
         return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
 
 
 def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.float64]) -> bool:
-    """Return whether a first answer may be a piece of what a second click in the structure means.
+    """Return whether a first answer may be only a piece of the structure of two clicks.
 
-    What the second click adds then is connected to it, or is hardly anything: the second of two
-    lesions stands alone.
+    If so, the second click adds a part connected to the first answer, or hardly anything. A second
+    lesion is not connected.
 
     Args:
-        corrected: The same with what the second click changes at its place.
+        corrected: The first answer with the local change of the second click.
         places: Both clicks, volume indices (d, h, w), shape (2, 3).
     """
     if corrected.voxels <= (1 + LEAST_PART) * first.voxels:
@@ -451,32 +452,32 @@ def is_far_more(
     answers: Sequence[LogitBox],
     places: npt.NDArray[np.float64],
 ) -> bool:
-    """Return whether both clicks in a structure mean far more than a correction at the second.
+    """Return whether the joint answer to two clicks is far larger than the correction.
 
-    Of a lesion in an organ a coarse field takes the organ, and a finer one the lesion, as the
-    correction does: then the correction counts.
+    For a lesion in an organ, a coarse field answers with the organ and a finer one with the lesion,
+    as the correction does. The correction is then kept.
 
     Args:
         first: Answer to the first click.
-        corrected: The same with what the second click changes at its place.
-        answers: Answers of some fields to both clicks at once, the most trusted one first.
+        corrected: The first answer with the local change of the second click.
+        answers: Joint answers of several fields to both clicks, the best-scored first.
         places: Both clicks, volume indices (d, h, w), shape (2, 3).
     """
     both = answers[0]
     before, now, then = first.voxels, corrected.voxels, both.voxels
-    # 1. The most trusted answer holds both clicks and most of the first one, and is far larger.
+    # 1. The best joint answer holds both clicks and most of the first answer, and is far larger.
     if not all(is_inside(both, place) for place in places.tolist()):
         return False
     if then < WHOLE_GROWS * before or _common(first, both) < WHOLE_HOLDS * before:
         return False
-    # 2. The correction adds little of that, and no field answers just that.
+    # 2. The correction adds only a small part of it, and no field gives the same as the correction.
     shared = [_common(corrected, each) for each in answers]
     ious = [n / (now + each.voxels - n) for n, each in zip(shared, answers, strict=True)]
     return now - before < MOST_ADDED * (then - before) and max(ious) < REPEATED
 
 
 def _common(a: LogitBox, b: LogitBox) -> int:
-    """Voxels that two answers share."""
+    """Return the number of voxels that two answers share."""
     start = np.maximum(a.start, b.start)
     stop = np.minimum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
     inside = []

@@ -1,4 +1,4 @@
-"""The prompts of a session: added, removed, undone and redone, wherever masks are computed."""
+"""Prompts of a session with undo and redo, shared by local and remote sessions."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from pumit.volume import Frame, Volume
 
 
 class PromptedSession(ABC):
-    """Prompts of one volume by segment, with every state of them that can be undone or redone."""
+    """Prompts of one volume by segment, with undo and redo."""
 
     def __init__(self) -> None:
         self._history = PromptHistory()
 
     def __repr__(self) -> str:
-        """Return one line: how many prompts each segment has."""
+        """Return the number of prompts of each segment on one line."""
         counts = [f"{name} ({len(prompts)})" for name, prompts in self._history.state.items()]
         return f"<{type(self).__name__}: prompts of {', '.join(counts) or 'no segment'}>"
 
     @property
     @abstractmethod
     def volume(self) -> Volume:
-        """The present volume."""
+        """The open volume."""
 
     @property
     def segments(self) -> list[str]:
@@ -46,7 +46,7 @@ class PromptedSession(ABC):
         return list(self._history.state)
 
     def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment in the order they were given."""
+        """Return the prompts of a segment in the order they were given."""
         return list(self._history.state.get(segment, ()))
 
     def add_point(
@@ -60,12 +60,12 @@ class PromptedSession(ABC):
         """Add a click.
 
         Args:
-            point: Where, in the numbers of `frame`.
+            point: Coordinates in `frame`.
             positive: Whether it is inside the structure.
             frame: LPS or RAS mm, or array indices (d, h, w).
 
         Raises:
-            PromptError: If it is outside of the volume; the message has the bounds.
+            PromptError: If it is outside the volume; the message gives the bounds.
         """
         x, y, z = self.volume.to_lps(point, frame).tolist()
         prompt = PointPrompt((x, y, z), positive)
@@ -80,15 +80,15 @@ class PromptedSession(ABC):
         *,
         frame: Frame = "LPS",
     ) -> None:
-        """Add a box along the axes of its frame; flat in one direction it is a 2D box.
+        """Add a box aligned with the axes of its frame; with one extent zero it is a 2D box.
 
         Args:
-            lower: A corner, in the numbers of `frame`.
+            lower: A corner, coordinates in `frame`.
             upper: The opposite corner.
             frame: LPS or RAS mm, or array indices (d, h, w).
 
         Raises:
-            PromptError: If it has no size or is outside of the volume.
+            PromptError: If it has no size or is outside the volume.
         """
         given = BoxPrompt.from_bounds(lower, upper).corners_lps
         places = self.volume.to_lps(given, frame).tolist()
@@ -114,15 +114,15 @@ class PromptedSession(ABC):
         """Add any prompt to a segment.
 
         Raises:
-            PromptError: If the volume cannot hold it; nothing changes then.
+            PromptError: If it does not fit the volume; nothing changes then.
         """
         self.add_prompts([prompt], segment)
 
     def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
-        """Add several prompts to a segment as one step, which one `undo` takes back.
+        """Add several prompts to a segment as one undo step.
 
         Raises:
-            PromptError: If the volume cannot hold one of them; nothing changes then.
+            PromptError: If one of them does not fit the volume; nothing changes then.
         """
         for prompt in prompts:
             self._check_prompt(prompt)
@@ -132,7 +132,7 @@ class PromptedSession(ABC):
             self._history.commit({**state, segment: kept})
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
-        """Remove one prompt of a segment by its place in `prompts`.
+        """Remove one prompt of a segment by its index in `prompts`.
 
         Raises:
             PromptError: If there is no such prompt.
@@ -140,7 +140,7 @@ class PromptedSession(ABC):
         prompts = self._history.state.get(segment, ())
         if not 0 <= position < len(prompts):
             raise PromptError(f"Segment {segment!r} has no prompt {position}.")
-        # A choice among the answers to it is one no more.
+        # A later choice among answers no longer applies.
         later = (p for p in prompts[position + 1 :] if not isinstance(p, AnswerPrompt))
         rest = (*prompts[:position], *later)
         if rest:
@@ -150,13 +150,13 @@ class PromptedSession(ABC):
 
     @abstractmethod
     def answer_count(self, segment: str = "1") -> int:
-        """How many different answers there are to the prompts of a segment."""
+        """Return how many alternative answers the prompts of a segment have."""
 
     def choose_answer(self, number: int, segment: str = "1") -> None:
-        """Show another of the answers to a first prompt; later prompts change the chosen one.
+        """Select an alternative answer to a first prompt; later prompts refine the selected one.
 
         Args:
-            number: Which one, from 1, the most trusted, to `answer_count`.
+            number: Number of the answer, from 1 (best score) to `answer_count`.
 
         Raises:
             PromptError: If there is no such answer; nothing changes then.
@@ -172,15 +172,15 @@ class PromptedSession(ABC):
         self._history.commit({**state, segment: tuple(chosen)})
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
-        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        """Keep the first `count` prompts of a segment; drop the others and the undo history."""
         self._history.replace(with_first(self._history.state, count, segment))
 
     def undo(self) -> bool:
-        """Take back the last change of the prompts; False where there is none."""
+        """Undo the last change of the prompts; return False if there is none."""
         return self._history.undo()
 
     def redo(self) -> bool:
-        """Repeat what was undone; False where there is nothing."""
+        """Redo the last undone change; return False if there is none."""
         return self._history.redo()
 
     def reset(self, segment: str | None = None) -> None:
@@ -191,12 +191,11 @@ class PromptedSession(ABC):
             self._history.commit(rest)
 
     def _check_prompt(self, prompt: Prompt) -> None:
-        """Refuse a prompt that the volume cannot hold."""
         check_prompt(prompt, self.volume)
 
 
 def with_first(state: State, count: int, segment: str) -> State:
-    """Return the prompts by segment with only the first `count` of one segment."""
+    """Return the prompts by segment, with one segment cut to its first `count`."""
     rest = state.get(segment, ())[: max(count, 0)]
     if rest:
         return {**state, segment: rest}

@@ -1,4 +1,4 @@
-"""Finer windows where the border of a coarse answer is uncertain."""
+"""Refinement of the uncertain border of a coarse answer in finer windows."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ class Window:
 def uncertain_windows(
     patch: LogitBox, candidates: list[Field], *, most: int, band: float = 2.0
 ) -> list[Field]:
-    """Choose the windows that see most of the uncertain border, greedily.
+    """Greedily choose the windows that cover most of the uncertain border.
 
     Args:
         patch: Coarse answer on the volume's grid, logits (d, h, w).
-        band: Logits nearer to zero than this are uncertain.
+        band: Logits closer to zero than this are uncertain.
 
     Returns:
         The chosen windows, the one with most of the uncertain border first.
     """
-    # 1. Uncertain voxels of a sample; of a large patch it says as much and fits in memory.
+    # 1. Find uncertain voxels, in a subsample if the patch is large, to bound memory.
     stride = max(1, math.ceil((patch.logits.size / SAMPLED_VOXELS) ** (1 / 3)))
     sample = patch.logits[::stride, ::stride, ::stride]
     border = np.argwhere(np.abs(sample) < band) * stride  # (N, 3)
     if len(border) == 0:
         return []
     places = border + np.asarray(patch.start)  # (N, 3), indices of the volume
-    # 2. Which of them each window sees. Its rim has too little context to be trusted.
+    # 2. Find which of them each window covers; its rim has too little context and is left out.
     seen: dict[int, npt.NDArray[np.bool_]] = {}
     for i, field in enumerate(candidates):
         low, high = field.bounds()
         margin = 0.1 * (high - low) * (np.asarray(field.shape) > 1)
         seen[i] = ((places > low + margin) & (places < high - margin)).all(1)  # (N,)
-    # 3. The window that sees most of what no chosen one sees, until it is less than 3 %.
+    # 3. Add the window that covers most of the rest, until that is less than 3 %.
     chosen: list[Field] = []
     open_places = np.ones(len(places), dtype=bool)
     while seen and len(chosen) < most:
@@ -79,7 +79,7 @@ def uncertain_windows(
 
 
 def agreement(a: Floats, b: Floats) -> float:
-    """IoU of two answers, logits of one shape; 1 where both are empty."""
+    """Return the IoU of two answers, logits of equal shape; 1 if both are empty."""
     x, y = a > 0, b > 0
     union = int((x | y).sum())
     return 1.0 if union == 0 else int((x & y).sum()) / union
@@ -88,19 +88,19 @@ def agreement(a: Floats, b: Floats) -> float:
 def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) -> LogitBox:
     """Blend window answers into the coarse one, on the volume's grid.
 
-    A window counts fully in its middle and not at all at its rim, so there are no seams.
+    A window's weight falls from 1 in its middle to 0 at its rim, so there are no seams.
 
     Args:
         coarse: Answer that the windows refine, logits (d, h, w).
         windows: Finer answers, each on the grid of its field.
 
     Returns:
-        Logits on the smallest box that holds the coarse answer and what windows doubt.
+        Logits on the smallest box around the coarse answer and all window logits above -4.
     """
-    # 1. The box of all; the rest is as surely background as what no window sees.
+    # 1. The common box; everything outside it is background.
     found = [foreground_box(w.logits, w.field, shape, above=OUTSIDE) for w in windows]
     whole = enclosing([coarse.window, *(box for box in found if box is not None)])
-    # 2. A few slices at a time: a window reaches over much of a large scan.
+    # 2. Blend a few slices at a time: windows may cover much of a large scan.
     answer = filled(whole, OUTSIDE)
     for slab in slabs(whole):
         answer.logits[within(slab, answer.start)] = _blended(coarse, windows, slab, shape)
@@ -110,13 +110,13 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
 def _blended(
     coarse: LogitBox, windows: list[Window], box: Box, shape: tuple[int, int, int]
 ) -> Floats:
-    """Weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
-    # 1. The coarse answer with a small weight; outside its box, background (logit -4).
+    """Return the weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
+    # 1. The coarse answer with a small weight; background (logit -4) outside its box.
     start, total = [s.start for s in box], on_other_box(coarse, box).logits
     np.clip(total, -8, 8, out=total)
     weights: Floats = np.full(total.shape, 0.15, dtype=np.float32)
     total *= weights
-    # 2. Each window where it reaches.
+    # 2. Each window where it covers the box.
     for window in windows:
         covered = covered_box(window.field, shape)
         shared = None if covered is None else common(covered, box)
@@ -134,7 +134,7 @@ def _blended(
 
 
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:
-    """Return the union of two answers, on a box that holds both."""
+    """Return the union of two answers, on a box around both."""
     both = filled(enclosing([a.window, b.window]), 2 * OUTSIDE)
     for patch in (a, b):
         here = both.logits[within(patch.window, both.start)]
@@ -143,7 +143,7 @@ def joined(a: LogitBox, b: LogitBox) -> LogitBox:
 
 
 def _weight(where: Field, part: LogitBox) -> Floats:
-    """Weight of a window's answer on the volume's grid: 1 in the middle, 0 at the rim."""
+    """Return a window's weights on the volume's grid: 1 in the middle, 0 at the rim."""
     weights = []
     for axis, (n, start, length) in enumerate(
         zip(where.shape, part.start, part.logits.shape, strict=True)

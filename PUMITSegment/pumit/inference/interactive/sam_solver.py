@@ -1,4 +1,4 @@
-"""SAM with BA-SAM's attention as a promptable model: loaded, and answering slice by slice."""
+"""SAM with BA-SAM's attention as a promptable model: loading and slice-wise inference."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from pumit.preprocessing.channels import is_colour
 from pumit.preprocessing.sam_slice import display_window, inner_size, slice_pixels
 from pumit.system.watch import UNWATCHED, Watch
 
-KEPT_SLICES = 32  # embeddings of slices that stay, 4 MiB each at 1024 pixels
+KEPT_SLICES = 32  # cached slice embeddings, 4 MiB each at 1024 pixels
 OUTSIDE = -10.0
 _EPSILON = 1e-6
 
 
 @dataclass
 class SamEngine:
-    """The engine, for those who ask a segmenter.
+    """SAM as the engine of a `Segmenter`.
 
     Attributes:
-        field_size: Pixels of the image's longer side as the encoder sees it.
+        field_size: Pixels of the longer side of the encoder's input.
     """
 
     network: Any
@@ -46,26 +46,27 @@ class SamEngine:
     name: str = "torch"
 
     def rest(self) -> None:
-        """Nothing: only the weights are held; see `Engine`."""
+        """Do nothing: only the weights are held; see `Engine`."""
 
 
 def load_sam(
     path: Path, device: str = "auto", *, size: int | None = None
 ) -> tuple[SamEngine, Checkpoint]:
-    """Load SAM from a public file, or from a checkpoint made of one.
+    """Load SAM from a public file, or from a checkpoint converted from one.
 
     Args:
-        path: segment-anything's or MedSAM's `.pth`, a folder of the transformers package, or a
-            checkpoint with the network `sam`.
+        path: A `.pth` file of segment-anything or MedSAM, a folder of the transformers package, or
+            a checkpoint with the network `sam`.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        size: Pixels that the encoder sees along the longer side, a multiple of its patch; None for
-            those of its training.
+        size: Pixels of the longer side of the encoder's input, a multiple of its patch size; None
+            for its training size.
 
     Returns:
-        What computes, and what was read.
+        The engine and the checkpoint.
 
     Raises:
-        CheckpointError: If it cannot be read, is another's, or transformers is not installed.
+        CheckpointError: If it cannot be read, holds another network, or transformers is not
+            installed.
         PumitError: If the size or the device cannot be used.
     """
     if is_sam_file(path):
@@ -99,13 +100,13 @@ def load_sam(
 
 
 class SamSolver:
-    """Answer prompts on one volume, each slice by itself.
+    """Solver that converts prompts on one volume to masks, slice by slice.
 
-    A click is answered on its slice; a box on all slices that it meets, where clicks correct the
-    slice that they lie on. A mask is as good as the box around it, slice by slice.
+    A click segments its own slice. A box segments every slice that it crosses; clicks correct the
+    slice they are on. A mask prompt acts as its bounding box on each slice.
 
     Args:
-        scan: Scan to segment; a colour image is seen in colour.
+        scan: Scan to segment; colour images keep their colour.
 
     Attributes:
         shape: Voxels (d, h, w), the depth axis first.
@@ -124,15 +125,15 @@ class SamSolver:
         self._embeddings: OrderedDict[int, Tensor] = OrderedDict()
 
     def warm_up(self) -> None:
-        """Do nothing: which slice is meant is not known yet."""
+        """Do nothing: the slice to segment is not known yet."""
 
     def answer(
         self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
     ) -> SolverState:
-        """Answer prompts; slices whose prompts are those of `before` keep its answer.
+        """Answer prompts; slices without new prompts keep the answer of `before`.
 
         Args:
-            before: The earlier answer, or None for the first.
+            before: The previous answer, or None for the first prompt.
 
         Raises:
             Cancelled: If the caller cancelled it.
@@ -160,7 +161,7 @@ class SamSolver:
         return SolverState(patch=patch, iou=iou, box=prompts.box, num_points=len(prompts.points))
 
     def _boxes(self, prompts: IndexPrompts) -> dict[int, tuple[float, float, float, float]]:
-        """Left, top, right and bottom on each slice, continuous indices."""
+        """Return left, top, right and bottom on each slice, continuous indices."""
         if prompts.mask is not None:
             boxes = {}
             for depth in np.flatnonzero(prompts.mask.any((1, 2))):
@@ -184,7 +185,7 @@ class SamSolver:
         box: tuple[float, float, float, float] | None,
         points: list[tuple[float, float, float, bool]],
     ) -> tuple[npt.NDArray[np.float32], float] | None:
-        """Logits (H, W) of a slice and their estimated overlap; None where nothing is inside."""
+        """Return logits (H, W) and estimated IoU of a slice; None without box or positive click."""
         if box is None and not any(is_positive for *_, is_positive in points):
             return None
         network, size = self.engine.network, self.engine.field_size
@@ -196,7 +197,7 @@ class SamSolver:
             return masks[best].cpu().numpy(), float(overlaps[best])
 
     def _embedding(self, depth: int) -> Tensor:
-        """Return the embedding of a slice, computed once as long as there is room."""
+        """Return the embedding of a slice, from the cache if it is there."""
         if depth in self._embeddings:
             self._embeddings.move_to_end(depth)
             return self._embeddings[depth]
@@ -218,19 +219,19 @@ def answer_slice(
     box: tuple[float, float, float, float] | None,
     points: Sequence[tuple[float, float, bool]],
 ) -> tuple[Tensor, Tensor]:
-    """Decode prompts of one slice; gradients pass.
+    """Decode the prompts of one slice; differentiable.
 
     Args:
-        network: A network `sam`.
-        embedding: Of the slice, (1, width, size / patch, size / patch).
+        network: A `sam` network.
+        embedding: Embedding of the slice, (1, width, size / patch, size / patch).
         shape: Rows and columns of the slice.
-        size: Pixels that the encoder sees along the longer side.
+        size: Pixels of the longer side of the encoder's input.
         box: Left, top, right and bottom, continuous indices.
         points: Column, row, and whether the point is positive.
 
     Returns:
-        Logits (masks, rows, columns), several only for one point, and the estimates of their
-        overlap (masks,).
+        Logits (masks, rows, columns), several only for a single point, and their estimated IoU
+        (masks,).
     """
     from pumit.networks.ba_sam_transformers import image_size
 
@@ -265,7 +266,7 @@ def _slice_of(point: tuple[float, float, float, bool]) -> int:
 def _planes(
     state: SolverState, shape: tuple[int, int, int], depths: list[int]
 ) -> dict[int, npt.NDArray[np.float32]]:
-    """Return the logits of an answer on some slices, (H, W) each, by slice."""
+    """Return the logits (H, W) of an answer on the given slices, by slice."""
     planes = {}
     for depth in depths:
         plane = np.full(shape[1:], OUTSIDE, np.float32)
@@ -281,7 +282,7 @@ def _planes(
 def _patch(
     planes: dict[int, npt.NDArray[np.float32]], shape: tuple[int, int, int]
 ) -> LogitBox | None:
-    """Return the answer of all slices on the box around what is inside; None where nothing is."""
+    """Return the answer of all slices, cropped to its foreground; None if there is none."""
     found = {depth: np.argwhere(plane > 0) for depth, plane in planes.items()}
     found = {depth: places for depth, places in found.items() if len(places)}
     if not found:

@@ -1,4 +1,4 @@
-"""A scan as a few numbers, which are near to those of scans like it."""
+"""Whole-scan embedding: a vector that is similar for similar scans."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pumit.volume import Volume
 
 
 def scan_embedding(segmenter: Segmenter, volume: Volume) -> npt.NDArray[np.float32]:
-    """Embed a whole scan with the image encoder, averaged over places.
+    """Embed a whole scan with the image encoder, averaged over positions.
 
     Returns:
         Mean of the transformer's features of the field that covers the scan, (dim,).
 
     Raises:
-        VolumeError: If nothing can be distinguished in it.
+        VolumeError: If the scan has no contrast.
     """
     scan = ImageStore().open(volume, 0)
     try:

@@ -1,4 +1,4 @@
-"""A loaded promptable model: its metadata, and its two steps."""
+"""A loaded promptable model: metadata, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Segmenter:
-    """A promptable model ready to answer.
+    """A promptable model ready for inference.
 
     Attributes:
         recipe: Training recipe and metadata of the checkpoint.
-        make_solver: What answers on a scan that was opened, where it is not `PromptSolver`.
+        make_solver: Factory of the solver for an opened scan; None for `PromptSolver`.
     """
 
     engine: Engine
@@ -49,16 +49,16 @@ class Segmenter:
 
     @property
     def largest_field(self) -> int:
-        """In-plane voxels of the largest field that it answers well, a multiple of 8, or 0."""
+        """In-plane voxels of the largest field the model handles well, a multiple of 8, or 0."""
         return int(self.recipe.get("largest_field") or 0) // 8 * 8
 
     @property
     def averages_fields(self) -> bool:
-        """Whether the answers of several fields are better together than the best of them alone."""
+        """Whether averaging the answers of several fields beats taking the best one."""
         return bool(self.recipe.get("averages_fields"))
 
     def prepare(self, fields: Sequence[Field]) -> None:
-        """Get ready for fields, the next one first; see `Engine.prepare`."""
+        """Prepare for fields, in the order of use; see `Engine.prepare`."""
         self.engine.prepare(dict.fromkeys((field.da0, field.shape) for field in fields))
 
     def embed(self, pyramid: Pyramid, field: Field) -> Features:
@@ -70,11 +70,11 @@ class Segmenter:
         return features
 
     def map(self, work: Callable[[T], R], fields: Sequence[T]) -> list[R]:
-        """Apply a function that embeds and decodes to each of several fields, in their order."""
+        """Apply a function that embeds and decodes to several fields; results keep their order."""
         return self.engine.map(work, fields)
 
     def decode(self, features: Features, prompts: FieldPrompts) -> tuple[Floats, Floats]:
-        """Mask logits (M, D, H, W) and IoU estimates (M,), float32."""
+        """Return mask logits (M, D, H, W) and IoU estimates (M,), float32."""
         return self.engine.decode(features, prompts)
 
 
@@ -88,16 +88,16 @@ def load_segmenter(
     """Load a promptable model.
 
     Args:
-        model: A name from the model index, a checkpoint file, or SAM's (`.pth`).
+        model: A name from the model index, a checkpoint file, or a SAM file (`.pth`).
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        keeps_graphs: Whether what is compiled for this processor is written into the user's
-            folder, so that the next process begins sooner; it is read there in any case.
-        size: Pixels of an image as SAM sees it, of the longer side; None for those of its training.
+        keeps_graphs: Whether to cache compiled graphs in the user's folder, so that the next
+            process starts faster. Existing ones are read in any case.
+        size: Pixels of the longer side of SAM's input image; None for its training size.
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another network, or if its
-            licence has to be agreed to first.
-        PumitError: If the device is absent, or what is installed cannot compute on it.
+            licence has to be accepted first.
+        PumitError: If the device is absent, or no installed engine supports it.
     """
     check_consent(str(model))
     path = find_model(model)

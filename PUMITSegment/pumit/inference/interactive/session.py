@@ -34,16 +34,16 @@ CACHED_ANSWER_BYTES = 1 << 28
 
 
 class InteractiveSession(PromptedSession):
-    """Prompts in, masks out, on the volume's own grid.
+    """An interactive segmentation session: prompts in, masks on the volume's grid out.
 
-    The image is embedded once per field; segments share the embeddings and may overlap. Every
-    change of the prompts can be undone, and a mask follows from the prompts alone. So a session can
-    sleep: it then keeps its scan compressed and its prompts, wakes with the next question, and
-    gives the same masks.
+    Each field (a patch of the volume) is embedded once; segments share the embeddings and may
+    overlap. Every change of the prompts can be undone. A session can sleep: it keeps only its
+    prompts and the compressed scan, and wakes on the next request. Masks depend only on the
+    prompts, so they stay the same.
 
     Args:
-        images: Cache of scans and embeddings; sessions on one model may share it, in one
-            thread. None for a new one.
+        images: Cache of scans and embeddings. Sessions with the same model may share one within
+            one thread. None for a new one.
 
     Raises:
         CheckpointError: If the model's calibration cannot be used.
@@ -74,17 +74,17 @@ class InteractiveSession(PromptedSession):
         channel: int = 0,
         spacing_mm: Sequence[float] | None = None,
     ) -> None:
-        """Start on a volume; prompts of an earlier one are gone.
+        """Open a volume and discard the prompts of the previous one.
 
         Args:
-            volume: The scan: a volume, a path as `Volume.read` takes it, or an array (D, H, W).
-                Colour images are used as grey.
-            channel: Index of the channel of a multi-channel image, unless it is a colour image.
-            spacing_mm: Of an array: its voxel size in array order, mm.
+            volume: A volume, a path as accepted by `Volume.read`, or an array (D, H, W).
+                Colour images are converted to grey.
+            channel: Channel index of a multi-channel image; ignored for colour images.
+            spacing_mm: Voxel size of an array in array order, mm.
 
         Raises:
-            VolumeError: If nothing can be distinguished in it, it cannot be read, or an array of
-                slices has no spacing.
+            VolumeError: If the volume has no contrast or cannot be read, or a 3D array is given
+                without spacing.
         """
         scan = self._images.open(Volume.of(volume, spacing_mm), channel)
         try:
@@ -98,20 +98,20 @@ class InteractiveSession(PromptedSession):
         self._scan, self._solver = scan, solver
 
     def close(self) -> None:
-        """Let go of the volume and all prompts."""
+        """Release the volume and all prompts."""
         if self._scan is not None:
             self._scan.close()
         self._scan = self._solver = None
         self._history, self._answers = PromptHistory(), {}
 
     def sleep(self) -> None:
-        """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
+        """Free memory: keep only the compressed volume, the prompts and their history."""
         if self._scan is not None:
             self._answers, self._solver = {}, None
             self._scan.sleep()
 
     def wake(self) -> None:
-        """Take up a volume that sleeps; any question does so by itself."""
+        """Restore a sleeping volume; any request does so automatically."""
         if self._scan is not None and self._solver is None:
             self._scan.wake()
             self._solver = self._solver_on(self._scan)
@@ -123,39 +123,39 @@ class InteractiveSession(PromptedSession):
         return PromptSolver(self.segmenter, scan.image, self._settings)
 
     def forget_answers(self) -> None:
-        """Give up answers that are kept; they are computed again when they are needed."""
+        """Clear the answer cache; answers are recomputed when needed."""
         self._answers = {}
 
     @property
     def is_asleep(self) -> bool:
-        """Whether the volume is kept compressed."""
+        """Whether the session sleeps, with its volume compressed."""
         return self._scan is not None and self._solver is None
 
     @property
     def kept_bytes(self) -> int:
-        """Memory of prompts and answers, bytes."""
+        """Memory used by prompts and cached answers, bytes."""
         return self._history.nbytes + sum(answer.nbytes for answer in self._answers.values())
 
     @property
     def volume(self) -> Volume:
-        """The present volume.
+        """The open volume.
 
         Raises:
-            VolumeError: If none is set.
+            VolumeError: If none is open.
         """
         return self._open_scan().volume
 
     @property
     def channel(self) -> int:
-        """Which channel of the present volume is used, unless it is a colour image."""
+        """Channel index used of the open volume; ignored for colour images."""
         return 0 if self._scan is None else self._scan.channel
 
     @property
     def solver(self) -> PromptSolver:
-        """Solver of the present volume, with its embeddings.
+        """Solver of the open volume, with its embeddings.
 
         Raises:
-            VolumeError: If none is set.
+            VolumeError: If none is open.
         """
         self._open_scan()
         assert self._solver is not None
@@ -163,14 +163,14 @@ class InteractiveSession(PromptedSession):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Axes of the present volume as the solver has them, depth first."""
+        """Axis order that the solver uses for the open volume, depth first."""
         return (0, 1, 2) if self._scan is None else self._scan.order
 
     def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
-        """Answer the prompts of a segment.
+        """Segment from the prompts of a segment.
 
         Returns:
-            Mask (D, H, W) on the volume's own grid.
+            Mask (D, H, W) on the volume's grid.
 
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
@@ -186,15 +186,15 @@ class InteractiveSession(PromptedSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Answer prompts that the caller keeps; those of the session stay as they are.
+        """Segment from prompts given by the caller; the session's own prompts do not change.
 
         Args:
-            prompts: All prompts of a segment in their order.
+            prompts: All prompts of a segment in order.
             segment: ID of the segment; the answer does not depend on it.
-            place_count: Largest number of places to check.
+            place_count: Maximum number of uncertain regions to return.
 
         Raises:
-            PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
+            PromptError: If a prompt does not fit the volume, there is none, or only negative ones.
             Cancelled: If the caller cancelled it; the session stays usable.
         """
         compact = [packed(prompt) for prompt in prompts]
@@ -207,38 +207,38 @@ class InteractiveSession(PromptedSession):
         return PromptAnswer(mask, iou, dice, tuple(places), quality, choice)
 
     def answer_count(self, segment: str = "1") -> int:
-        """How many different answers there are to the prompts of a segment, at most four.
+        """Return how many alternative answers the prompts of a segment have, at most four.
 
-        More than one only to a first prompt; `choose_answer` shows another one.
+        Only a first prompt has more than one; `choose_answer` selects another.
         """
         return self._answer(self.prompts(segment)).count
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """Return the IoU to expect of the answer, 0 to 1.
+        """Return the estimated IoU of the answer with the ground truth, 0 to 1.
 
-        The model's own estimate, read as the model's calibration says where it has one.
+        This is the model's own estimate, calibrated if the model has a calibration.
         """
         return self._iou(self._answer(self.prompts(segment)))
 
     def expected_dice(self, segment: str = "1") -> float | None:
-        """Return the overlap (Dice) with the truth to expect of the answer, 0 to 1.
+        """Return the expected Dice of the answer with the ground truth, 0 to 1.
 
-        None where that was not measured: of other weights than those that ship, of 2D images, and
-        of prompts other than clicks.
+        None where no measurements exist: weights other than the shipped ones, 2D images, and
+        prompts other than clicks.
         """
         prompts = self.prompts(segment)
         self._answer(prompts)
         return self._dice(prompts)
 
     def quality(self, segment: str = "1") -> Quality | None:
-        """Return the same in a word; None where it is not known."""
+        """Return `expected_dice` as a word; None where it is unknown."""
         dice = self.expected_dice(segment)
         return None if dice is None or self._overlap is None else self._overlap.quality(dice)
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
-        """Where to check the answer: places on its border that may well be wrong, worst first.
+        """Return regions on the answer's border that are probably wrong, the worst first.
 
-        Computed when it is requested, from the answer that `predict` gave.
+        Computed on request from the answer of `predict`.
 
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
@@ -263,7 +263,7 @@ class InteractiveSession(PromptedSession):
         return None if evidence is None else self._overlap.expected_dice(evidence)
 
     def evidence(self, prompts: Sequence[Prompt]) -> Evidence | None:
-        """Features by which the quality of the answer is estimated; None where it is empty."""
+        """Return the features that predict the answer's quality; None if the answer is empty."""
         answer, before = self._answer(prompts), None
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1])
@@ -287,21 +287,22 @@ class InteractiveSession(PromptedSession):
         prompts = tuple(without_superseded(segment_prompts))
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
-        # 1. The longest prefix of the prompts whose answer is cached; shorter ones may be evicted.
+        # 1. Find the longest prefix of the prompts with a cached answer; shorter ones may have been
+        #    evicted.
         counts = range(len(prompts), 0, -1)
         cached = next((n for n in counts if prompts[:n] in self._answers), 0)
-        # 2. Check the prompts after it; those of a cached answer were checked before.
+        # 2. Check the prompts after it; cached ones were checked before.
         for prompt in prompts[cached:]:
             check_prompt(prompt, volume)
         if not to_index(prompts, volume, self.order).is_answerable:
             raise PromptError("There are only negative points; add one inside the structure.")
-        # 3. Start from the cached answer, which becomes the most recently used.
+        # 3. Start from the cached answer and mark it as most recently used.
         answer: SolverState | None = None
         if cached:
             answer = self._answers.pop(prompts[:cached])
             self._answers[prompts[:cached]] = answer
-        # 4. Add one prompt after another, each answer refined from the one before; a mask starts
-        #    again.
+        # 4. Add the prompts one by one, each refining the previous answer; a mask prompt starts
+        #    over.
         for count in range(cached + 1, len(prompts) + 1):
             prefix, newest = to_index(prompts[:count], volume, self.order), prompts[count - 1]
             if isinstance(newest, AnswerPrompt):
@@ -315,7 +316,7 @@ class InteractiveSession(PromptedSession):
             watch.report(count / len(prompts))
         if cached == len(prompts):
             watch.report(1.0)
-        # 5. Evict the least recently used answers beyond the limits of the cache.
+        # 5. Evict the least recently used answers beyond the cache limits.
         self._evict_answers()
         assert answer is not None
         return answer

@@ -1,4 +1,4 @@
-"""Settings of the prompt solver: what a choice among fields and answers weighs."""
+"""Settings of the prompt solver, mainly score weights of fields and answers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BoxWeights:
-    """What speaks for an answer to a box, and against it.
+    """Score weights of answers to a box prompt.
 
     Attributes:
-        outside: Loss, times the share of the answer's own in-plane box that lies outside of the
-            drawn one.
-        unfilled: Loss, times the share of the drawn box that it does not reach in-plane.
-        consensus: Bonus, times its mean Dice with the other answers.
+        outside: Penalty per share of the answer's in-plane bounding box outside the drawn box.
+        unfilled: Penalty per share of the drawn box that the answer's bounding box leaves free.
+        consensus: Bonus per mean Dice with the other answers.
     """
 
     outside: float = 3.0
@@ -26,26 +25,24 @@ class SolverSettings:
     """Settings of the prompt solver.
 
     Attributes:
-        field_scale: In-plane voxels of an inference field over those of a training field.
-        growth: Ratio of one tried field size to the next.
-        contact_penalty: Loss of an answer that its field cuts off.
-        miss_penalty: Loss of an answer that contradicts its clicks.
-        box: What speaks for an answer to a box.
-        flat_box: The same of a box that was drawn on one slice.
-        consensus: Bonus of a first answer that all other fields give too.
-        coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
-            between by their place. The model estimates the overlap with what a field shows of a
-            structure, which is more than that with all of it.
-        stay: Bonus of the field that was chosen before.
-        windows: Most finer windows per answer; 0 switches them off.
-        window_agreement: A window that agrees less than this (IoU) with the coarse answer on what
-            it sees is not believed.
-        shares_answer: Whether every field continues from the answer that was shown, or each from
-            its own.
-        box_margins: Sizes of the fields tried for a box, over the size of the box.
-        is_local: Whether a corrective click changes what is connected to it and nothing else;
-            a second click may still mean far more than the first, see `is_far_more`.
-        correction_margin: Size of the field of a corrective click, over that of the segment.
+        field_scale: In-plane size of inference fields relative to training fields.
+        growth: Ratio of consecutive field sizes.
+        contact_penalty: Score penalty of an answer that is cut off by its field.
+        miss_penalty: Score penalty of an answer that contradicts its clicks.
+        box: Score weights for a box prompt.
+        flat_box: Score weights for a box that was drawn on one slice.
+        consensus: Score bonus of a first answer that all other fields agree with.
+        coarse: Score bonus of a first answer in the coarsest field, falling linearly to 0 in the
+            finest. It offsets a bias: the model estimates the IoU with the part of a structure
+            inside the field, which exceeds the IoU with the whole.
+        stay: Score bonus of the previously chosen field.
+        windows: Maximum number of refinement windows per answer; 0 disables them.
+        window_agreement: Windows with a lower IoU with the coarse answer are rejected.
+        shares_answer: Whether all fields continue from the shown answer, or each from its own.
+        box_margins: Field sizes tried for a box, relative to the box.
+        is_local: Whether a corrective click changes only what is connected to it. A second click
+            may still change far more, see `is_far_more`.
+        correction_margin: Field size of a corrective click, relative to the segment.
     """
 
     field_scale: float = 4 / 3

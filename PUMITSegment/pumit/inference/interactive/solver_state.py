@@ -18,12 +18,11 @@ from pumit.preprocessing.fields import Field
 
 @dataclass
 class FieldAnswer:
-    """One field and its answer to the prompts so far.
+    """A field and its answer to the prompts so far.
 
     Attributes:
         logits: Logits (D, H, W), or None.
-        iou: The model's estimate of its IoU.
-        spare: Further answers that are only offered as others.
+        spare: Further answers, offered only as alternatives.
     """
 
     field: Field
@@ -35,19 +34,16 @@ class FieldAnswer:
 
 @dataclass
 class SolverState:
-    """The state after some prompts.
+    """The solver's state after some prompts.
 
     Attributes:
-        views: The fields that were tried, each with its answer.
-        chosen: Index of the most trusted one.
-        patch: The answer on the volume's grid, or None where nothing is foreground.
-        iou: The model's estimate for the chosen answer, before it was refined.
-        box: The box it answers, or None.
-        num_points: Number of points that it answers.
-        others: Other answers to a first prompt, the most trusted first, each different from the
-            shown one and from those before it.
-        count: How many answers there are to choose from, the most trusted one among them.
-        number: Which of them is shown, from 1.
+        views: The fields that were tried, with their answers.
+        chosen: Index of the best-scored view.
+        patch: The answer on the volume's grid, or None if there is no foreground.
+        iou: Estimated IoU of the chosen answer before refinement.
+        others: Alternative answers to a first prompt, the best-scored first, all distinct.
+        count: Number of answers to choose from, the best one included.
+        number: Number of the shown answer, from 1.
     """
 
     views: list[FieldAnswer] = field(default_factory=list)
@@ -61,12 +57,12 @@ class SolverState:
     number: int = 1
 
     def confirmed(self, num_points: int) -> SolverState:
-        """Return the same answer to more points, which leave nothing to choose."""
+        """Return the same answer for more points, without alternatives."""
         return replace(self, num_points=num_points, others=(), count=1, number=1)
 
     @cached_property
     def nbytes(self) -> int:
-        """Memory that it takes, bytes, once it is complete."""
+        """Memory of the arrays, bytes; cached, so read it only once the state is complete."""
         views = [*self.views, *self.others]
         arrays = [view.logits for view in views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
@@ -75,14 +71,13 @@ class SolverState:
 def views_holding(
     places: npt.NDArray[np.float64], views: Sequence[FieldAnswer], planner: FieldPlanner
 ) -> list[FieldAnswer]:
-    """Return the views that hold all places, moved there where that is enough.
+    """Return the views that contain all places, moved if necessary.
 
-    A field that is wide enough is not given up for a coarser one because the first click lay at the
-    end of what it shows.
+    Moving keeps a field that is wide enough but was centred on a click near the structure's end.
 
     Args:
         places: Volume indices (d, h, w), shape (n, 3).
-        views: Fields with their answers; one that moves has none.
+        views: Fields with their answers; a moved field loses its answer.
     """
     middle = (places.min(0) + places.max(0)) / 2
     holding = []

@@ -1,11 +1,10 @@
-"""Where to check an answer: places on its border around which it may well be wrong.
+"""Uncertain regions: places on an answer's border that are probably wrong.
 
-A voxel is in doubt as far as its label differs from the mean of what the answer and each field
-say of it: near the border where the band of middling values is wide, elsewhere where the fields
-disagree. The mean of that around a place is the share of voxels that must be expected to be
-wrong there. Also measured, but not used, since they found no more real errors: answers to the
-flipped image, to moved prompts and without the earlier answer, edges missing from the image, and
-the distance from the clicks.
+A voxel's uncertainty is the difference between its label and the mean probability over the answer
+and all fields. It is high along blurred borders and where the fields disagree. Its local mean is
+the expected share of wrong voxels. Other cues found no more real errors in tests and are not used.
+These were answers to the flipped image, to moved prompts and without the previous answer, missing
+image edges, and the distance from the clicks.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
 SAMPLED_VOXELS = 400_000
-# Radius around a place: the standard deviation over the size of the segment.
+# Radius of a region: the Gaussian's standard deviation relative to the segment's size.
 REACH = 0.1
-# Two places are at least this many times that apart.
+# Minimum distance between two regions, in radii.
 APART = 2.5
-# Beyond the answer's own box others may see something.
+# Margin around the answer's box, where other fields may have foreground.
 MARGIN = 2
 
 
@@ -41,7 +40,7 @@ class IndexedRegion:
         index: Volume index (d, h, w), depth axis first.
         share: Expected share of wrong voxels around it, 0 to 1.
         reach_mm: Radius of the region, mm.
-        weighed_mm3: Volume that the weight around it comes to, mm3.
+        weighed_mm3: Integral of the Gaussian weight around it, mm3.
     """
 
     index: npt.NDArray[np.int64]
@@ -52,12 +51,12 @@ class IndexedRegion:
 
 @dataclass(frozen=True, eq=False)
 class _Lattice:
-    """A regular subset of the voxels of a box of the volume.
+    """A regular subsample of the voxels in a box of the volume.
 
     Attributes:
         at: Volume indices along each axis.
-        step: Voxels from one to the next (d, h, w).
-        spacing_mm: Distance of its points (d, h, w), mm.
+        step: Voxels between neighbouring points (d, h, w).
+        spacing_mm: Distance between neighbouring points (d, h, w), mm.
     """
 
     at: tuple[npt.NDArray[np.int64], ...]
@@ -80,18 +79,18 @@ def uncertain_regions(
     """Find the regions where an answer may be wrong, the most uncertain first.
 
     Returns:
-        Places on the border, apart from one another, each in the slice that shows most
-        of the uncertainty around it; fewer than `count`, or none, where there are no more.
+        At most `count` regions, a minimum distance apart. Each index is a border voxel in the slice
+        that shows most of the uncertainty around it.
     """
     if answer.patch is None:
         return []
-    # 1. The answer on a lattice coarse enough for scans of any size.
+    # 1. Sample the answer on a lattice, coarse enough for scans of any size.
     lattice = _lattice(answer.patch, shape, spacing_mm)
     own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
     mask = own > 0
     if not mask.any():
         return []
-    # 2. Probability of an error at each of its voxels, as the fields disagree with the answer.
+    # 2. Error probability at each lattice point: disagreement of the fields with the answer.
     wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
     return _places(mask, wrong, lattice, answer.patch.logits > 0, answer.patch.start, count=count)
 
@@ -103,15 +102,15 @@ def doubtful_places(
     *,
     count: int = 5,
 ) -> list[npt.NDArray[np.int64]]:
-    """Find where the mask of an automatic answer may be wrong, the most doubtful place first.
+    """Find where the mask of an automatic model may be wrong, the most uncertain place first.
 
     Args:
         mask: The mask, (D, H, W).
-        doubt: Probability that the label of a voxel is wrong, 0 to 255, (D, H, W).
+        doubt: Probability that a voxel's label is wrong, scaled to 0 to 255, (D, H, W).
         spacing_mm: Voxel size (D, H, W), mm.
 
     Returns:
-        Voxels (d, h, w) of its border, apart from one another.
+        Border voxels (d, h, w), a minimum distance apart.
     """
     places = np.argwhere(mask)
     if not len(places):
@@ -140,23 +139,22 @@ def _places(
     *,
     count: int,
 ) -> list[IndexedRegion]:
-    """Places on the border of a mask around which most is expected to be wrong.
+    """Find the places on a mask's border with the highest expected error around them.
 
     Args:
         mask: The mask on the lattice.
-        wrong: Probability of an error at each of its points.
-        whole: The mask at all voxels of a box that holds it.
+        wrong: Error probability at each lattice point.
+        whole: The mask at full resolution in a box that contains it.
         start: First voxel of that box.
-        count: Most places to find.
     """
-    # 3. The share of errors around each voxel, within reach of the structure's size.
+    # 3. Local mean of the error probability, over a radius proportional to the structure's size.
     voxel = lattice.spacing_mm[1:] if lattice.shape[0] == 1 else lattice.spacing_mm
     size_mm = float(mask.sum() * voxel.prod()) ** (1 / len(voxel))
     reach_mm = max(REACH * size_mm, 1.5 * lattice.spacing_mm[1])
     sigma = reach_mm / lattice.spacing_mm * (np.asarray(lattice.shape) > 1)
     error_share = ndimage.gaussian_filter(wrong, sigma, mode="constant", truncate=2)
     in_slice = ndimage.gaussian_filter(wrong, (0, *sigma[1:]), mode="constant", truncate=2)
-    # 4. Places on the border, the most uncertain first, apart from one another.
+    # 4. Pick border places, the most uncertain first, with a minimum distance between them.
     border = np.argwhere(_border(mask))
     at_border = error_share[tuple(border.T)]
     open_places = np.ones(len(border), dtype=bool)
@@ -165,7 +163,7 @@ def _places(
     while open_places.any() and len(regions) < count:
         best = border[np.flatnonzero(open_places)[int(at_border[open_places].argmax())]]
         distance = np.linalg.norm((border - best) * lattice.spacing_mm, axis=1)
-        # Around it, the slice that shows most of what is in doubt.
+        # Move to the nearby slice that shows most of the uncertainty.
         around = np.flatnonzero(open_places & (distance <= reach_mm))
         shown = border[around[int(in_slice[tuple(border[around].T)].argmax())]]
         index = np.array([a[i] for a, i in zip(lattice.at, shown, strict=True)])
@@ -184,7 +182,7 @@ def evidence_of(
     image: npt.NDArray[Any],
     spacing_mm: tuple[float, float, float],
 ) -> Evidence | None:
-    """Features of an answer that need no ground truth, or None where it is empty.
+    """Compute quality features of an answer without ground truth; None if it is empty.
 
     Args:
         before: Answer to all prompts but the newest, or None for the first.
@@ -192,25 +190,25 @@ def evidence_of(
     """
     if answer.patch is None:
         return None
-    # 1. The answer on a coarse lattice.
+    # 1. Sample the answer on a coarse lattice.
     lattice = _lattice(answer.patch, image.shape, spacing_mm)
     own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
     mask = own > 0
     size = int(mask.sum())
     if size == 0:
         return None
-    # 2. How far the fields disagree with it, and how wide it is.
+    # 2. Disagreement of the fields, and the mask's border.
     wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
     in_slice = np.zeros((3, 3, 3), dtype=bool)
     in_slice[1] = ndimage.generate_binary_structure(2, 1)
     inner = ndimage.binary_erosion(mask, in_slice)
     rim = mask & ~inner
     border = int(rim.sum())
-    # 3. How much of its border lies on edges of the image, steeper than half of what it holds.
+    # 3. Share of the border on image edges: gradient above the interior's median.
     voxels = image[np.ix_(*lattice.at)].astype(np.float32)
     slope = np.hypot(ndimage.sobel(voxels, 1), ndimage.sobel(voxels, 2))
     edge = float((slope[rim] > np.median(slope[inner if inner.any() else mask])).mean())
-    # 4. How much of it the newest prompt left as it was.
+    # 4. Dice with the answer before the newest prompt.
     agreement = None
     if before is not None and before.patch is not None:
         earlier = _on_lattice(before.patch.logits, before.patch.start, lattice) > 0
@@ -229,11 +227,11 @@ def evidence_of(
 def _lattice(
     patch: LogitBox, shape: tuple[int, ...], spacing_mm: tuple[float, float, float]
 ) -> _Lattice:
-    """Return a lattice over a patch, about as dense along each axis, of few enough points."""
+    """Return a nearly isotropic lattice over a patch with a bounded number of points."""
     size, step = patch.logits.shape, _step(patch.logits.shape, spacing_mm)
     axes = []
     for start, length, limit, each in zip(patch.start, size, shape, step, strict=True):
-        # Points lie at multiples of the step from the patch's first voxel.
+        # Points are at multiples of the step from the patch's first voxel.
         below = min(MARGIN, start // int(each))
         above = math.ceil(length / each) + MARGIN
         at = start + np.arange(-below, above) * each
@@ -242,7 +240,7 @@ def _lattice(
 
 
 def _step(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> npt.NDArray[np.int64]:
-    """Voxels from one point of a lattice to the next, so that there are few enough of them."""
+    """Return the lattice step in voxels that keeps the number of points within the limit."""
     spacing, size = np.asarray(spacing_mm), np.asarray(shape)
     step = np.ones(3, dtype=np.int64)
     while np.prod(np.ceil(size / step)) > SAMPLED_VOXELS:
@@ -256,7 +254,7 @@ def _at_border(
     index: npt.NDArray[np.int64],
     step: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Return the border voxel nearest to a point of a lattice that skips voxels."""
+    """Return the full-resolution border voxel nearest to a lattice point."""
     if (step == 1).all():
         return index
     local = index - start
@@ -267,7 +265,7 @@ def _at_border(
 
 
 def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) -> Floats:
-    """Return a patch's logits at the points; background beyond it."""
+    """Return a patch's logits at the lattice points; background outside the patch."""
     out = np.full(lattice.shape, -8.0, dtype=np.float32)
     inside, places = [], []
     for at, first, length in zip(lattice.at, start, logits.shape, strict=True):
@@ -279,7 +277,10 @@ def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) 
 
 
 def _mean_opinion(own: Floats, answer: SolverState, lattice: _Lattice) -> Floats:
-    """Mean foreground probability of the answer and of each field, where a field reaches."""
+    """Return the mean foreground probability over the answer and all fields.
+
+    Where a field does not cover a point, the answer's probability stands in for it.
+    """
     probability = (1 / (1 + np.exp(-own))).astype(np.float32)
     total = probability.copy()
     for view in answer.views:
@@ -299,7 +300,7 @@ def _field_opinion(logits: Floats, where: Field, lattice: _Lattice, beyond: Floa
 
 
 def _border(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Foreground points next to background; the end of the volume is no border."""
+    """Return foreground points next to background; the edge of the array is no border."""
     around = ndimage.generate_binary_structure(3, 1)
     border = mask & ~ndimage.binary_erosion(mask, around, border_value=1)
     return border if border.any() else mask

@@ -1,1 +1,1 @@
-"""Scans and embeddings of sessions, within bounds of memory."""
+"""Caches of scans and embeddings with bounded memory."""

@@ -1,4 +1,4 @@
-"""Embeddings of all images of a model, bounded in bytes; the one used least recently goes first."""
+"""LRU cache of the embeddings of all images of a model, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import numpy.typing as npt
 from pumit.inference.engine.engine import Features
 from pumit.preprocessing.fields import Field, Pyramid
 
-# About 18 of the default size; what one answer needs is at most half of that.
+# About 18 embeddings of the default size; one answer needs at most half of that.
 MAX_BYTES = 256 << 20
 
 
 class StoredImage:
-    """One image as a model sees it: voxels at every level, and the embeddings that are kept.
+    """One image as a model sees it: image pyramid and cached embeddings.
 
     Attributes:
-        embeddings: Embeddings by field. They end with the image; the store counts them, and takes
-            them away.
+        embeddings: Cached embeddings by field. They live as long as the image; the store tracks
+            their size and evicts them.
     """
 
     def __init__(self, pyramid: Pyramid, store: EmbeddingStore) -> None:
@@ -33,7 +33,7 @@ class StoredImage:
         self._store = store
 
     def embedding(self, where: Field, embed: Callable[[Pyramid, Field], Features]) -> Features:
-        """Return the embedding of a field, computed where it is not kept."""
+        """Return the embedding of a field, from the cache if it is there."""
         found = self.embeddings.get(where)
         if found is None:
             found = embed(self.pyramid, where)
@@ -50,26 +50,26 @@ class _Entry:
 
 
 class EmbeddingStore:
-    """Embeddings within a bound of memory; the least recently used make room.
+    """LRU bookkeeping of embeddings with bounded memory.
 
     Args:
-        max_bytes: Largest size of all together; the newest is kept in any case.
+        max_bytes: Maximum total size; the newest embedding is always kept.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._entries: OrderedDict[tuple[int, Field], _Entry] = OrderedDict()
-        self._lock = RLock()  # several fields of one answer are embedded at once
+        self._lock = RLock()  # several fields of one answer are embedded in parallel
 
     @property
     def nbytes(self) -> int:
-        """Memory of the kept ones, bytes of the device that computed them."""
+        """Total size, bytes on the device that computed them."""
         with self._lock:
             self._drop_ended()
             return sum(entry.nbytes for entry in self._entries.values())
 
     def note_use(self, image: StoredImage, where: Field, embedding: Features) -> None:
-        """Note that an image's embedding was used, and let others go where there are too many."""
+        """Mark an embedding as most recently used, and evict others beyond the limit."""
         key = (id(image), where)
         with self._lock:
             entry = self._entries.pop(key, None)
@@ -80,7 +80,7 @@ class EmbeddingStore:
             self.shrink(max(self.max_bytes, self._entries[key].nbytes))
 
     def shrink(self, max_bytes: int) -> None:
-        """Keep no more than this many bytes."""
+        """Evict until the total is at most this many bytes."""
         with self._lock:
             total = self.nbytes
             while total > max_bytes:
@@ -91,14 +91,14 @@ class EmbeddingStore:
                 total -= entry.nbytes
 
     def _drop_ended(self) -> None:
-        """Forget the entries of images that are gone, and their embeddings with them."""
+        """Drop the entries of images that were garbage-collected."""
         ended = [key for key, entry in self._entries.items() if entry.image() is None]
         for key in ended:
             del self._entries[key]
 
 
 def storage_bytes(arrays: Iterable[npt.NDArray[np.generic]]) -> int:
-    """Memory that arrays keep alive, bytes: all of it where they are parts of larger ones."""
+    """Return the memory that arrays keep alive, bytes; views count their whole base array."""
     owners: dict[int, int] = {}
     for array in arrays:
         owner = array
@@ -109,7 +109,7 @@ def storage_bytes(arrays: Iterable[npt.NDArray[np.generic]]) -> int:
 
 
 def release_device_memory() -> None:
-    """Give what no tensor uses any more back to the accelerator, so that others can have it."""
-    torch = sys.modules.get("torch")  # not loaded: nothing of it lies on an accelerator
+    """Return PyTorch's unused cached memory to the accelerator."""
+    torch = sys.modules.get("torch")  # not imported: nothing is on an accelerator
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,12 +1,12 @@
-"""Scans of all sessions on one model: equal ones held once, those of suspended sessions packed.
+"""Store of the scans of all sessions on one model: deduplicated, and compressed while asleep.
 
-Two sessions share where voxels, type, shape, spacing and channel are the same, found by a hash with
-a secret of this process. Origin and direction stay each session's own, since the model does not
-see them. Nothing can be requested by its hash: only who brings the whole scan gets to what was
-computed from it, and that is what they would have computed themselves. They can tell from the time
-it took that someone has the same scan open.
+Sessions share a scan if voxels, dtype, shape, spacing and channel are equal, found by a hash keyed
+with a secret of this process. Origin and direction stay with each session, since the model ignores
+them. Nothing can be requested by hash: a session must supply the whole scan to share the results
+computed from it, which it could have computed itself. From the timing it can tell that another
+session has the same scan open.
 
-For one thread only.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from pumit.preprocessing.channels import check_contrast, grey, is_colour
 from pumit.preprocessing.fields import Pyramid, depth_first, level_bytes
 from pumit.volume import Volume
 
-# Large enough to compress well, small against a scan.
+# Large enough to compress well, small compared with a scan.
 _CHUNK_BYTES = 1 << 24
 
 
 class PackedVoxels:
-    """An array that takes less memory, and gives it back bit by bit as it was.
+    """A losslessly compressed array.
 
     Args:
-        array: Plain numbers with one axis or more; not kept.
+        array: Numeric array with at least one axis; not kept.
     """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
@@ -58,11 +58,11 @@ class PackedVoxels:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the compressed voxels."""
+        """Compressed size, bytes."""
         return sum(map(len, self._chunks))
 
     def unpacked(self) -> npt.NDArray[Any]:
-        """Return the array, in new memory."""
+        """Return the decompressed array."""
         import blosc2
 
         out = np.empty(self._shape, dtype=self._dtype)
@@ -99,8 +99,8 @@ class ScanSize:
     """Size of a scan in memory, bytes.
 
     Attributes:
-        awake: Voxels and their averaged levels.
-        asleep: Packed voxels; of a scan that was never packed, what they take at the most.
+        awake: Voxels and the image pyramid.
+        asleep: Packed voxels; an upper bound if the scan was never packed.
     """
 
     awake: int
@@ -111,7 +111,7 @@ Key = tuple[int, Spacing]
 
 
 class StoredScan:
-    """Voxels as they were opened, whole or packed, and the images of them that are in use."""
+    """A scan's voxels, plain or packed, with the images made from them."""
 
     def __init__(self, array: Array) -> None:
         self.array: Array | None = array
@@ -123,14 +123,14 @@ class StoredScan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes now, without embeddings."""
+        """Memory used now, without embeddings, bytes."""
         total = 0 if self.packed is None else self.packed.nbytes
         total += 0 if self.array is None else self.array.nbytes
         return total + sum(_image_bytes(image, self.array) for image in self.images.values())
 
     @property
     def size(self) -> ScanSize:
-        """Bytes that it takes awake and asleep."""
+        """Memory used awake and asleep."""
         levels = {scan.key: scan.level_bytes for scan in (*self.awake, *self.asleep)}
         most = self._plain_bytes + (self._plain_bytes >> 8) + 1024
         return ScanSize(
@@ -139,13 +139,13 @@ class StoredScan:
         )
 
     def settle(self) -> None:
-        """Pack the voxels where everybody who opened them sleeps."""
+        """Pack the voxels if all sessions that opened them sleep."""
         if self.array is not None and not self.awake and self.asleep:
             self.packed = PackedVoxels(self.array)
             self.array = None
 
     def unpack(self) -> Array:
-        """Return the voxels, unpacked where they are not."""
+        """Return the voxels, unpacking them if necessary."""
         if self.array is None:
             assert self.packed is not None
             self.array = self.packed.unpacked()
@@ -154,12 +154,12 @@ class StoredScan:
 
 
 class OpenScan:
-    """One session's hold on a scan; asleep until it is woken for the first time.
+    """One session's handle to a scan; asleep until first woken.
 
     Attributes:
-        channel: Channel to use, unless it is a colour image.
-        order: Axes of the volume as the model has them, depth first.
-        key: Key that tells images of one scan apart.
+        channel: Channel index; ignored for colour images.
+        order: Axis order that the model uses, depth first.
+        key: Identifies an image among those of one scan.
         level_bytes: Size of the image without its voxels.
     """
 
@@ -182,29 +182,29 @@ class OpenScan:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether the voxels are packed as far as this session goes."""
+        """Whether this session sleeps; another one may keep the voxels unpacked."""
         return self._volume is None
 
     @property
     def volume(self) -> Volume:
-        """The volume, at this session's own place in the world."""
+        """The volume, with this session's own origin and direction."""
         assert self._volume is not None
         return self._volume
 
     @property
     def image(self) -> StoredImage:
-        """Image that the model sees of it."""
+        """The image as the model sees it."""
         assert self._image is not None
         return self._image
 
     def wake(self) -> None:
-        """Take up the voxels; what is computed from them is computed when it is needed."""
+        """Unpack the voxels; everything else is computed on demand."""
         if not self.is_asleep:
             return
         scan = self._scan
-        # 1. Room for voxels and pyramid.
+        # 1. Make room for voxels and pyramid.
         needed = 0 if self.key in scan.images else self.level_bytes
-        # Awake from here on: others who make room by sleeping leave these voxels as they are.
+        # Marked awake first, so that sessions sent to sleep now do not pack these voxels.
         scan.asleep.discard(self)
         scan.awake.add(self)
         try:
@@ -214,13 +214,13 @@ class OpenScan:
             scan.awake.discard(self)
             scan.asleep.add(self)
             raise
-        # 2. The voxels: those that were given, or unpacked ones.
+        # 2. Get the voxels: the given ones, or unpacked ones.
         array, given = scan.unpack(), self._given
         if given is not None and given.array is array:
             volume = given
         else:
             volume = Volume(array, *self._geometry, *self._origin_of)
-        # 3. The pyramid, shared by all sessions of the scan.
+        # 3. Get the pyramid, shared by all sessions of the scan.
         image = scan.images.get(self.key)
         if image is None:
             shape, depth_first_spacing = _depth_first(volume, self.order)
@@ -231,14 +231,14 @@ class OpenScan:
         self._volume, self._image, self._given = volume, image, None
 
     def sleep(self) -> None:
-        """Let go of all but the packed voxels."""
+        """Release everything but the packed voxels."""
         self._volume = self._image = None
         self._scan.awake.discard(self)
         self._scan.asleep.add(self)
         self._scan.settle()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._volume = self._image = None
         self._scan.awake.discard(self)
         self._scan.asleep.discard(self)
@@ -246,16 +246,15 @@ class OpenScan:
 
 
 class ImageStore:
-    """Every scan that sessions on one model have open.
+    """All scans that sessions on one model have open.
 
     Args:
-        is_shared: Whether identical scans of several sessions are held once.
-        max_embedding_bytes: Largest size of the embeddings of all of them.
+        is_shared: Whether to store identical scans of several sessions once.
+        max_embedding_bytes: Maximum total size of all embeddings.
 
     Attributes:
-        embeddings: Those of all images.
-        make_room: Callback for the bytes that are about to be taken, and whether for a scan that is
-            new; may send other sessions to sleep, and raises where there is no room.
+        make_room: Called with the bytes about to be allocated, and whether the scan is new. May
+            send other sessions to sleep; raises if there is no room.
     """
 
     def __init__(self, *, is_shared: bool = False, max_embedding_bytes: int = MAX_BYTES) -> None:
@@ -269,36 +268,36 @@ class ImageStore:
 
     @property
     def scan_bytes(self) -> int:
-        """Bytes of voxels, their averaged levels and packed voxels."""
+        """Size of voxels, pyramids and packed voxels, bytes."""
         return sum(scan.nbytes for scan in self._scans)
 
     @property
     def embedding_bytes(self) -> int:
-        """Bytes of the embeddings, on the device that computed them."""
+        """Size of the embeddings, bytes on the device that computed them."""
         return self.embeddings.nbytes
 
     def sizes(self) -> list[ScanSize]:
-        """Return the bytes of each scan, awake and asleep; shared ones once."""
+        """Return the size of each scan, awake and asleep; shared scans count once."""
         return [scan.size for scan in self._scans]
 
     def set_max_embedding_bytes(self, max_bytes: int) -> None:
-        """Bound the embeddings."""
+        """Set the maximum total size of the embeddings, and evict beyond it."""
         self.embeddings.max_bytes = max_bytes
         self.embeddings.shrink(max_bytes)
 
     def shrink_embeddings(self, max_bytes: int) -> None:
-        """Keep no more than this many bytes of them, this once."""
+        """Evict embeddings to at most this many bytes; the limit stays."""
         self.embeddings.shrink(max_bytes)
 
     def release_device_memory(self) -> None:
-        """Give what nothing uses any more back to the accelerator."""
+        """Return unused cached memory to the accelerator."""
         release_device_memory()
 
     def open(self, volume: Volume, channel: int) -> OpenScan:
         """Open a scan, or one channel of it, for a session.
 
         Raises:
-            VolumeError: If nothing can be distinguished in it.
+            VolumeError: If it has no contrast.
         """
         key = None if self._salt is None else self._hash(volume.array)
         scan = None if key is None else self._by_hash.get(key)
@@ -310,7 +309,7 @@ class ImageStore:
         if key is not None:
             self._by_hash[key] = scan
         opened = OpenScan(self, scan, volume, channel)
-        if scan.array is None:  # its holder sleeps, and here it is
+        if scan.array is None:  # packed, but the caller has just supplied the voxels
             scan.array = volume.array
             scan.packed = None
         try:
@@ -323,7 +322,7 @@ class ImageStore:
     def _hash(self, array: Array) -> bytes:
         assert self._salt is not None
         digest = hashlib.blake2b(f"{array.dtype.str} {array.shape}".encode(), key=self._salt)
-        for part in array:  # a copy of a part at the most, however the array lies in memory
+        for part in array:  # copies at most one part, whatever the memory layout
             digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         return digest.digest()
 
@@ -331,16 +330,16 @@ class ImageStore:
 def _depth_first(
     volume: Volume, order: tuple[int, int, int]
 ) -> tuple[tuple[int, int, int], Spacing]:
-    """Grid and voxel size (d, h, w) of a volume, depth first."""
+    """Return shape and spacing (d, h, w) of a volume, depth first."""
     (a, b, c), (d, h, w) = (tuple(values[i] for i in order) for values in
                             (volume.shape, volume.spacing_mm))  # fmt: skip
     return (int(a), int(b), int(c)), (d, h, w)
 
 
 def _image_bytes(image: StoredImage, voxels: Array | None) -> int:
-    """Return the bytes of an image beyond the voxels it was made of."""
+    """Return the size of an image without the scan's voxels that it shares, bytes."""
     pyramid = image.pyramid
     is_own = voxels is None or not np.may_share_memory(pyramid.array, voxels)
     own = pyramid.array.nbytes if is_own else 0
-    levels = pyramid.__dict__.get("levels", [])  # not made before they are needed
+    levels = pyramid.__dict__.get("levels", [])  # avoid computing the cached property
     return own + storage_bytes([tensor for tensor, _ in levels if tensor is not None])

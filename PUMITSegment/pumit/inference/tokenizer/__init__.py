@@ -1,1 +1,1 @@
-"""Reconstruction by the visual tokenizer, and its figures of a scan."""
+"""Reconstruction with the visual tokenizer, and its metrics of a scan."""

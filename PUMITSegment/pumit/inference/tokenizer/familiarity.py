@@ -1,24 +1,24 @@
-"""How familiar an image is to a tokenizer: its figures against those of the training images.
+"""Familiarity of an image to a tokenizer: its metrics compared with those of known images.
 
-A tokenizer brings the scale in its recipe, fitted by
+The scale is part of the tokenizer's recipe and is fitted by
 `Testing/lab/accuracy/bench_familiarity.py`:
 
     reference:
-      psnr_db: [19.8, 25.1]      # of images it knows: 5th and 50th percentile
-      usual_shares: [...]        # mean share of each token over images it knows, summing to 1
+      psnr_db: [19.8, 25.1]      # known images: 5th and 50th percentile
+      usual_shares: [...]        # mean share of each token over known images, summing to 1
       familiarity:
         bias: 3.1
-        figures:                 # by the names of `SAYINGS`
+        figures:                 # keys are those of `SAYINGS`
           detail_lost_db: {usual: [-4.1, -2.2, 0.3], weight: [0.0, 0.8]}
-        known: 104               # how many images it was fitted to, of those that it knows
-        odd: 259                 # and of odd ones, each kind of which weighs the same
+        known: 104               # number of known images in the fit
+        odd: 259                 # number of odd images, each kind weighted equally
 
-`usual` holds the 5th, 50th and 95th percentile of images that the tokenizer knows. A figure costs
-its weight, that for low or that for high values, times its distance from the median, which is 1 at
-the outer percentile and at most `FARTHEST`. The score is 100 % / (1 + exp(costs - bias)): a
-logistic regression whose weights are not negative, so that nothing unusual makes an image more
-familiar, and each figure's part in it is known. It is the share of known images among reference
-images like this one, where known and odd ones are equally many.
+`usual` holds the 5th, 50th and 95th percentile over known images. The cost of a metric is its
+weight (one for low, one for high values) times its distance from the median. The distance is 1 at
+the outer percentile and clipped to `FARTHEST`. The score is 100 % / (1 + exp(costs - bias)), a
+logistic regression. Its weights are not negative, so nothing unusual makes an image more familiar,
+and each metric's contribution is known. It estimates the share of known images among similar
+reference images, with known and odd ones equally frequent.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ import numpy.typing as npt
 
 FARTHEST = 4.0
 FAMILIAR, UNFAMILIAR = 50.0, 20.0  # percent
-# A figure that costs less is not named as a reason.
+# A metric that costs less is not given as a reason.
 _WORTH_NAMING = 0.3
 _MOST_REASONS = 3
 
-# What each figure says of an image where it is low, and where it is high.
+# Explanation of each metric if it is low, and if it is high.
 SAYINGS: dict[str, tuple[str, str]] = {
     "detail_lost_db": (
         "less of its detail is lost than usual",
@@ -86,11 +86,11 @@ SAYINGS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """Contribution of one figure to the score.
+    """Contribution of one metric to the score.
 
     Attributes:
         name: One of `SAYINGS`.
-        usual: 5th, 50th and 95th percentile of images that the tokenizer knows.
+        usual: 5th, 50th and 95th percentile over known images.
         cost: Decrease of the log-odds that the image is known.
     """
 
@@ -101,18 +101,18 @@ class Part:
 
     @property
     def sentence(self) -> str:
-        """The figure in words."""
+        """Explanation in words."""
         low, high = SAYINGS[self.name]
         return low if self.value < self.usual[1] else high
 
 
 @dataclass(frozen=True)
 class Familiarity:
-    """A score with its reasons.
+    """Familiarity score with its reasons.
 
     Attributes:
         score: 0 to 100 %.
-        parts: Contributions of the figures, the largest first.
+        parts: Contributions of the metrics, the largest first.
     """
 
     score: float
@@ -120,7 +120,7 @@ class Familiarity:
 
     @property
     def sentence(self) -> str:
-        """One plain sentence or two."""
+        """Summary in one or two sentences."""
         percent = f"{self.score:.0f} %"
         reasons = [p.sentence for p in self.parts if p.cost >= _WORTH_NAMING][:_MOST_REASONS]
         because = "; ".join(reasons) or "no figure stands out alone"
@@ -137,7 +137,7 @@ class Familiarity:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Score and parts as JSON values."""
+        """Return score and parts as JSON values."""
         return {
             "score": round(self.score, 1),
             "parts": [
@@ -154,10 +154,10 @@ class Familiarity:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Familiarity:
-        """Read what `as_json` wrote; figures that this version does not know are left out.
+        """Read the output of `as_json`; metrics unknown to this version are ignored.
 
         Raises:
-            KeyError, TypeError, ValueError: If it is none.
+            KeyError, TypeError, ValueError: If it is not valid.
         """
         score = float(values["score"])
         if not 0 <= score <= 100:
@@ -180,11 +180,11 @@ class _Figure:
 
 @dataclass(frozen=True, eq=False)
 class FamiliarityScale:
-    """The scale on which one tokenizer's images are judged.
+    """Familiarity scale of one tokenizer.
 
     Attributes:
         figures: Usual range and weights by name.
-        bias: Log-odds of an image of which every figure is the median.
+        bias: Log-odds of an image with all metrics at the median.
         usual_shares: Usual share of each token, positive, (K,).
     """
 
@@ -194,7 +194,7 @@ class FamiliarityScale:
 
     @staticmethod
     def from_reference(reference: object, num_tokens: int) -> FamiliarityScale | None:
-        """Read `reference` of a recipe; None where it holds no scale, or one of other tokens."""
+        """Read the `reference` of a recipe; None if it has no valid scale for this codebook."""
         try:
             regression = reference["familiarity"]  # type: ignore[index]
             shares = np.asarray(reference["usual_shares"], dtype=np.float64)  # type: ignore[index]
@@ -214,9 +214,9 @@ class FamiliarityScale:
         return FamiliarityScale(figures, bias, floored(shares))
 
     def rate(self, figures: Mapping[str, float]) -> Familiarity:
-        """Score an image by its figures.
+        """Score an image by its metrics.
 
-        A figure that it has not, such as the step between slices of a single one, costs nothing.
+        A missing metric, such as the step between slices of a 2D image, costs nothing.
         """
         parts = []
         for name, figure in self.figures.items():
@@ -230,7 +230,7 @@ class FamiliarityScale:
 
 
 def distances(value: float, usual: tuple[float, float, float]) -> tuple[float, float]:
-    """How far a figure lies below and above the median, in steps of the outer percentiles."""
+    """Return a metric's distances below and above the median; 1 at the outer percentiles."""
     low, middle, high = usual
     below = (middle - value) / max(middle - low, 1e-6)
     above = (value - middle) / max(high - middle, 1e-6)
@@ -238,6 +238,6 @@ def distances(value: float, usual: tuple[float, float, float]) -> tuple[float, f
 
 
 def floored(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Shares with a little of an even use, so that a token that was never used has a logarithm."""
+    """Blend shares with 1 % of a uniform distribution, so that all logarithms are finite."""
     even = 1 / len(shares)
     return np.asarray(0.99 * shares / shares.sum() + 0.01 * even)

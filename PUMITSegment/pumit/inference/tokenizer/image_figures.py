@@ -1,7 +1,7 @@
-"""Figures of an image and its reconstruction that separate unusual images from usual ones.
+"""Metrics of an image and its reconstruction that separate unusual images from usual ones.
 
-Some ask what the tokenizer made of the image, others, such as how far neighbouring slices differ,
-the image alone: nothing else tells an image whose header is wrong.
+Some measure the reconstruction. Others, such as the difference of neighbouring slices, measure only
+the image: they are the only ones that reveal a wrong header.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Floats = npt.NDArray[np.float64]
 Grid = tuple[int, int, int]
 Spacing = tuple[float, float, float]
 
-# Below this many cells the figures say little.
+# With fewer cells the metrics say little.
 LEAST_CELLS = 8
-# Half a grey level of 8 bits, squared: errors below do not count.
+# Half an 8-bit grey level, squared: smaller errors do not count.
 _NOISE_FLOOR = (0.5 / 255) ** 2
 _LEAST_STEP = 1e-4
 _LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -32,7 +32,7 @@ _FAR_LAG = 8
 # Far enough that borders count for more than a scan's own noise.
 _BORDER_LAG = 4
 _GREY_LEVELS = 64
-# Slices nearer to each other say nothing of the order of the axes.
+# Slice spacing over in-plane spacing from which the order of the axes can be checked.
 _THICK = 1.5
 _SAMPLED_VOXELS = 2_000_000
 
@@ -47,18 +47,18 @@ def figures_of(
     spacing: Spacing,
     colour: float,
 ) -> dict[str, float]:
-    """Measure an image.
+    """Compute all metrics of an image.
 
     Args:
         seen: Input of the tokenizer, 0..1, depth first, (d, h, w).
-        back: Its reconstruction, likewise.
-        usual_shares: Usual share of each token, positive; None leaves out what needs it.
-        cell: Voxels of a cell.
-        spacing: Distances of voxels along the axes, in one unit.
+        back: Reconstruction, likewise.
+        usual_shares: Usual share of each token, positive; None omits the metrics that need it.
+        cell: Voxels per cell.
+        spacing: Voxel spacing along the axes, in any one unit.
         colour: See `colour_of`.
 
     Returns:
-        Figures by their names in `familiarity.SAYINGS`.
+        Metrics by their names in `familiarity.SAYINGS`.
     """
     lost, plain = (error + _NOISE_FLOOR for error in _errors(seen, back, cell))
     figures = {
@@ -77,7 +77,7 @@ def figures_of(
 
 
 def colour_of(volume: Volume) -> float:
-    """Mean saturation of an 8-bit colour image, 0..1; 0 of any other."""
+    """Return the mean saturation of an 8-bit colour image, 0..1; 0 for any other."""
     if volume.channels not in (3, 4) or volume.array.dtype != np.uint8:
         return 0.0
     rgb = volume.array[:3]
@@ -85,9 +85,9 @@ def colour_of(volume: Volume) -> float:
 
 
 def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
-    """Mean squared error of the reconstruction, and of the means of cells joined by straight lines.
+    """Return the mean squared error of the reconstruction, and of interpolated cell means.
 
-    The second is what as coarse a grid keeps of the image without knowing anything.
+    The second is the baseline: what a grid as coarse keeps of the image without any learning.
     """
     x = torch.from_numpy(np.ascontiguousarray(seen))
     missing = [(-n) % c for n, c in zip(seen.shape, cell, strict=True)]
@@ -101,14 +101,14 @@ def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
 
 
 def _grey_levels(seen: Image) -> float:
-    """Entropy of the grey levels, nats: 0 of one, ln 64 where all are used equally."""
+    """Return the entropy of the grey levels, nats: 0 for one level, ln 64 if uniform."""
     counts, _ = np.histogram(seen, _GREY_LEVELS, (0.0, 1.0))
     p = counts[counts > 0] / seen.size
     return float(-(p * np.log(p)).sum())
 
 
 def _borders(seen: Image) -> dict[str, float]:
-    """Logarithm of the kurtosis of differences within slices: ln 3 of noise, more with borders."""
+    """Return the log kurtosis of in-plane differences: ln 3 for noise, more with borders."""
     lag = min(_BORDER_LAG, min(seen.shape[1:]) // 2)
     if lag < 1:
         return {}
@@ -124,10 +124,10 @@ def _borders(seen: Image) -> dict[str, float]:
 
 
 def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
-    """How far voxels differ by their distance, along the axes.
+    """Return metrics of how intensity differences grow with distance along each axis.
 
-    Images of the world change equally in all directions: neighbours along one axis should differ as
-    much as voxels that lie as far apart along another one.
+    Natural images vary equally in all directions: neighbours along one axis should differ as much
+    as voxels at the same distance along another.
     """
     d, h, w = seen.shape
     if min(h, w) < 2:
@@ -140,7 +140,7 @@ def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
         slices = _Steps.along(seen, 0)
         figures["slice_step"] = _across(slices, rows, columns, spacing)
         if spacing[0] > _THICK * math.sqrt(spacing[1] * spacing[2]):
-            # The order of axes that fits the spacing best should be the given one.
+            # The given axis order should fit the spacing best.
             anisotropy = figures["row_step"] + abs(figures["slice_step"])
             others = ((rows, slices, columns), (columns, rows, slices))
             best = min(_misfit(*steps, spacing) for steps in others)
@@ -150,7 +150,7 @@ def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Binary logarithms of how far voxels differ along one axis, by their distance in voxels."""
+    """Binary logarithms of the RMS difference of voxels along one axis, by lag in voxels."""
 
     lags: list[int]
     differences: Floats
@@ -158,19 +158,19 @@ class _Steps:
     @staticmethod
     def along(image: Image, axis: int) -> _Steps:
         size = image.shape[axis]
-        # Lines are left out, voxels along them are not.
+        # Subsample the lines, not the voxels along them.
         step = max(1, round((image.size / _SAMPLED_VOXELS) ** 0.5))
         lines = np.moveaxis(image, axis, 0)[:, ::step, ::step]
         lags = [k for k in _LAGS if k <= max(1, size // 2)]
         return _Steps(lags, np.log2([_rms(lines[k:] - lines[:-k]) for k in lags]))
 
     def at(self, lag: float) -> float:
-        """Of voxels so far apart; of neighbours where it is less than one voxel."""
+        """Return the value interpolated at a lag of at least one voxel."""
         return float(np.interp(math.log2(max(lag, 1.0)), np.log2(self.lags), self.differences))
 
 
 def _across(slices: _Steps, rows: _Steps, columns: _Steps, spacing: Spacing) -> float:
-    """How much more neighbouring slices differ than voxels of one slice as far apart."""
+    """Return how much more neighbouring slices differ than in-plane voxels as far apart."""
     lag = spacing[0] / math.sqrt(spacing[1] * spacing[2])
     return slices.at(1) - (rows.at(lag) + columns.at(lag)) / 2
 

@@ -1,4 +1,4 @@
-"""An image through a visual tokenizer and back, window by window."""
+"""Image reconstruction with a visual tokenizer, window by window."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _SSIM_SLICES = 100
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """Window, intensities and reference figures that a tokenizer was trained on.
+    """Window size, normalisation and reference metrics of a tokenizer.
 
     Attributes:
         in_plane: In-plane side of a window, voxels, a multiple of 16.
-        depth: Slices of a window at isotropic spacing; fewer the thicker they are.
+        depth: Slices of a window at isotropic spacing; fewer if they are thicker.
         normalization: Scaling of intensities to 0..1.
-        reference: Figures to compare with; see `pumit.inference.tokenizer.familiarity`.
+        reference: Reference metrics; see `pumit.inference.tokenizer.familiarity`.
     """
 
     in_plane: int = 128
@@ -69,10 +69,10 @@ class TokenizerPlan:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> TokenizerPlan:
-        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`; all may be left out.
+        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`, all optional.
 
         Raises:
-            CheckpointError: If one cannot be used.
+            CheckpointError: If a value is invalid.
         """
         plan = recipe.get("plan", {})
         try:
@@ -89,7 +89,7 @@ class TokenizerPlan:
         return TokenizerPlan(in_plane, depth, scaled, recipe.get("reference"))
 
     def window(self, shape: Grid, anisotropy: Anisotropy) -> tuple[Grid, Grid]:
-        """Size of the windows on a grid, and the multiple that each axis has to be of."""
+        """Return the window size for a grid, and the number that each axis is a multiple of."""
         unit = _unit(anisotropy)
         largest = (anisotropy.depth_at(self.depth), self.in_plane, self.in_plane)
         d, h, w = (
@@ -101,11 +101,11 @@ class TokenizerPlan:
 
 @dataclass
 class Tokenizer:
-    """A visual tokenizer ready to reconstruct.
+    """A visual tokenizer ready for inference.
 
     Attributes:
-        network: The network, in evaluation mode on its device.
-        channels: Image channels; grey is repeated.
+        network: Network in evaluation mode on its device.
+        channels: Image channels; a grey image is repeated.
     """
 
     network: VisualTokenizer
@@ -119,24 +119,24 @@ class Tokenizer:
     def reconstruct(
         self, volume: Volume, *, channel: int = 0, watch: Watch = UNWATCHED
     ) -> Reconstruction:
-        """Tokenise a scan and bring it back.
+        """Tokenise and reconstruct a scan.
 
         Args:
-            volume: The scan; colour is used as grey.
-            channel: Channel of a multi-channel image, unless it is a colour image.
+            volume: The scan; colour is converted to grey.
+            channel: Channel of a multi-channel image; ignored for colour images.
 
         Raises:
             Cancelled: If the caller cancelled it.
-            VolumeError: If all voxels are equal, or some are no numbers.
+            VolumeError: If all voxels are equal, or some are not finite.
         """
-        # 1. Depth first, in the intensities that the tokenizer was trained on, (D, H, W).
+        # 1. Pre-process: depth first, normalised intensities, (D, H, W).
         order = depth_first(volume.spacing_mm, volume.shape)
         source = grey(volume, channel).transpose(order)
         scaling = self._scaling(source)
         seen = (source * np.float32(scaling.factor) + np.float32(scaling.offset)).astype(np.float32)
         low, high = self.plan.normalization.target
         np.clip(seen, low, high, out=seen)
-        # 2. Through the network window by window: the reconstruction, and the tokens of each cell.
+        # 2. Run the network window by window: reconstruction, and token usage of each cell.
         spacing = tuple(volume.spacing_mm[a] for a in order)
         scale = FamiliarityScale.from_reference(
             self.plan.reference, len(self.network.quantizer.codebook)
@@ -144,7 +144,7 @@ class Tokenizer:
         anisotropy = Anisotropy.from_spacing(spacing)
         back, cells = self._through(torch.from_numpy(seen), anisotropy, watch)
         np.clip(back, low, high, out=back)
-        # 3. Use of the codebook, errors, and figures that tell unusual images.
+        # 3. Codebook usage, errors, and metrics of unusual images.
         use, span = cells.use(), high - low
         error = float(np.mean(np.square(back - seen), dtype=np.float64)) / span**2
         psnr = 10 * math.log10(1 / max(error, 1e-12))
@@ -159,7 +159,7 @@ class Tokenizer:
         judged = None
         if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
             judged = scale.rate(measured)
-        # 4. Back to the scan's own axes and intensities.
+        # 4. Restore the scan's axes and intensities.
         undo = np.argsort(order)
         return Reconstruction(
             scaling.inverted(back).astype(np.float32).transpose(undo),
@@ -174,7 +174,7 @@ class Tokenizer:
         )
 
     def _scaling(self, source: npt.NDArray[Any]) -> Scaling:
-        """How intensities are scaled: as planned, or from end to end where that leaves nothing."""
+        """Return the planned scaling, or minimum to maximum if the planned one is degenerate."""
         lowest, highest = float(source.min()), float(source.max())
         if not (math.isfinite(lowest) and math.isfinite(highest)):
             raise VolumeError(
@@ -188,7 +188,7 @@ class Tokenizer:
         scaling = planned.scaling(source)
         ends = np.clip([scaling.factor * v + scaling.offset for v in (lowest, highest)],
                        *planned.target)  # fmt: skip
-        # A mask's values above the smallest are all equal, and their percentiles say nothing.
+        # In a mask all values above the minimum are equal, so percentiles do not work.
         if not abs(ends[1] - ends[0]) > 1e-6:
             return Scaling.between((lowest, highest), planned.target)
         return scaling
@@ -196,21 +196,21 @@ class Tokenizer:
     def _through(
         self, image: Tensor, anisotropy: Anisotropy, watch: Watch
     ) -> tuple[npt.NDArray[np.float32], TokenCells]:
-        """Reconstruct numbers of the plan's range, (d, h, w), blending windows that overlap."""
+        """Reconstruct a normalised image (d, h, w), blending overlapping windows."""
         d, h, w = image.shape
-        # 1. Windows that overlap, in whole cells.
+        # 1. Overlapping windows, aligned to cells.
         window, unit = self.plan.window((d, h, w), anisotropy)
         total, weights = torch.zeros(d, h, w), torch.zeros(d, h, w)
         places = list(_windows((d, h, w), window, unit))
-        # Cells that lie in the image to half or more; the rest is padding.
+        # Cells at least half inside the image count; the rest is padding.
         a, b, c = (max(1, round(n / u)) for n, u in zip(image.shape, unit, strict=True))
-        # 2. Weights of the cells in each window, (d, h, w) of the window, highest in its middle.
+        # 2. Weights of a window's cells, highest in its middle.
         cells = TokenCells((a, b, c))
         first = [_divided(start, unit) for start in places]
         cell_weights = _bump(_divided(window, unit))
         for start in first:
             cells.expect(start, cell_weights)
-        # 3. Each window through the network, blended in.
+        # 3. Run the network on each window, and blend the results.
         for i, start in enumerate(places):
             watch.check()
             watch.report(i / len(places))
@@ -228,7 +228,7 @@ class Tokenizer:
 
     @torch.inference_mode()
     def _window(self, crop: Tensor, window: Grid, anisotropy: Anisotropy) -> tuple[Tensor, Tensor]:
-        """Image (d, h, w) on the CPU and probabilities (K, d', h', w') of one window."""
+        """Return one window's image (d, h, w) on the CPU, and its probabilities (K, d', h', w')."""
         low, high = self.plan.normalization.target
         pad = [(0, n - m) for n, m in zip(window, crop.shape, strict=True)]
         x = F.pad(crop[None, None], [n for p in reversed(pad) for n in p], mode="replicate")
@@ -244,12 +244,12 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
     """Load a tokenizer.
 
     Args:
-        model: A name from the model index, or a checkpoint file; the first tokenizer that is
-            installed where None.
+        model: A name from the model index, or a checkpoint file; None for the first installed
+            tokenizer.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
-        CheckpointError: If there is none, or the model is damaged or of another kind.
+        CheckpointError: If there is no tokenizer, or the model is damaged or of another kind.
         PumitError: If the device is absent.
     """
     target = pick_device(device)
@@ -278,7 +278,7 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
 
 
 def _unit(anisotropy: Anisotropy) -> Grid:
-    """Voxels of a cell."""
+    """Return the voxels per cell along (d, h, w)."""
     return (anisotropy.depth_stride(_HALVINGS), 16, 16)
 
 
@@ -288,7 +288,7 @@ def _divided(voxels: Grid, unit: Grid) -> Grid:
 
 
 def _windows(shape: Grid, window: Grid, unit: Grid) -> Iterator[Grid]:
-    """First voxels of windows that cover a grid, whose cells are those of the whole grid."""
+    """Yield the first voxels of windows that cover a grid, aligned to its cells."""
     axes = []
     for n, size, u in zip(shape, window, unit, strict=True):
         step = max(u, round(size * (1 - _OVERLAP) / u) * u)
@@ -298,7 +298,7 @@ def _windows(shape: Grid, window: Grid, unit: Grid) -> Iterator[Grid]:
 
 
 def _bump(shape: Grid) -> Tensor:
-    """Weights of a window's voxels: full in the middle, little at the rim, never nothing."""
+    """Return blending weights: 1 in the middle, falling to a small positive value at the rim."""
     out = torch.ones(shape)
     for axis, n in enumerate(shape):
         t = (torch.arange(n) + 0.5) / n
@@ -310,7 +310,6 @@ def _bump(shape: Grid) -> Tensor:
 def _sentence(
     judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
 ) -> str:
-    """How familiar the image is and how well it came back."""
     sentence = quality(psnr_db, reference)
     if judged is not None:
         return f"{judged.sentence} {sentence}"
@@ -320,7 +319,7 @@ def _sentence(
 
 
 def _ssim(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], span: float) -> float | None:
-    """Mean SSIM of evenly spaced slices, or None where they are smaller than its window."""
+    """Return the mean SSIM of evenly spaced slices; None if smaller than the SSIM window."""
     if min(a.shape[1:]) < _SSIM_WINDOW:
         return None
     chosen = np.unique(np.linspace(0, len(a) - 1, min(len(a), _SSIM_SLICES)).round().astype(int))

@@ -1,4 +1,4 @@
-"""How the tokens of an image are used, summed over windows."""
+"""Token usage of an image, accumulated over windows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Grid = tuple[int, int, int]
 
 
 class TokenCells:
-    """Sums over the cells of an image, each cell counting once however many windows see it.
+    """Accumulator over the cells of an image; each cell counts once, however many windows see it.
 
     Args:
-        real: Cells (d, h, w) that count; what lies behind them is padding.
+        real: Cells (d, h, w) of the image; the rest is padding.
     """
 
     def __init__(self, real: Grid) -> None:
@@ -24,10 +24,10 @@ class TokenCells:
         self._entropy = torch.zeros(real)
 
     def expect(self, start: Grid, weights: Tensor) -> None:
-        """Announce a window; all have to be announced before the first is added.
+        """Register a window; all must be registered before the first `add`.
 
         Args:
-            weights: Weight of each of its cells among those of other windows, (d, h, w).
+            weights: Blending weight of each of its cells, (d, h, w).
         """
         place, inside = self._within(start, weights.shape)
         self._expected[place] += weights[inside]
@@ -43,7 +43,7 @@ class TokenCells:
         self._shares = sums if self._shares is None else self._shares + sums
 
     def use(self) -> TokenUse:
-        """How the codebook was used."""
+        """Return the usage of the codebook."""
         assert self._shares is not None
         count = self._entropy.numel()
         shares = self._shares.numpy() / count
@@ -52,7 +52,7 @@ class TokenCells:
     def _within(
         self, start: Grid, shape: tuple[int, ...]
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Where a window lies on the cells that count, and which of its cells these are."""
+        """Return a window's slices in the image's cells, and the matching slices in the window."""
         stops = [max(s, min(s + n, m)) for s, n, m in zip(start, shape, self.real, strict=True)]
         place = tuple(slice(s, e) for s, e in zip(start, stops, strict=True))
         return place, tuple(slice(0, e - s) for s, e in zip(start, stops, strict=True))

@@ -1,4 +1,4 @@
-"""How an image uses a tokenizer, in figures and in one sentence; needs no torch."""
+"""Codebook usage and reconstruction results of a tokenizer; needs no torch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from pumit.inference.tokenizer.familiarity import Familiarity
 
-# So much below the range of the reference images, an image is called unlike them.
+# This far below the range of the reference images, the reconstruction is called clearly worse.
 _CLEARLY_WORSE_DB = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class TokenUse:
-    """How an image uses the codebook.
+    """Codebook usage of an image.
 
     Attributes:
         shares: Mean probability of each token over all cells of the image, (K,), summing to 1.
-        mean_entropy: Mean entropy of the cells' own distributions, nats: low where the tokenizer
-            is sure of each cell.
+        mean_entropy: Mean entropy of the cells' distributions, nats; low if the tokenizer is
+            certain.
     """
 
     shares: npt.NDArray[np.float64]
@@ -31,43 +31,43 @@ class TokenUse:
 
     @property
     def entropy(self) -> float:
-        """Entropy of the shares, nats; ln K where all tokens are used equally."""
+        """Entropy of the shares, nats; ln K if all tokens are used equally."""
         p = self.shares[self.shares > 0]
         return float(-(p * np.log(p)).sum())
 
     @property
     def perplexity(self) -> float:
-        """Number of tokens that, used equally, would have this entropy: 1 to K."""
+        """exp(entropy): the effective number of tokens used, 1 to K."""
         return math.exp(self.entropy)
 
     @property
     def kl_to_uniform(self) -> float:
-        """Divergence of the shares from all tokens being used equally, nats: 0 to ln K."""
+        """KL divergence of the shares from the uniform distribution, nats: 0 to ln K."""
         return max(math.log(len(self.shares)) - self.entropy, 0.0)
 
     @property
     def mean_cell_kl(self) -> float:
-        """Mean divergence of the cells' own distributions from the uniform one, nats.
+        """Mean KL divergence of the cells' distributions from the uniform one, nats.
 
-        The figure that PUMIT reports as 2.791 over its pre-training data.
+        PUMIT reports 2.791 over its pre-training data.
         """
         return max(math.log(len(self.shares)) - self.mean_entropy, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """An image through a tokenizer and back.
+    """Reconstruction of an image by a tokenizer, with quality metrics.
 
     Attributes:
         image: Reconstruction in the volume's intensities, float32 (D, H, W).
-        difference: `image` less the volume as the tokenizer saw it (clipped), float32 (D, H, W).
-        psnr_db: Peak signal-to-noise ratio on the scale 0..1 that the tokenizer sees, dB.
-        ssim: Mean structural similarity of the slices; None where they are too small for it.
-        sentence: Sentence on how well the model knows this kind of image.
-        familiarity: The same as a score with its reasons; None where the tokenizer brings no scale
-            or the image is too small.
-        usual_shares: Use of the codebook by images that it knows, (K,), where it says so.
-        measured: Figures that the score is made of, by the names of `familiarity.SAYINGS`.
+        difference: `image` minus the clipped input of the tokenizer, float32 (D, H, W).
+        psnr_db: Peak signal-to-noise ratio on the tokenizer's scale 0..1, dB.
+        ssim: Mean structural similarity of the slices; None if they are too small.
+        sentence: Summary of familiarity and reconstruction quality.
+        familiarity: Score with its reasons; None if the tokenizer has no scale or the image is too
+            small.
+        usual_shares: Codebook usage of known images, (K,); None if the tokenizer has no scale.
+        measured: Metrics behind the score, by the names of `familiarity.SAYINGS`.
     """
 
     image: npt.NDArray[np.float32]
@@ -81,7 +81,7 @@ class Reconstruction:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
-        """All but the images, as JSON values."""
+        """Return everything but the images as JSON values."""
         return {
             "psnr_db": round(self.psnr_db, 3),
             "ssim": None if self.ssim is None else round(self.ssim, 4),
@@ -96,11 +96,11 @@ class Reconstruction:
 
 
 def quality(psnr_db: float, reference: object) -> str:
-    """One plain sentence on how well a tokenizer brings an image back.
+    """Describe the reconstruction quality in one sentence.
 
     Args:
-        reference: `reference` of the tokenizer's recipe: `psnr_db`, the 5th and 50th percentile of
-            images that it knows.
+        reference: `reference` of the tokenizer's recipe; `psnr_db` has the 5th and 50th percentile
+            over known images.
     """
     try:
         low, usual = (float(v) for v in reference["psnr_db"])  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""MambaMIM: the selective scan, HyMamba, and its masked pre-training."""
+"""MambaMIM: selective scan, HyMamba, and masked pre-training."""
 
 from pumit.networks.mamba_mim.selective_scan import selective_scan
 from pumit.networks.mamba_mim.token_interpolation import state_space_token_interpolation

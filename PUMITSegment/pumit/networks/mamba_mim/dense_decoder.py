@@ -1,4 +1,4 @@
-"""From sparse features of several scales back to a dense image."""
+"""Decoder from sparse multi-scale features to a dense image."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Triple = tuple[int, int, int]
 
 
 class DenseDecoder(nn.Module):
-    """Reconstruct an image from dense tokens and from maps that are empty where hidden.
+    """Decoder that reconstructs an image from dense tokens and sparse feature maps.
 
-    Empty places of each map are filled with a learned token, and the map is densified by a
-    convolution to the decoder's width at that scale. From the coarsest scale on, each block takes
-    in the densified map of its scale, enlarges, and convolves.
+    Hidden cells of each map are filled with a learned token, and a convolution maps the result to
+    the decoder's width at that scale. From the coarsest scale on, each block fuses the densified
+    map of its scale, up-samples, and convolves.
 
     Args:
-        map_widths: Channels of the maps, the finest first; empty where the encoder has none. The
-            finest map is not read: the last block ends at its scale.
+        map_widths: Channels of the maps, the finest first; empty if the encoder has none. The
+            finest map is not used: the last block ends at its scale.
         widths: The decoder's channels, the coarsest first: one more than there are poolings.
         poolings: Factors of each pooling of the encoder along (d, h, w), the finest first.
 
@@ -29,10 +29,10 @@ class DenseDecoder(nn.Module):
     Source:
         Tang et al., MambaMIM, 2024, section 2.2 and algorithm 2.
 
-    Differs from the source: the finest map is not read, as in the published code; algorithm 2 takes
-    it in. What the published decoder holds but never uses is not built (a fusion in
-    the first block, the finest densification, the learned tokens of the finest and the coarsest
-    scale), nor are biases of convolutions that a batch norm follows, which takes them off again.
+    Differs from the source: the finest map is not used, as in the published code; algorithm 2 uses
+    it. Unused modules of the published decoder are left out (a fusion in the first block, the
+    finest densification, the learned tokens of the finest and the coarsest scale), as are biases
+    cancelled by a following batch norm.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class DenseDecoder(nn.Module):
         """Reconstruct.
 
         Args:
-            bottom: Tokens on their grid, all places filled, (B, token_width, d, h, w).
-            maps: The encoder's, the finest first, (B, C_i, *grid_i), zero where hidden.
-            visible: Visible places of each, Boolean (B, 1, *grid_i).
+            bottom: Tokens on their grid, without gaps, (B, token_width, d, h, w).
+            maps: Encoder maps, the finest first, (B, C_i, *grid_i), zero where hidden.
+            visible: Visible cells of each map, boolean (B, 1, *grid_i).
 
         Returns:
             (B, out_channels, D, H, W).
@@ -92,12 +92,12 @@ class DenseDecoder(nn.Module):
 
 
 class EnlargingBlock(nn.Module):
-    """Take in a map of the same scale, enlarge by a transposed convolution, and convolve.
+    """Fusion with a map of the same scale, transposed convolution, and convolutions.
 
     Args:
-        channels: Channels of the input; the map has as many.
-        steps: Factors of (d, h, w).
-        is_fusing: Whether there is a map to take in.
+        channels: Channels of the input and of the map.
+        steps: Up-sampling factors (d, h, w).
+        is_fusing: Whether there is a map to fuse.
     """
 
     def __init__(self, channels: int, out_channels: int, steps: Triple, *, is_fusing: bool) -> None:
@@ -107,7 +107,7 @@ class EnlargingBlock(nn.Module):
         self.convolve = _convolutions(channels, out_channels)
 
     def forward(self, x: Tensor, features: Tensor | None = None) -> Tensor:
-        """Map (B, channels, d, h, w), and a map alike, to (B, out_channels, d', h', w')."""
+        """Map (B, channels, d, h, w), and a map of that shape, to (B, out_channels, d', h', w')."""
         if self.fuse is not None and features is not None:
             x = self.fuse(torch.cat((features, x), dim=1))
         return self.convolve(self.enlarge(x))

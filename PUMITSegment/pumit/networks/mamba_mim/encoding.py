@@ -1,4 +1,4 @@
-"""Output of the encoders of the Mamba networks, masked or whole."""
+"""Output of the Mamba encoders, for masked or complete fields."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Encoding:
-    """Features of a field, or of the visible cells of one.
+    """Features of a field, or of its visible cells.
 
     Attributes:
         maps: Maps of each convolutional stage for decoders, (B, C_i, *grid_i), the finest first,
-            zero where hidden; empty where the encoder has no such stages.
-        tokens: After the Mamba layers, in raster order: (B, N, C), or the visible ones (B, K, C).
+            zero where hidden; empty if the encoder has no such stages.
+        tokens: Tokens after the Mamba layers in raster order, (B, N, C), or only the visible ones,
+            (B, K, C).
         grid: Cells of the coarsest grid along (d, h, w); N is their product.
-        visible_index: Raster positions (B, K) of the visible cells; None where nothing was hidden.
-        taps: Tokens (B, N or K, C) after earlier layers, where the encoder has taps.
+        visible_index: Raster positions (B, K) of the visible cells; None without a mask.
+        taps: Tokens (B, N or K, C) at the encoder's taps, if any.
     """
 
     maps: tuple[Tensor, ...]
@@ -35,7 +36,7 @@ class Encoding:
 def tokens_to_map(
     tokens: Tensor, grid: tuple[int, int, int], visible_index: Tensor | None = None
 ) -> Tensor:
-    """Put tokens (B, N, C), or visible ones (B, K, C), on their grid: (B, C, d, h, w)."""
+    """Arrange tokens (B, N, C), or visible ones (B, K, C), on their grid: (B, C, d, h, w)."""
     if visible_index is not None:
         d, h, w = grid
         whole = tokens.new_zeros(tokens.shape[0], d * h * w, tokens.shape[2])

@@ -1,4 +1,4 @@
-"""HyMamba for segmentation: its encoder, and UNETR's decoder."""
+"""HyMamba for segmentation: HyMamba's encoder and UNETR's decoder."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class HyMamba(nn.Module):
     """Hybrid of MedNeXt and Mamba.
 
     Args:
-        num_classes: Output channels, the background counted in.
-        last_width: Channels that the logits are read from.
+        num_classes: Output channels, including the background.
+        stem_width: See `HyMambaEncoder`, also for the other encoder sizes.
+        last_width: Input channels of the head.
         last_norm: Norm of the last block: "layer" over the channels, or "instance" as in models of
             PUMIT 0.2 and before.
-        stem_width: See `HyMambaEncoder`, as the others.
 
     Attributes:
-        encoder: Encoder, which masked pre-training begins.
-        stride: Divisor of a field inside, (d, h, w).
+        encoder: Encoder, which masked pre-training initialises.
+        stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Raises:
         ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, section 2; the decoder as in Hatamizadeh et al., UNETR, 2022.
-        Differs from the source: positions are computed; poolings that keep depth, and fields of any
-        size, are added.
+        Differs from the source: positions are computed; poolings may keep depth; fields may have
+        any size.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""HyMamba's encoder: MedNeXt stages, and Mamba layers over the cells of the coarsest grid."""
+"""HyMamba's encoder: MedNeXt stages, then Mamba layers over the cells of the coarsest grid."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ Triple = tuple[int, int, int]
 
 
 class HyMambaEncoder(nn.Module):
-    """Convolutions for what is near, a selective state space for what is far.
+    """Encoder with convolutions for local context and selective state spaces for global context.
 
     Args:
         stem_width: Channels between the two convolutions of the stem.
-        widths: Channels of the maps, the finest first; the tokens are as wide as the last.
-        depths: MedNeXt blocks after each pooling.
+        widths: Channels of the maps, the finest first; tokens have the last width.
+        depths: Number of MedNeXt blocks after each pooling.
+        expansions: Bottleneck expansion of the blocks after each pooling.
         poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
-        mlp_ratio: Ratio of the widths of their MLPs.
-        state: See `MambaBlock`, as the three others.
-        reads_finest: Whether the finest map is read; where not, it has no skip.
+        mlp_ratio: See `MambaLayer`.
+        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
+        reads_finest: Whether a decoder uses the finest map; otherwise it has no skip block.
 
     Attributes:
-        stride: Divisor of a field, (d, h, w).
+        stride: Divisor of a field's size, (d, h, w).
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -75,11 +76,11 @@ class HyMambaEncoder(nn.Module):
             MedNextStage(width, depth=depth, expansion=expansion)
             for width, depth, expansion in zip(widths, depths, expansions, strict=True)
         )
-        # After the stage i, its features become map i + 1; those of the last one become tokens.
+        # The features of stage i become map i + 1; those of the last stage become tokens.
         self.widenings = nn.ModuleList(
             _conv(narrow, wide) for narrow, wide in itertools.pairwise(widths)
         )
-        # What decoders read of each map; the published pre-training counts them to the encoder.
+        # Skip blocks for decoders; as published, they are part of the pre-trained encoder.
         self.skips = nn.ModuleList(
             ResidualConvBlock(width) if number > 0 or reads_finest else _Unread()
             for number, width in enumerate(widths)
@@ -103,14 +104,14 @@ class HyMambaEncoder(nn.Module):
         *,
         order: Tensor | None = None,
     ) -> Encoding:
-        """Encode a field, or the visible cells of one.
+        """Encode a field, or its visible cells.
 
         Args:
             x: Intensities (B, in_channels, D, H, W), the size a multiple of the stride.
-            mask: Boolean (B, 1, D / stride, ...), True for visible cells, as many in each image.
-                What lies in hidden cells changes nothing, and only visible ones become tokens.
-            order: Raster positions (B, K) of the cells that pass through Mamba, in their order,
-                where these are not the visible ones in raster order.
+            mask: Boolean (B, 1, D / stride, ...), True for visible cells, the same number in each
+                image. Hidden cells do not affect the output; only visible ones become tokens.
+            order: Raster positions (B, K) of the cells that pass through Mamba, in this order; None
+                for the visible ones in raster order.
 
         Raises:
             ValueError: If the mask does not fit.
@@ -135,7 +136,7 @@ class HyMambaEncoder(nn.Module):
                 y = hide(self.widenings[number](y), visible)
         tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
         positions = sincos_positions(grid, self.dim, device=x.device)
-        # In the parameters' precision, so that autocast does not round what the layers add up.
+        # In the parameters' precision, so that autocast does not round the residual sums.
         tokens = tokens + positions.to(next(self.parameters()).dtype)
         if index is not None:
             tokens = take_tokens(tokens, index)
@@ -145,7 +146,7 @@ class HyMambaEncoder(nn.Module):
 
 
 class _Unread(nn.Module):
-    """The skip of a map that nothing reads."""
+    """Placeholder for the skip block of an unused map."""
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         return x

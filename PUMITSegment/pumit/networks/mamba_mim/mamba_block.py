@@ -1,4 +1,4 @@
-"""The Mamba block: a gated, causally convolved token mixer around the selective scan."""
+"""Mamba block: gated token mixer with a causal convolution and the selective scan."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch.nn import functional as F
 
 from pumit.networks.mamba_mim.selective_scan import selective_scan
 
-# Steps that a fresh block takes, drawn log-uniformly.
+# Range of the initial steps, drawn log-uniformly.
 LEAST_STEP, MOST_STEP = 1e-3, 1e-1
 
 
 class MambaBlock(nn.Module):
-    """Selective state space with its convolution and gate; no norm and no residual inside.
+    """Selective state space model with convolution and gate, without norm or residual.
 
-    Tokens see themselves and those before them in the sequence.
+    Causal: a token sees only itself and earlier tokens.
 
     Args:
         state: States per channel.
-        conv: Tokens that the causal convolution sees, itself included.
-        expand: Width inside, in multiples of `dim`.
-        dt_rank: Rank of what the steps are made from.
-        official_compat: Begin as MambaMIM's published code does: it draws all linear layers again
-            (Xavier, biases zero) after Mamba's own start, so fresh steps are near softplus(0) =
-            0.69 instead of between 0.001 and 0.1.
+        conv: Kernel size of the causal convolution.
+        expand: Inner width, in multiples of `dim`.
+        dt_rank: Rank of the projection to the steps.
+        official_compat: Initialise as MambaMIM's published code, which re-initialises all linear
+            layers (Xavier, zero biases). Initial steps are then near softplus(0) = 0.69 instead of
+            between 0.001 and 0.1.
 
     Raises:
         ValueError: If a size is not positive.
@@ -82,7 +82,7 @@ class MambaBlock(nn.Module):
         return self.out_proj(y.transpose(1, 2) * F.silu(gate))
 
     def _convolved(self, x: Tensor) -> Tensor:
-        """Causal depthwise convolution of (B, N, E), whose channels stay the closest in memory."""
+        """Apply the causal depthwise convolution to (B, N, E), in channels-last memory format."""
         conv = self.conv1d
         x = F.pad(x, (0, 0, conv.kernel_size[0] - 1, 0))
         image = x.transpose(1, 2).unsqueeze(2)  # (B, E, 1, N), channels last
@@ -90,7 +90,7 @@ class MambaBlock(nn.Module):
         return image.squeeze(2).transpose(1, 2)
 
     def _draw_steps(self, dt_rank: int) -> None:
-        """Begin with steps whose softplus is spread log-uniformly."""
+        """Initialise the step projection so that steps are log-uniformly distributed."""
         nn.init.uniform_(self.dt_proj.weight, -(dt_rank**-0.5), dt_rank**-0.5)
         least, most = math.log(LEAST_STEP), math.log(MOST_STEP)
         step = torch.empty_like(self.dt_proj.bias).uniform_(least, most).exp()
@@ -99,7 +99,7 @@ class MambaBlock(nn.Module):
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
 
     def draw_linear_layers(self) -> None:
-        """Draw all linear layers again, biases zero, as `official_compat` does."""
+        """Re-initialise all linear layers as `official_compat` does."""
         for layer in (self.in_proj, self.x_proj, self.dt_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(self.dt_proj.bias)

@@ -1,4 +1,4 @@
-"""The CUDA kernel of the mamba_ssm package, for those who have installed it."""
+"""Optional CUDA kernel of the mamba_ssm package."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 DEVICE = "cuda"
-MOST_STATES = 256  # per channel, that the kernel is built for
+MOST_STATES = 256  # states per channel that the kernel supports
 
 
 def kernel_for(u: Tensor, states: int) -> Callable[..., Tensor] | None:
-    """Return the kernel where it can take these tokens, else None.
+    """Return the kernel if it is installed and supports this input, else None.
 
     Args:
-        u: Tokens as the scan computes with them: the kernel takes single precision on a GPU.
+        u: Tokens; the kernel requires float32 on a GPU.
         states: States per channel.
     """
     if u.device.type != DEVICE or u.dtype != torch.float32 or states > MOST_STATES:

@@ -1,4 +1,4 @@
-"""A residual layer around a Mamba block."""
+"""Residual layer around a Mamba block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pumit.networks.mamba_mim.mamba_block import MambaBlock
 
 
 class MambaLayer(nn.Module):
-    """x + Mamba(norm(x)), and then x + MLP(norm(x)) where there is one.
+    """x + Mamba(norm(x)), then optionally x + MLP(norm(x)).
 
     Args:
-        mlp_ratio: Width inside the MLP, in multiples of `dim`; 0 for none.
-        state: See `MambaBlock`, as the three others.
+        mlp_ratio: Inner width of the MLP, in multiples of `dim`; 0 for no MLP.
+        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
     """
 
     def __init__(
@@ -31,6 +31,6 @@ class MambaLayer(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens (B, N, dim) to the same."""
+        """Map tokens (B, N, dim) to the same shape."""
         x = x + self.mamba(self.norm(x))
         return x if self.mlp is None else x + self.mlp(x)

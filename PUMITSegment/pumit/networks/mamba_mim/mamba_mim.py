@@ -1,4 +1,4 @@
-"""MambaMIM: reconstruct hidden cells of an image from what a Mamba encoder makes of the others."""
+"""MambaMIM: masked image modelling with a Mamba encoder."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ START_QUIRKS = {
 
 
 class MambaMim(nn.Module):
-    """A Mamba encoder on visible cells, S6T, and a decoder of the whole image.
+    """Mamba encoder of visible cells, token interpolation (S6T), and decoder of the whole image.
 
     Args:
         decoder_widths: The decoder's channels, the coarsest first.
-        official_compat: True for all quirks of the published code that are named here
-            (`MASKING_QUIRKS`, `START_QUIRKS`) and for the interpolation (`QUIRKS`); False for none;
+        official_compat: True for all deviations of the published code from the paper
+            (`MASKING_QUIRKS`, `START_QUIRKS`, and `QUIRKS` of the interpolation), False for none,
             or the names of some.
 
     Attributes:
-        encoder: Encoder that fine-tuning begins with.
-        state_matrix: A of the interpolation, zero at first as published.
+        encoder: Encoder to fine-tune.
+        state_matrix: Matrix A of the interpolation, initially zero as published.
         stride: Voxels of a cell, (d, h, w).
 
     Raises:
@@ -87,10 +87,10 @@ class MambaMim(nn.Module):
         )
 
     def grid(self, size: Sequence[int]) -> tuple[int, int, int]:
-        """Cells of a field of (D, H, W) voxels along (d, h, w).
+        """Return the number of cells (d, h, w) of a field of (D, H, W) voxels.
 
         Raises:
-            ValueError: If the field is not made of whole cells.
+            ValueError: If the field's size is not a multiple of the cell's.
         """
         if any(n % step or n < step for n, step in zip(size, self.stride, strict=True)):
             raise ValueError(
@@ -105,15 +105,16 @@ class MambaMim(nn.Module):
 
         Args:
             x: Intensities (B, in_channels, D, H, W), the size a multiple of the stride.
-            visible: Boolean (B, 1, d, h, w) over the cells, as many True in each image.
+            visible: Boolean (B, 1, d, h, w) over the cells, the same number True in each image.
 
         Returns:
-            (B, in_channels, D, H, W): of each cell what the intensities are less the cell's mean,
-            in its standard deviations; only hidden cells are learned.
+            (B, in_channels, D, H, W): intensities, normalised by each cell's mean and standard
+            deviation; only hidden cells are learned.
 
         Raises:
             PumitError: If the channels do not match.
-            ValueError: If the field is not made of whole cells, or the mask does not fit.
+            ValueError: If the field's size is not a multiple of the cell's, or the mask does not
+                fit.
         """
         require_channels(x, self.in_channels, name="MambaMIM")
         grid = self.grid(x.shape[2:])
@@ -132,7 +133,7 @@ class MambaMim(nn.Module):
         return self.decoder(tokens_to_map(filled, grid), encoding.maps, masks)
 
     def _order(self, visible: Tensor, index: Tensor) -> Tensor:
-        """Raster positions of the tokens that pass through Mamba, in their order, (B, K)."""
+        """Return raster positions of the tokens that pass through Mamba, in order, (B, K)."""
         if not self.quirks & MASKING_QUIRKS.keys():
             return index
         flat = visible.flatten(1)
@@ -144,10 +145,10 @@ class MambaMim(nn.Module):
 
 
 class HyMambaMim(MambaMim):
-    """MambaMIM of HyMamba, whose finest map the decoder does not read.
+    """MambaMIM with HyMamba's encoder; the decoder does not use its finest map.
 
     Args:
-        decoder_widths: See `MambaMim`, as `official_compat`.
+        decoder_widths: See `MambaMim`, also for `official_compat`.
         encoder: Sizes of the `HyMambaEncoder`.
     """
 
@@ -169,11 +170,11 @@ class HyMambaMim(MambaMim):
 
 
 class UnetrMambaMim(MambaMim):
-    """MambaMIM of only a Vision Mamba, "a special case in hybrid models": there are no maps.
+    """MambaMIM with a Vision Mamba encoder ("a special case in hybrid models"), without maps.
 
     Args:
-        decoder_widths: See `MambaMim`, as `official_compat`; one more than the longest side of a
-            patch has halvings.
+        decoder_widths: See `MambaMim`, also for `official_compat`; one more than log2 of the
+            patch's longest side.
         encoder: Sizes of the `VisionMambaEncoder`.
     """
 
@@ -193,12 +194,12 @@ class UnetrMambaMim(MambaMim):
 
 
 def halvings(patch: Triple) -> list[Triple]:
-    """Return steps, the finest first, that together divide (d, h, w) by a patch.
+    """Split a patch (d, h, w) into steps of 1 or 2 per axis, the finest first.
 
-    The finest steps leave alone an axis that is halved less often.
+    The finest steps keep an axis that is halved less often.
 
     Raises:
-        ValueError: If a side is no power of two.
+        ValueError: If a side is not a power of two.
     """
     if any(side & (side - 1) for side in patch):
         raise ValueError(f"a patch to pre-train has sides of powers of two, got {tuple(patch)}")

@@ -1,4 +1,4 @@
-"""Bottom-up masking: cells of the coarsest grid are hidden, and with them all that lies above."""
+"""Bottom-up masking: cells hidden on the coarsest grid are hidden on all finer grids."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Triple = tuple[int, int, int]
 def random_cells(
     batch: int, grid: Sequence[int], *, ratio: float, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Draw which cells stay visible, uniformly and as many in each image.
+    """Draw visible cells uniformly, the same number in each image.
 
     Args:
         grid: Cells along (d, h, w) of the coarsest grid.
-        ratio: Part of the cells to hide; 0.75 of 6^3 leaves 54.
+        ratio: Share of the cells to hide; 0.75 of 6^3 leaves 54.
 
     Returns:
-        Boolean (batch, 1, d, h, w) on the generator's device, True where visible; exactly
-        round((1 - ratio) * d * h * w) cells of each image are, and one at least.
+        Boolean (batch, 1, d, h, w) on the generator's device, True where visible:
+        max(1, round((1 - ratio) * d * h * w)) cells of each image.
 
     Raises:
-        ValueError: If the ratio is not within 0 to below 1.
+        ValueError: If the ratio is not in [0, 1).
 
     Source:
         Tang et al., MambaMIM, 2024, section 2.1, the mask M_n.
@@ -42,10 +42,10 @@ def random_cells(
 
 
 def stage_masks(visible: Tensor, poolings: Sequence[Triple]) -> list[Tensor]:
-    """Repeat the coarsest mask on every finer grid.
+    """Up-sample the coarsest mask to every finer grid.
 
     Args:
-        visible: Boolean (B, 1, d, h, w) at the coarsest grid.
+        visible: Boolean (B, 1, d, h, w) on the coarsest grid.
         poolings: Factors of each pooling along (d, h, w), the finest first.
 
     Returns:
@@ -64,16 +64,16 @@ def stage_masks(visible: Tensor, poolings: Sequence[Triple]) -> list[Tensor]:
 
 
 def hide(x: Tensor, visible: Tensor | None) -> Tensor:
-    """Set features (B, C, *grid) to zero where they are not visible (B, 1, *grid); None hides none.
+    """Zero features (B, C, *grid) where not visible (B, 1, *grid); None hides nothing.
 
-    A sparse operator is a dense one on features that are zero where hidden, with its answer hidden
-    again: visible cells are seen as if nothing were around them, and nothing leaks between them.
+    A dense operator on zeroed features, with its output zeroed again, acts as a sparse operator:
+    nothing leaks from or through hidden cells.
     """
     return x if visible is None else x.masked_fill(~visible, 0)
 
 
 def visible_index(visible: Tensor) -> Tensor:
-    """Raster positions of the visible cells, ascending.
+    """Return ascending raster positions of the visible cells.
 
     Args:
         visible: Boolean (B, 1, d, h, w).
@@ -96,7 +96,7 @@ def visible_index(visible: Tensor) -> Tensor:
 
 
 def take_tokens(tokens: Tensor, index: Tensor) -> Tensor:
-    """Return the tokens (B, K, C) of (B, N, C) that stand at the positions (B, K)."""
+    """Gather tokens (B, K, C) from (B, N, C) at positions (B, K)."""
     return tokens.gather(1, index[..., None].expand(-1, -1, tokens.shape[2]))
 
 

@@ -19,8 +19,8 @@ class MedNextBlock(nn.Module):
 
     Source:
         Roy et al., MedNeXt, MICCAI 2023, figure 1. Differs from the source: layer norm over the
-        channels, as in MambaMIM's code, for the group norm of one channel a group, which would see
-        how much is hidden.
+        channels, as in MambaMIM's code, instead of group norm with one channel per group, whose
+        statistics would depend on the share of hidden cells.
     """
 
     def __init__(self, channels: int, *, expansion: int) -> None:
@@ -38,7 +38,7 @@ class MedNextBlock(nn.Module):
 
 
 class MedNextStage(nn.Module):
-    """Blocks one after the other."""
+    """Sequence of MedNeXt blocks."""
 
     def __init__(self, channels: int, *, depth: int, expansion: int) -> None:
         super().__init__()
@@ -54,12 +54,12 @@ class MedNextStage(nn.Module):
 
 
 class ResidualConvBlock(nn.Module):
-    """Two 3^3 convolutions with channel norms, and the features added to their result.
+    """Residual block of two 3^3 convolutions with channel norms.
 
-    Features of another width are brought to that of the result by a 1^3 convolution and a norm.
+    If the widths differ, the shortcut is a 1^3 convolution with a norm.
 
     Args:
-        out_channels: Channels out; None for as many.
+        out_channels: Output channels; None for the same as the input.
 
     Source:
         `UnetResBlock` of MambaMIM's code: MONAI's with biases, and layer norm over the channels.
@@ -79,7 +79,7 @@ class ResidualConvBlock(nn.Module):
             )
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to such."""
+        """Map features (B, C, D, H, W), zero where not visible, to (B, out_channels, D, H, W)."""
         y = hide(F.leaky_relu(self.norm1(self.conv1(x)), 0.01), visible)
         x = x if self.shortcut is None else self.shortcut(x)
         return hide(F.leaky_relu(x + self.norm2(self.conv2(y)), 0.01), visible)

@@ -1,4 +1,4 @@
-"""Fixed sine and cosine positions of a grid of any size."""
+"""Fixed sine-cosine position embedding for grids of any size."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BASE = 10_000.0
 def sincos_positions(
     grid: tuple[int, int, int], dim: int, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Positions of the cells of a grid.
+    """Compute the position embedding of a grid's cells.
 
-    A third of the channels belongs to each of (d, h, w): the sines and then the cosines of the
-    cell's number along that axis, at geometrically falling frequencies.
+    A third of the channels encodes each of (d, h, w): sines, then cosines of the cell's index along
+    that axis, at geometrically falling frequencies.
 
     Args:
         grid: Cells along (d, h, w).
@@ -35,6 +35,6 @@ def sincos_positions(
 
 
 def require_sincos_width(dim: int) -> None:
-    """Raise ValueError unless `sincos_positions` can have that width."""
+    """Raise ValueError unless `sincos_positions` supports this width."""
     if dim < 6 or dim % 6:
         raise ValueError(f"the width of the tokens must be divisible by 6, got {dim}")

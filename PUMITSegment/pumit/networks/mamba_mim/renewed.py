@@ -1,4 +1,4 @@
-"""HyMamba's weights of PUMIT 0.2 and before, in the layout of MambaMIM's code."""
+"""Conversion of HyMamba weights of PUMIT 0.2 and before to the layout of MambaMIM's code."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def renewed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Bring weights of before to the same answers in the network of now.
+    """Convert old weights to equivalent weights of the current network.
 
-    Before, each MedNeXt block scaled its channels, which its last projection does now; the stem
-    and the skips had no biases; and parameters were held that nothing read.
+    Earlier, each MedNeXt block had a channel scale, which is now folded into its last projection;
+    stem and skips had no biases; and there were unused parameters.
 
     Args:
-        state: Weights by name, of `HyMamba` or `HyMambaMim`, of before or of now.
+        state: Weights by name of `HyMamba` or `HyMambaMim`, in the old or current layout.
     """
     new = {k: v for k, v in state.items() if not k.startswith("unused.")}
-    if "state_matrix" in new:  # the pre-training does not read the finest map
+    if "state_matrix" in new:  # pre-training does not use the finest map
         new = {k: v for k, v in new.items() if not k.startswith("encoder.skips.0.")}
     for key in [k for k in new if k.endswith(".scale")]:
         block, scale = key.removesuffix(".scale"), new.pop(key).float()

@@ -1,4 +1,4 @@
-"""The selective scan of Mamba in plain PyTorch, with memory that grows slowly with the tokens."""
+"""Mamba's selective scan in plain PyTorch, with low memory."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from torch.autograd.function import once_differentiable
 
 from pumit.networks.mamba_mim.mamba_kernel import kernel_for
 
-# Elements of one (T, B, S, E) tensor of a chunk: two of them stay in a core's cache.
+# Elements of one (T, B, S, E) tensor of a chunk, so that two of them fit in a core's cache.
 CHUNK_ELEMENTS = 2**17
-# A chunk has at least as many tokens: the states at its borders take little memory.
+# Minimum tokens per chunk, to limit the memory for the states at chunk borders.
 LEAST_CHUNK = 16
 LOG2_E = 1 / math.log(2)
 
 
 def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
-    """Run a linear state space whose step, input and output depend on the token.
+    """Run a linear state space model whose step, input and output depend on the token.
 
-    Of every channel, with h_0 = 0:
+    For every channel, with h_0 = 0:
 
         h_t = exp(delta_t A) h_{t-1} + delta_t B_t u_t
         y_t = C_t h_t + D u_t
 
     Args:
         u: Tokens, shape (B, E, L).
-        delta: Step of every token and channel, shape (B, E, L); positive, so a softplus has been
-            taken. Nothing is added to it here.
-        A: Rates of the states, shape (E, S); negative for a state that forgets.
+        delta: Step of every token and channel, shape (B, E, L); positive, so apply softplus and
+            bias beforehand.
+        A: Rates of the states, shape (E, S); negative for a decaying state.
         B: Input matrix, from a token to the states, shape (B, S, L).
-        C: Output matrix, from the states to an answer, shape (B, S, L).
-        D: Direct term, past the states, shape (E,).
+        C: Output matrix, from the states to the output, shape (B, S, L).
+        D: Skip term, shape (E,).
 
     Returns:
-        y, shape (B, E, L), of u's type. It is computed in single precision, or in double where
-        u is, under autocast too; on a GPU by mamba_ssm's kernel where that is installed.
+        y, shape (B, E, L), with u's dtype. Computed in float32, or float64 if u is, also under
+        autocast; on a GPU by mamba_ssm's kernel if installed.
 
     Raises:
-        ValueError: If shapes do not fit; one line that names the tensor.
+        ValueError: If shapes do not fit; the message names the tensor.
 
     Source:
         Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, 2023,
@@ -64,10 +64,10 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
 
 
 class _Scan(torch.autograd.Function):
-    """The scan without D, on tensors whose tokens come first.
+    """The scan without D, on token-first tensors.
 
-    u and delta are (L, B, E), A is (S, E), B and C are (L, B, S). Forwards only the states at the
-    borders of chunks are kept; backwards a chunk's states are computed again from the one before.
+    u and delta are (L, B, E), A is (S, E), B and C are (L, B, S). The forward pass keeps only the
+    states at chunk borders; the backward pass recomputes each chunk's states from these.
     """
 
     @staticmethod
@@ -93,7 +93,7 @@ class _Scan(torch.autograd.Function):
         u, delta, A, B, C, borders = ctx.saved_tensors
         du, ddelta, dA, dB, dC = (_like(x) for x in (u, delta, A, B, C))
         dA.zero_()
-        later = torch.zeros_like(borders[0])  # what the tokens after a chunk ask of its last state
+        later = torch.zeros_like(borders[0])  # gradient from later chunks
         with torch.autocast(u.device.type, enabled=False):
             for number in reversed(range(len(ctx.parts))):
                 part = ctx.parts[number]
@@ -104,7 +104,7 @@ class _Scan(torch.autograd.Function):
                 decay, states = _states(fed, delta_, A, B_, borders[number])
                 g = C_.unsqueeze(3) * dy.unsqueeze(2)  # (T, B, S, E), gradient of the states
                 later = _pass_back(decay, g, later)
-                # Products and sums: matrices times columns, batched, are far slower on a CPU.
+                # Products and sums: batched matrix-vector products are far slower on a CPU.
                 dC[part] = (states[1:] * dy.unsqueeze(2)).sum(3)
                 dB[part] = (g * fed.unsqueeze(2)).sum(3)
                 dfed = (B_.unsqueeze(2) @ g).squeeze(2)
@@ -126,8 +126,8 @@ def _like(tensor: Tensor) -> Tensor:
 def _states(
     fed: Tensor, delta: Tensor, A: Tensor, B: Tensor, border: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Decays (T, B, S, E) of a chunk, and its states (T + 1, B, S, E) from the border on."""
-    # As powers of two: where it was measured, PyTorch's exp2 was 10 times as fast as its exp.
+    """Return a chunk's decays (T, B, S, E) and states (T + 1, B, S, E), from the border on."""
+    # As powers of two: PyTorch's exp2 was measured to be 10 times as fast as its exp.
     decay = (delta.unsqueeze(2) * (A * LOG2_E)).exp2_()
     states = decay.new_empty(decay.shape[0] + 1, *decay.shape[1:])
     states[0] = border
@@ -139,10 +139,10 @@ def _states(
 
 
 def _pass_back(decay: Tensor, g: Tensor, later: Tensor) -> Tensor:
-    """Add to the gradient of each state what the states after it pass back, in place.
+    """Back-propagate the gradients of a chunk's states through the recurrence, in place.
 
     Returns:
-        What the chunk asks of the state before it, (B, S, E).
+        Gradient of the state before the chunk, (B, S, E).
     """
     views, rates = g.unbind(0), decay.unbind(0)
     views[-1].add_(later)

@@ -1,4 +1,4 @@
-"""Fill the empty places of a sequence with states between the visible ones (S6T)."""
+"""State-space token interpolation (S6T): fill the hidden positions of a token sequence."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ QUIRKS = {
 
 
 def quirks_of(official_compat: bool | Collection[str], known: Collection[str]) -> frozenset[str]:
-    """Return the quirks that are requested: all for True, none for False, or those that are named.
-
-    Args:
-        official_compat: True, False, or names.
-        known: All names.
+    """Return the requested quirks: all for True, none for False, or the named ones.
 
     Raises:
         ValueError: If a name is unknown.
@@ -51,44 +47,43 @@ def state_space_token_interpolation(
     A: Tensor,
     official_compat: bool | Collection[str] = False,
 ) -> Tensor:
-    """Fill a sequence of which only some tokens are known (S6T).
+    """Fill the hidden positions of a token sequence by S6T.
 
-    Between two visible tokens y_i and y_(i+1) that lie n = Q + 2 steps apart, the state s is
-    interpolated linearly and driven through a state space whose matrix A is learned::
+    Between two visible tokens y_i and y_(i+1), n = Q + 2 steps apart, the state s is linearly
+    interpolated and driven through a state space with a learned matrix A::
 
         s_j = (1 - j / n) y_i + j / n y_(i+1)                          j = 0 .. n
         z_j = sum_(m <= j) Abar^(j-m) Bbar s_m,  Abar = e^A,           j = 1 .. n - 1
                                                  Bbar = A^-1 (e^A - I)
 
-    z_j fills the j-th place after y_i. Visible tokens are returned as they are. Before the first
-    visible token and after the last one there is nothing to interpolate to: these places repeat
-    the nearest visible token.
+    z_j fills the j-th position after y_i. Visible tokens are unchanged. Positions before the first
+    and after the last visible token repeat the nearest visible token.
 
-    At A = 0, where training begins, Abar = Bbar = I: z_j is the sum of the interpolated states
-    s_0 .. s_j, so it grows with the distance from y_i until A has learned to forget.
+    At A = 0, where training starts, Abar = Bbar = I. z_j is then the sum of the interpolated states
+    s_0 .. s_j, and grows with the distance from y_i until A has learned to decay.
 
     Args:
         y_visible: Visible tokens, (B, K, C).
-        visible_index: Their places in the sequence, rising; (B, K), or (K,) for all alike.
-        length: Places of the sequence.
+        visible_index: Their ascending positions in the sequence, (B, K), or (K,) for all samples.
+        length: Length of the sequence.
         A: State matrix, (C, C); it acts on tokens as columns.
         official_compat: True for all `QUIRKS` of the published code, or the names of some.
 
     Returns:
-        (B, length, C), of the precision of `y_visible`; computed in that of A at least.
+        (B, length, C), with the dtype of `y_visible`; computed at least in that of A.
 
     Raises:
-        ValueError: If shapes do not fit, or places do not rise within the sequence.
+        ValueError: If shapes do not fit, or positions are not ascending within the sequence.
 
     Source:
         MambaMIM, section 2.3, eqs. 7 and 8, algorithm 3 and lemma 3.
-        Differs from the source, whose forms of z disagree with one another:
+        Differs from the source, whose definitions of z contradict each other:
         - Bbar is the zero-order hold of eq. 2 with B = I, not the approximation e^A A^-1 of eq. 7.
-          Both need an inverse that does not exist where A begins, at zero; the zero-order hold is
-          the series I + A/2 + A^2/6 + ..., which needs none.
-        - The step size is 1: it only multiplies A, which is learned.
+          Both need an inverse, which does not exist at the initial A = 0. The zero-order hold
+          equals the series I + A/2 + A^2/6 + ..., which needs none.
+        - The step size is 1: it only scales A, which is learned.
         - Eq. 8 and algorithm 3 leave Abar out of Bbar or use the same state for every term; here
-          every term has its own state, as eq. 7 says.
+          every term has its own state, as in eq. 7.
         - The ends of the sequence may be hidden.
     """
     index = _checked_index(y_visible, visible_index, length, A)
@@ -115,8 +110,8 @@ def state_space_token_interpolation(
 def zero_order_hold(A: Tensor) -> tuple[Tensor, Tensor]:
     """Discretise a state matrix with B = I and step size 1: e^A, and A^-1 (e^A - I) for any A.
 
-    Both are blocks of one exponential: exp([[A, I], [0, 0]]) = [[e^A, A^-1 (e^A - I)], [0, I]],
-    where the right upper one is the series sum A^k / (k + 1)!, defined without the inverse.
+    Both are blocks of one exponential, exp([[A, I], [0, 0]]) = [[e^A, A^-1 (e^A - I)], [0, I]]. The
+    upper right one is the series sum A^k / (k + 1)!, which needs no inverse.
 
     Args:
         A: (C, C).
@@ -130,14 +125,14 @@ def zero_order_hold(A: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Which gaps there are and where what fills them goes; all on the CPU.
+    """Index plan for filling the gaps; all on the CPU.
 
     Attributes:
-        left: Row of the visible token before each gap, longest gap first; the next one is after.
-        steps: Distance of the two, falling.
-        live: Gaps that still have a place at each distance from their left token.
-        source: Row of (tokens, pieces...) for every place of the batch.
-        last: Rows of the last visible token of each sequence.
+        left: Row of the visible token before each gap, longest gap first; the next row is after it.
+        steps: Distance between these two tokens, descending.
+        live: Number of gaps that reach each distance from their left token.
+        source: Row of (tokens, pieces...) for every position of the batch.
+        last: Row of the last visible token of each sequence.
     """
 
     left: Tensor
@@ -148,7 +143,7 @@ class _Plan:
 
 
 def _checked_index(y: Tensor, index: Tensor, length: int, A: Tensor) -> Tensor:
-    """Return the places on the CPU, (B, K)."""
+    """Check the arguments; return the positions on the CPU, (B, K)."""
     if y.ndim != 3 or 0 in y.shape:
         raise ValueError(f"Visible tokens must be (B, K, C), none empty, got {tuple(y.shape)}.")
     batch, count, channels = y.shape
@@ -168,12 +163,12 @@ def _checked_index(y: Tensor, index: Tensor, length: int, A: Tensor) -> Tensor:
 
 
 def _plan(places: Tensor, batch: int, length: int, *, has_left: bool) -> _Plan:
-    """Order the gaps by length, so that those that are still open are the first ones.
+    """Sort the gaps by descending length, so that gaps still open at each step come first.
 
     Args:
-        places: Rising places of the visible tokens in all sequences laid end to end.
-        batch: Number of sequences, each of which has a visible token.
-        has_left: Whether the left visible token's own place is computed too.
+        places: Ascending positions of the visible tokens in all concatenated sequences.
+        batch: Number of sequences, each with at least one visible token.
+        has_left: Whether to compute the left visible token's own position, too.
     """
     sample = places // length
     steps = places.diff()
@@ -188,7 +183,7 @@ def _plan(places: Tensor, batch: int, length: int, *, has_left: bool) -> _Plan:
 
     everywhere = torch.arange(batch * length)
     before = torch.searchsorted(places, everywhere, right=True) - 1
-    # What lies before the first visible token takes the first: `before` is of another sequence.
+    # Positions before a sequence's first visible token use that one: `before` is in another one.
     is_lead = (before < 0) | (sample[before.clamp_min(0)] != everywhere // length)
     source = torch.where(is_lead, before + 1, before)
     rank = torch.full((len(places),), -1)
@@ -201,18 +196,18 @@ def _plan(places: Tensor, batch: int, length: int, *, has_left: bool) -> _Plan:
 
 
 def _weights(plan: _Plan, j: int, like: Tensor, is_short: bool) -> Tensor:
-    """Share of the right token at the j-th place of the open gaps, (gaps, 1)."""
+    """Return the weight of the right token at the j-th position of the open gaps, (gaps, 1)."""
     steps = plan.steps[: plan.live[j]].to(like)
     share = j / (steps - 1).clamp_min(1) if is_short else j / steps
     return share[:, None]
 
 
 def _zero_order_hold_states(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bool) -> list[Tensor]:
-    """States z_1, z_2, ... of all gaps side by side: z_j = Abar z_(j-1) + Bbar s_j."""
+    """Compute the states z_1, z_2, ... of all gaps in parallel: z_j = Abar z_(j-1) + Bbar s_j."""
     if len(plan.live) < 2:
         return []  # nothing to fill
     a_bar, b_bar = zero_order_hold(A)
-    driven = tokens @ b_bar.T  # the hold is linear: interpolate what it makes of the tokens
+    driven = tokens @ b_bar.T  # the hold is linear: apply it before interpolation
     left = plan.left.to(tokens.device)
     before, after = driven[left], driven[left + 1]  # (gaps, C)
     state, pieces = before, []
@@ -226,7 +221,7 @@ def _zero_order_hold_states(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bo
 
 
 def _power_sums(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bool) -> list[Tensor]:
-    """Return the published sums h_0, h_1, ... of all gaps side by side."""
+    """Compute the published sums h_0, h_1, ... of all gaps in parallel."""
     if not plan.live:
         return []
     powers = [tokens]
@@ -251,12 +246,12 @@ def _with_last_token(tokens: Tensor, plan: _Plan, A: Tensor) -> Tensor:
 def _with_endpoints(
     tokens: Tensor, places: Tensor, batch: int, length: int
 ) -> tuple[Tensor, Tensor]:
-    """Count the first and the last place of every sequence as visible."""
+    """Mark the first and last position of every sequence as visible, zero where they were not."""
     is_seen = torch.zeros(batch, length, dtype=torch.bool)
     is_seen.view(-1)[places] = True
     is_counted = is_seen.clone()
     is_counted[:, [0, -1]] = True
-    row = torch.full((batch * length,), len(places))  # of the zeros
+    row = torch.full((batch * length,), len(places))  # row of zeros
     row[places] = torch.arange(len(places))
     counted = is_counted.flatten().nonzero().flatten()
     padded = torch.cat((tokens, tokens.new_zeros(1, tokens.shape[1])))

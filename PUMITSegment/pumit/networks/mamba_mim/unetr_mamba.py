@@ -1,4 +1,4 @@
-"""The plain Mamba for segmentation: UNETR with Mamba layers instead of its transformer's."""
+"""Plain Mamba for segmentation: UNETR with Mamba layers instead of transformer layers."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ from pumit.networks.monai import UnetrBasicBlock, UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
 NAME = "UNETR with Mamba"
-NUM_LEVELS = 4  # of the decoder; each enlarges by up to 2
+NUM_LEVELS = 4  # decoder levels, each up-sampling by up to 2
 Triple = tuple[int, int, int]
 
 
 class UnetrMamba(nn.Module):
-    """Vision Mamba encoder, and UNETR's convolutional decoder.
+    """Vision Mamba encoder with UNETR's convolutional decoder.
 
     Args:
-        num_classes: Output channels, the background counted in.
+        num_classes: Output channels, including the background.
         patch: Voxels of a patch along (d, h, w): 1, 2, 4, 8 or 16 each.
-        taps: Layers whose tokens the decoder reads, counted from 1: four, the last of which is
-            the last layer.
+        taps: Four layers whose tokens the decoder uses, counted from 1; the last is the last layer.
         feature_size: Channels at full resolution; doubled at each of the three levels below.
-        state: See `MambaBlock`, as the three others.
+        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
 
     Attributes:
-        encoder: Encoder, which masked pre-training begins.
-        stride: Divisor of a field inside, (d, h, w).
+        encoder: Encoder, which masked pre-training initialises.
+        stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Raises:
         ValueError: If the sizes do not fit together.
 
     Source:
-        Tang et al., MambaMIM, 2024, figure 2 and table 1, "vanilla Mamba", of which no code is
+        Tang et al., MambaMIM, 2024, figure 2 and table 1, "vanilla Mamba", whose code is not
         public; Hatamizadeh et al., UNETR, WACV 2022, figure 2. Differs from the source: see
-        `VisionMambaEncoder`; where a patch is shallower than wide, the finest levels keep depth.
+        `VisionMambaEncoder`; if a patch is shallower than wide, the finest levels keep depth.
     """
 
     def __init__(
@@ -103,12 +102,12 @@ class UnetrMamba(nn.Module):
 
 
 def up_steps(patch: Sequence[int]) -> list[Triple]:
-    """How each level of the decoder enlarges (d, h, w), the finest first, to undo a patch.
+    """Return each decoder level's up-sampling factors (d, h, w), the finest first.
 
-    An axis of which a patch holds few voxels is enlarged only by the coarsest levels.
+    Together they undo the patch; along short sides only the coarsest levels up-sample.
 
     Raises:
-        ValueError: If a side of the patch is no power of two from 1 to 16.
+        ValueError: If a side of the patch is not a power of two from 1 to 16.
     """
     sides = [2**halvings for halvings in range(NUM_LEVELS + 1)]
     if len(patch) != 3 or any(side not in sides for side in patch):
@@ -124,12 +123,12 @@ def up_steps(patch: Sequence[int]) -> list[Triple]:
 
 
 def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential:
-    """Transposed convolutions, the coarsest first, with a residual block after each but the first.
+    """Build transposed convolutions, the coarsest first, each but the first with a residual block.
 
-    MONAI's `UnetrPrUpBlock`, whose steps are all the same.
+    Like MONAI's `UnetrPrUpBlock`, but with different steps.
 
     Args:
-        steps: Factors of each along (d, h, w).
+        steps: Factors of each step along (d, h, w).
     """
     layers: list[nn.Module] = [_transposed(dim, channels, steps[0])]
     for step in steps[1:]:

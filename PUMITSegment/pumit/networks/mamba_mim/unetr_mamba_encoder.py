@@ -15,27 +15,27 @@ Triple = tuple[int, int, int]
 
 
 class VisionMambaEncoder(nn.Module):
-    """Patches, their positions, and Mamba layers, each with its norm before and its way around.
+    """Patch embedding, position embedding, and pre-norm residual Mamba layers.
 
     Args:
         patch: Voxels of a patch along (d, h, w).
-        taps: After how many layers the tokens are handed on; the last number is that of all
-            layers, whose tokens are normalised.
-        state: See `MambaBlock`, as the three others.
+        taps: Layers whose tokens are returned, counted from 1. The last one is the number of
+            layers; its tokens are normalised.
+        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
 
     Attributes:
-        stride: Divisor of a field, (d, h, w): the patch.
-        widths: Channels of the convolutional maps: there are none.
-        poolings: The patch as a single one.
+        stride: Divisor of a field's size, (d, h, w): the patch.
+        widths: Channels of the convolutional maps: none.
+        poolings: The patch as a single pooling.
 
     Raises:
         ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2: "Vision Mamba replaces ViT in UNETR"; Zhu et al.,
-        Vision Mamba, 2024. Differs from the source: tokens see only those before them, as in
-        MambaMIM's hybrid and as its token interpolation assumes, where Vision Mamba looks both
-        ways; positions are fixed sines and cosines, which grids of all sizes have.
+        Vision Mamba, 2024. Differs from the source: the scan is causal, as in MambaMIM's hybrid and
+        as its token interpolation assumes, while Vision Mamba is bidirectional. Positions are fixed
+        sines and cosines, which work for grids of any size.
     """
 
     def __init__(
@@ -72,15 +72,16 @@ class VisionMambaEncoder(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, *, order: Tensor | None = None
     ) -> Encoding:
-        """Encode a field, or the visible patches of one.
+        """Encode a field, or its visible patches.
 
         Args:
             x: Intensities (B, in_channels, D, H, W), the size a multiple of the patch.
-            mask: Boolean (B, 1, D / patch, ...), True for visible patches, as many in each image.
+            mask: Boolean (B, 1, D / patch, ...), True for visible patches, the same number in each
+                image.
             order: See `HyMambaEncoder.forward`.
 
         Returns:
-            No maps; the tokens at all taps, the last ones of which are `tokens`.
+            Encoding without maps; `taps` has the tokens at all taps, the last equal to `tokens`.
 
         Raises:
             ValueError: If the mask does not fit.
@@ -89,7 +90,7 @@ class VisionMambaEncoder(nn.Module):
         d, h, w = y.shape[2:]
         tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
         positions = sincos_positions((d, h, w), self.dim, device=x.device)
-        # In the parameters' precision, so that autocast does not round what the layers add up.
+        # In the parameters' precision, so that autocast does not round the residual sums.
         tokens = tokens + positions.to(next(self.parameters()).dtype)
         index = None
         if mask is not None:

@@ -1,4 +1,4 @@
-"""nnFormer: convolution and local, shifted and global volume attention, interleaved."""
+"""nnFormer: convolutions interleaved with local, shifted and global volume attention."""
 
 from pumit.networks.nnformer.network import (
     NnFormer,

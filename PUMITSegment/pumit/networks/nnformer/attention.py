@@ -1,4 +1,4 @@
-"""Volume attention: within local volumes, across their borders, over all, and into a skip."""
+"""Volume attention: local, shifted, global, and skip attention."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pumit.networks.nnformer.windows import Grid, WindowLayout
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """How a stage attends.
+    """Attention settings of a stage.
 
     Attributes:
         heads: Attention heads, a divisor of the width.
         window: Largest local volume (d, h, w), tokens.
-        official_index: Relative positions share biases as in the authors' code.
-        official_unmasked_shift: Opposite ends of the grid see each other in shifted volumes, as in
-            the authors' ACDC network.
+        official_index: Whether relative positions share biases as in the authors' code.
+        official_unmasked_shift: Whether opposite ends of the grid see each other in shifted
+            volumes, as in the authors' ACDC network.
     """
 
     heads: int
@@ -31,7 +31,7 @@ class AttentionSizes:
 
 
 class _WindowedAttention(nn.Module):
-    """Base of both attentions: volumes, relative positions, and the last projection."""
+    """Base class: local volumes, relative position bias, and output projection."""
 
     def __init__(self, dim: int, sizes: AttentionSizes, *, is_shifted: bool) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _WindowedAttention(nn.Module):
         return WindowLayout.fitting(x.shape[1:4], self.sizes.window, is_shifted=self.is_shifted)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, layout: WindowLayout) -> Tensor:
-        """Softmax attention of volumes (B * windows, N, C), put back to (B, D, H, W, C)."""
+        """Apply softmax attention to volumes (B * windows, N, C); return (B, D, H, W, C)."""
         heads = self.sizes.heads
         q, k, v = (x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(q, layout))
@@ -57,7 +57,7 @@ class _WindowedAttention(nn.Module):
         return self.projection(layout.join(out.transpose(1, 2).flatten(2)))
 
     def _mask(self, q: Tensor, layout: WindowLayout) -> Tensor:
-        """Return what is added to the logits, (1 or B * windows, heads, N, N)."""
+        """Return the additive attention mask, (1 or B * windows, heads, N, N)."""
         bias = self.bias(layout.window).to(q.dtype)[None]  # (1, heads, N, N)
         allowed = layout.allowed(q.device, wraps=self.sizes.official_unmasked_shift)
         if allowed is None:
@@ -67,20 +67,20 @@ class _WindowedAttention(nn.Module):
 
 
 class VolumeAttention(_WindowedAttention):
-    """Self-attention within local volumes (LV-MSA), or volumes across their borders (SLV-MSA).
+    """Self-attention within local volumes (LV-MSA) or shifted ones (SLV-MSA).
 
-    Where one volume covers the grid it is global (GV-MSA).
+    If one volume covers the grid, attention is global (GV-MSA).
 
     Args:
-        is_shifted: Whether volumes are displaced by half of their size.
+        is_shifted: Whether volumes are shifted by half their size.
 
     Raises:
         ValueError: If the heads do not divide the width.
 
     Source:
-        nnFormer, sections III-B and III-C, eq. 1 and 3. Differs from the source: a grid that is no
-        multiple of the volume is padded and its padding not attended to, and a volume is cut to a
-        smaller grid.
+        nnFormer, sections III-B and III-C, eq. 1 and 3. Differs from the source: a grid that is not
+        a multiple of the volume is padded, with the padding masked; a volume larger than the grid
+        is cropped to it.
     """
 
     def __init__(self, dim: int, sizes: AttentionSizes, *, is_shifted: bool) -> None:
@@ -95,14 +95,14 @@ class VolumeAttention(_WindowedAttention):
 
 
 class SkipAttention(_WindowedAttention):
-    """Attention of up-sampled tokens into the encoder's, volume by volume.
+    """Attention of up-sampled tokens to the encoder's tokens, volume by volume.
 
     Raises:
         ValueError: If the heads do not divide the width.
 
     Source:
         nnFormer, section III-D, "Skip Attention", eq. 5 and 6: keys and values are projections of
-        the encoder's output, the up-sampled tokens are queries as they are.
+        the encoder's output; queries are the up-sampled tokens without projection.
     """
 
     def __init__(self, dim: int, sizes: AttentionSizes) -> None:
@@ -113,5 +113,5 @@ class SkipAttention(_WindowedAttention):
         """Map up-sampled and encoder tokens, both (B, D, H, W, C), to tokens of that shape."""
         layout = self.layout(x)
         k, v = self.key_value(layout.split(skip)).chunk(2, -1)
-        q = layout.split(x).to(k.dtype)  # autocast keeps a norm's answer in single precision
+        q = layout.split(x).to(k.dtype)  # under autocast a norm's output is float32
         return self.attend(q, k, v, layout=layout)

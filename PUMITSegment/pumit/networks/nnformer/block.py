@@ -1,4 +1,4 @@
-"""Transformer blocks: normalise, attend, add; normalise, transform each token, add."""
+"""Pre-norm transformer blocks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ def _mlp(dim: int, ratio: int) -> nn.Sequential:
 
 
 class VolumeBlock(nn.Module):
-    """A layer of self-attention.
+    """Transformer block with volume self-attention.
 
     Args:
-        is_shifted: Whether volumes lie across the borders of the unshifted ones.
-        mlp_ratio: Hidden width of the perceptron, of `dim`.
-        drop_path: Share of the samples that skip a branch in training.
+        is_shifted: Whether local volumes are shifted by half their size.
+        mlp_ratio: Hidden width of the MLP, in multiples of `dim`.
 
     Source:
         nnFormer, eq. 1.
@@ -48,13 +47,12 @@ class VolumeBlock(nn.Module):
 
 
 class SkipBlock(nn.Module):
-    """The first layer of a decoder stage: attention into what the encoder kept.
+    """First block of a decoder stage, with attention to the encoder's tokens.
 
-    One norm serves the up-sampled tokens and the encoder's, and both together are the residual.
+    Both inputs share one norm, and their sum is the residual.
 
     Args:
-        mlp_ratio: Hidden width of the perceptron, of `dim`.
-        drop_path: Share of the samples that skip a branch in training.
+        mlp_ratio: Hidden width of the MLP, in multiples of `dim`.
 
     Source:
         nnFormer, section III-D, "Skip Attention"; norm and residual as in the authors' code.

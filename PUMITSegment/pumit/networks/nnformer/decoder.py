@@ -1,4 +1,4 @@
-"""The way up: transposed convolutions, and stages that attend into what the encoder kept."""
+"""Decoder: transposed convolutions, and stages with skip attention."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pumit.networks.nnformer.windows import Grid
 
 
 class DecoderStage(nn.Module):
-    """A layer of skip attention, then layers of self-attention, every second of all shifted.
+    """A skip attention block, then self-attention blocks, every second of which is shifted.
 
     Args:
-        mlp_ratio: Hidden width of the perceptrons, of `dim`.
-        drop_path: Rate of each layer.
+        mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
+        drop_path: Stochastic depth rate of each block.
     """
 
     def __init__(
@@ -40,14 +40,15 @@ class DecoderStage(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens of every stage but the coarsest, each seen through skip attention.
+    """Decoder of all stages but the coarsest.
 
     Args:
-        merges: Divisors of the grid between two stages, the finest first, (d, h, w) each.
-        depths: Layers of each stage, the finest first.
-        sizes: Heads and volumes of each stage, the finest first.
-        mlp_ratio: Hidden width of the perceptrons, of their stage's.
-        drop_path: Rate of the last layer; it rises evenly from 0 at the first, the coarsest.
+        merges: Down-sampling factors between stages, the finest first, (d, h, w) each.
+        depths: Blocks of each stage, the finest first.
+        sizes: Attention settings of each stage, the finest first.
+        mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
+        drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first, the
+            coarsest.
 
     Source:
         nnFormer, section III-D and figure 2.
@@ -75,7 +76,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, tokens: Sequence[Tensor]) -> list[Tensor]:
-        """Map encoder tokens (B, d, h, w, C) to those of each stage, both the finest first."""
+        """Map encoder tokens (B, d, h, w, C) to the decoder stages' tokens, both finest first."""
         *skips, x = tokens
         outputs = []
         for i in reversed(range(len(skips))):

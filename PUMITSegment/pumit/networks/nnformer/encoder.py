@@ -1,4 +1,4 @@
-"""The way down: embedding, and stages of volume attention with convolutions between them."""
+"""Encoder: embedding, and stages of volume attention with convolutions in between."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pumit.networks.nnformer.windows import Grid
 
 
 class EncoderStage(nn.Module):
-    """Layers of self-attention on one grid, every second one shifted.
+    """Self-attention blocks on one grid, every second one shifted.
 
     Args:
-        mlp_ratio: Hidden width of the perceptrons, of `dim`.
-        drop_path: Rate of each layer.
+        mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
+        drop_path: Stochastic depth rate of each block.
     """
 
     def __init__(
@@ -40,17 +40,16 @@ class EncoderStage(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Tokens of every stage, normalised.
+    """Encoder that returns the normalised tokens of every stage.
 
     Args:
-        dim: Width of the first stage; each other one's is twice that of the one before.
-        patch: Voxels of a token of the first stage, (d, h, w).
-        merges: Divisors of the grid between two stages, (d, h, w) each.
-        rounds_down: Whether odd grids are halved to the number below.
-        depths: Layers of each stage.
-        sizes: Heads and volumes of each stage.
-        mlp_ratio: Hidden width of the perceptrons, of their stage's.
-        drop_path: Rate of the last layer; it rises evenly from 0 at the first.
+        dim: Width of the first stage; doubles with each stage.
+        patch: Voxels of a first-stage token, (d, h, w).
+        merges: Down-sampling factors between stages, (d, h, w) each.
+        rounds_down: Whether halving an odd grid rounds down.
+        depths: Blocks of each stage.
+        mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
+        drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first.
 
     Source:
         nnFormer, sections III-B and III-C and figure 2.
@@ -94,7 +93,7 @@ class Encoder(nn.Module):
 
 
 def shared_out(drop_path: float, depths: Sequence[int]) -> list[list[float]]:
-    """Rates of each stage's layers, rising evenly from 0 to `drop_path` over all of them."""
+    """Return each stage's stochastic depth rates, rising linearly from 0 to `drop_path`."""
     rates = np.linspace(0.0, drop_path, sum(depths)).tolist()
     ends = np.cumsum(depths).tolist()
     return [rates[end - n : end] for end, n in zip(ends, depths, strict=True)]

@@ -1,4 +1,4 @@
-"""nnFormer: one network, whose sizes are those of the three published ones or any others."""
+"""nnFormer: one network class for the three published configurations and any others."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ class NnFormer(nn.Module):
     """Transformer of local and global volume attention, interleaved with convolutions.
 
     Args:
-        num_classes: Output channels, the background counted in.
-        dim: Width of the first stage's tokens; each other stage's is twice that of the one before.
-        patch: Voxels of a token of the first stage along (d, h, w), each 1, 2 or 4.
-        merges: Divisors of the grid between two stages: 1 or 2 along (d, h, w).
-        depths: Layers of the encoder's stages; the decoder has as many as all but the last.
+        num_classes: Output channels, including the background.
+        dim: Width of the first stage; doubles with each stage.
+        patch: Voxels of a first-stage token along (d, h, w), each 1, 2 or 4.
+        merges: Down-sampling factors between stages, 1 or 2 along (d, h, w).
+        depths: Blocks of the encoder's stages; the decoder's stages have the same, without the
+            last.
         decoder_num_heads: Heads of the decoder's stages, the finest first.
-        rounds_down: Whether odd grids are halved to the number below, as the authors' of 7 slices
-            for ACDC; else to the number above.
-        windows: Largest local volume of each stage (d, h, w), tokens; attention is global where it
-            covers the grid. `global_windows` gives those of a patch.
-        mlp_ratio: Hidden width of the perceptrons, of their stage's.
-        drop_path: Rate of stochastic depth at the last layer of the encoder, and of the decoder.
-        num_supervised_levels: Decoder stages with a head, from the finest on.
-        official_index: Relative positions share biases as in the authors' code, for a comparison.
-        official_unmasked_shift: Shifted volumes join opposite ends of the grid, as in the authors'
-            ACDC network.
+        rounds_down: Whether halving an odd grid rounds down, as the authors' ACDC network does for
+            7 slices; otherwise it rounds up.
+        windows: Largest local volume of each stage (d, h, w), tokens; attention is global if it
+            covers the grid. See `global_windows`.
+        mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
+        drop_path: Stochastic depth rate of the last block of both encoder and decoder.
+        num_supervised_levels: Decoder stages with a head, from the finest.
+        official_index: Whether relative positions share biases as in the authors' code, for
+            comparison.
+        official_unmasked_shift: Whether opposite ends of the grid see each other in shifted
+            volumes, as in the authors' ACDC network.
 
     Attributes:
-        stride: Divisor of a field inside, (d, h, w).
-        heads: Expansions of tokens to logits, the finest first.
+        stride: Field sizes are padded to multiples of this, (d, h, w).
+        heads: Transposed convolutions from tokens to logits, the finest first.
 
     Raises:
         ValueError: If the sizes do not fit together.
 
     Source:
         Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
-        2023. Differs from the source: relative positions and shifted volumes are those of the
-        paper, not of the authors' code, unless requested; and any grid will do, where the authors'
-        networks are made for one.
+        2023. Differs from the source: by default, relative positions and shifted volumes follow the
+        paper, not the authors' code. Any grid size works, while the authors' networks support only
+        one.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class NnFormer(nn.Module):
 
         Args:
             x: Intensities (B, in_channels, D, H, W).
-            deep_supervision: Whether the coarser levels are returned too.
+            deep_supervision: Whether to return the coarser levels, too.
 
         Returns:
-            Logits (B, num_classes, D, H, W); with `deep_supervision` a list of those and, for each
-            further head, those of the grid that the merges divided, the finest first.
+            Logits (B, num_classes, D, H, W); with `deep_supervision` a list of the logits of all
+            heads, each on its own grid, the finest first.
 
         Raises:
             PumitError: If the channels do not match, or the field is smaller than the stride.
@@ -149,11 +151,11 @@ class NnFormer(nn.Module):
 def tables_for(
     network: NnFormer, state: Mapping[str, Tensor], windows: Sequence[Sequence[int]]
 ) -> dict[str, Tensor]:
-    """Return weights of other local volumes, with position tables resampled to ours.
+    """Adapt the position tables of weights trained with other local volumes.
 
     Args:
-        network: Network that is to take them; its own tables are overwritten.
-        windows: Local volumes of each stage that they were trained with.
+        network: Target network; its own tables are overwritten.
+        windows: Local volumes of each stage in the weights' training.
     """
     fitted = dict(state)
     for name, module in network.named_modules():
@@ -167,14 +169,13 @@ def tables_for(
 
 
 def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
-    """Return the numbers that a field's axes (d, h, w) are multiples of.
+    """Return the stride that field sizes (d, h, w) are padded to.
 
-    The grid before the last merge is of whole tokens; the last one is rounded where it is odd, as
-    that of the 14 slices of ACDC is.
+    The last merge is left out: it may round an odd grid, as for the 14 slices of ACDC.
 
     Args:
         patch: Voxels of a token.
-        merges: Divisors of the grid between two stages.
+        merges: Down-sampling factors between stages.
     """
     return grid_of([math.prod(axis) for axis in zip(patch, *merges[:-1], strict=True)])
 
@@ -186,13 +187,13 @@ def stage_grids(
     *,
     rounds_down: bool,
 ) -> list[Grid]:
-    """Tokens of every stage (d, h, w), the finest first.
+    """Return the token grid (d, h, w) of every stage, the finest first.
 
     Args:
-        patch: Voxels of a token of the first stage.
-        merges: Divisors of the grid between two stages.
-        field: Voxels of what the network sees (d, h, w).
-        rounds_down: Whether odd grids are halved to the number below.
+        patch: Voxels of a first-stage token.
+        merges: Down-sampling factors between stages.
+        field: Input size (d, h, w), voxels.
+        rounds_down: Whether halving an odd grid rounds down.
     """
     grids = [grid_of([-(-n // p) for n, p in zip(field, patch, strict=True)])]
     for merge in merges:
@@ -208,14 +209,15 @@ def stage_grids(
 
 
 def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> list[Grid]:
-    """Local volumes of a field: those of the last two stages cover their grids.
+    """Return local volumes with global attention in the last two stages.
 
-    So attention is global in the bottleneck, which with the stages around it has six layers in the
-    published networks. Those before keep their volumes, of twice the side in a single slice.
+    The last two encoder stages and the decoder stage after them have six layers in the published
+    networks, the paper's bottleneck. Earlier stages keep their volumes, with twice the in-plane
+    side for a single slice.
 
     Args:
         windows: Volumes of each stage (d, h, w).
-        grids: Tokens of each stage of the field, as `stage_grids` gives them.
+        grids: Output of `stage_grids`.
 
     Source:
         nnFormer, section III-C, "Bottleneck": six layers of GV-MSA.
@@ -226,7 +228,7 @@ def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> l
 
 
 def _begin(module: nn.Module) -> None:
-    """Projections begin as Swin Transformer's, convolutions as torch's."""
+    """Initialise linear layers as Swin Transformer does; convolutions keep torch's default."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)

@@ -1,4 +1,4 @@
-"""A learned bias for every offset between two tokens of a window."""
+"""Learned relative position bias within a window."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pumit.networks.nnformer.windows import Grid
 
 
 class RelativePositionBias(nn.Module):
-    """Bias of attention by relative position.
+    """Attention bias by relative position.
 
     Args:
         window: Largest window (d, h, w), tokens.
-        official_index: Whether offsets share entries as in the authors' code, for a comparison.
+        official_index: Whether offsets share entries as in the authors' code, for comparison.
 
     Raises:
-        ValueError: If the official index leaves the table of such a window.
+        ValueError: If the official index exceeds the table of such a window.
 
     Source:
         nnFormer, eq. 3 and the text below it; Swin Transformer, Liu et al., ICCV 2021, eq. 4.
@@ -49,12 +49,12 @@ class RelativePositionBias(nn.Module):
         return self.table.index_select(0, index).T.reshape(-1, n, n)
 
     def take(self, table: Tensor, window: Grid) -> None:
-        """Begin with the biases (offsets, heads) that a table for another window holds.
+        """Initialise from the table (offsets, heads) of another window.
 
-        Offsets that it lacks begin as the nearest that it has.
+        Missing offsets are filled with the nearest available one.
 
         Raises:
-            ValueError: If it is no table of such a window and as many heads, or shares entries.
+            ValueError: If the table's shape does not fit, or offsets share entries.
         """
         spans = [2 * n - 1 for n in window]
         if self.official_index or table.shape != (math.prod(spans), self.table.shape[1]):
@@ -69,7 +69,7 @@ class RelativePositionBias(nn.Module):
             self.table.copy_(taken)
 
     def _steps(self) -> Grid:
-        """How far apart the entries of neighbouring offsets along (d, h, w) lie in the table."""
+        """Return the table's strides along the offsets (d, h, w)."""
         _, h, w = self.window
         if self.official_index:
             return (3 * h - 1, 2 * w - 1, 1)
@@ -78,17 +78,17 @@ class RelativePositionBias(nn.Module):
 
 @lru_cache(maxsize=32)
 def relative_index(window: Grid, largest: Grid, steps: Grid, device: torch.device) -> Tensor:
-    """Which entry of a table each pair of tokens takes.
+    """Return the table index of each pair of tokens.
 
     Args:
-        window: Tokens (d, h, w) of the N in raster order.
-        largest: The window that the table was made for.
-        steps: Entries from an offset to the next along (d, h, w).
+        window: Window (d, h, w) of N tokens in raster order.
+        largest: Window of the table.
+        steps: Strides of the table along the offsets (d, h, w).
 
     Returns:
-        (N * N,), int64, of query 0 to all keys, query 1 to all keys, and so on.
+        (N * N,), int64, query-major.
     """
-    with torch.inference_mode(False):  # kept for the next step, which may be one of training
+    with torch.inference_mode(False):  # cached, and may be used in training later
         axes = [torch.arange(n, device=device) for n in window]
         places = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
         offsets = places[:, None] - places[None]  # (N, N, 3), query minus key

@@ -1,4 +1,4 @@
-"""Convolutions between the grids: into tokens, down, and up."""
+"""Convolutional embedding, down-sampling and up-sampling."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pumit.networks.nnformer.windows import Grid, grid_of
 
 
 class ConvolutionalEmbedding(nn.Module):
-    """Voxels to tokens by four small convolutions, two of them strided.
+    """Token embedding by four 3^3 convolutions, of which the first and third are strided.
 
     Args:
         patch: Voxels of a token along (d, h, w), each 1, 2 or 4.
 
     Source:
-        nnFormer, section III-B, "The embedding layer". The third convolution takes what of the
-        stride the first left.
+        nnFormer, section III-B, "The embedding layer".
     """
 
     def __init__(self, in_channels: int, dim: int, *, patch: Grid) -> None:
@@ -45,12 +44,12 @@ class ConvolutionalEmbedding(nn.Module):
 
 
 class Down(nn.Module):
-    """Half as many tokens of twice the width, along the axes that are halved.
+    """Strided convolution that halves the grid and doubles the width.
 
     Args:
         factor: 1 or 2 along (d, h, w). The kernel is 3 along halved axes and 1 along others.
-        rounds_down: Whether an odd number of at least 3 tokens is halved to the number below, by a
-            convolution without padding along that axis, as the authors' third one for ACDC.
+        rounds_down: Whether halving an odd number of at least 3 tokens rounds down, by omitting the
+            padding along that axis, as in the authors' third down-sampling for ACDC.
 
     Source:
         nnFormer, section III-B, "The down-sampling layer"; activation and norm before the
@@ -66,7 +65,7 @@ class Down(nn.Module):
         self.convolution = nn.Conv3d(dim, 2 * dim, kernel, stride=factor)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens (B, D, H, W, C) to (B, D / d, H / h, W / w, 2 C), numbers rounded."""
+        """Map tokens (B, D, H, W, C) to (B, D / d, H / h, W / w, 2 C), sizes rounded."""
         cut = [
             f == 1 or (self.rounds_down and n % 2 == 1 and n >= 3)
             for n, f in zip(x.shape[1:4], self.factor, strict=True)
@@ -78,7 +77,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """Twice as many tokens of half the width, along the axes that were halved.
+    """Transposed convolution that doubles the grid and halves the width.
 
     Args:
         factor: 1 or 2 along (d, h, w).
@@ -95,7 +94,8 @@ class Up(nn.Module):
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """Map tokens (B, D, H, W, C) to (B, *grid, C / 2).
 
-        A grid that was odd and rounded up is cut; one that was rounded down ends with the bias.
+        A grid that was rounded up is cropped; one that was rounded down gets only the bias at its
+        end.
         """
         d, h, w = grid
         x = self.norm(x).movedim(-1, 1)

@@ -1,4 +1,4 @@
-"""Cut a grid of tokens into local volumes, shifted or not, with their attention masks."""
+"""Partition of a token grid into local volumes, optionally shifted, with attention masks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Grid = tuple[int, int, int]
 class WindowLayout:
     """Windows of equal size over a grid of tokens.
 
-    A grid that is no multiple of the window is padded at its far ends. A shifted layout is rolled
-    back by the shift first, so that its windows lie across the borders of the unshifted ones; what
-    left at the near ends comes in again at the far ends.
+    A grid that is not a multiple of the window is padded at its far ends. For a shifted layout, the
+    grid is rolled back by the shift first, so that windows cross the borders of the unshifted ones;
+    tokens wrap around.
 
     Attributes:
         window: Tokens of a window (d, h, w), no larger than the grid.
-        shift: Tokens that the windows are displaced by (d, h, w), less than a window.
+        shift: Shift of the windows in tokens (d, h, w), less than a window.
     """
 
     grid: Grid
@@ -33,12 +33,12 @@ class WindowLayout:
 
     @staticmethod
     def fitting(grid: Sequence[int], window: Sequence[int], *, is_shifted: bool) -> WindowLayout:
-        """Return the layout of a grid: attention is global along axes that one window covers.
+        """Return the layout of a grid; attention is global along axes that one window covers.
 
         Args:
             window: Largest window (d, h, w).
-            is_shifted: Whether windows are displaced by half of their size, rounded down, along
-                the axes that take several of them.
+            is_shifted: Whether to shift by half the window, rounded down, along axes with several
+                windows.
         """
         sizes = [min(n, w) for n, w in zip(grid, window, strict=True)]
         shifts = [w // 2 if is_shifted and n > w else 0 for n, w in zip(grid, window, strict=True)]
@@ -46,16 +46,16 @@ class WindowLayout:
 
     @property
     def padded(self) -> Grid:
-        """The grid enlarged to whole windows."""
+        """The grid padded to whole windows."""
         return grid_of([-(-n // w) * w for n, w in zip(self.grid, self.window, strict=True)])
 
     @property
     def counts(self) -> Grid:
-        """Windows along (d, h, w)."""
+        """Number of windows along (d, h, w)."""
         return grid_of([n // w for n, w in zip(self.padded, self.window, strict=True)])
 
     def split(self, x: Tensor) -> Tensor:
-        """Cut tokens (B, D, H, W, C) into windows (B * windows, tokens of a window, C)."""
+        """Split tokens (B, D, H, W, C) into windows (B * windows, tokens of a window, C)."""
         if self.padded != self.grid:
             d, h, w = (p - n for p, n in zip(self.padded, self.grid, strict=True))
             x = F.pad(x, (0, 0, 0, w, 0, h, 0, d))
@@ -67,7 +67,7 @@ class WindowLayout:
         return x.reshape(-1, d * h * w, x.shape[-1])
 
     def join(self, windows: Tensor) -> Tensor:
-        """Put windows (B * windows, tokens of a window, C) back to tokens (B, D, H, W, C)."""
+        """Join windows (B * windows, tokens of a window, C) to tokens (B, D, H, W, C)."""
         (i, j, k), (d, h, w) = self.counts, self.window
         x = windows.reshape(-1, i, j, k, d, h, w, windows.shape[-1])
         x = x.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(-1, *self.padded, windows.shape[-1])
@@ -77,16 +77,16 @@ class WindowLayout:
         return x[:, :d, :h, :w]
 
     def allowed(self, device: torch.device, *, wraps: bool) -> Tensor | None:
-        """Which token of a window attends to which other.
+        """Return the attention mask within windows.
 
-        Tokens that the roll brought together from opposite ends of the grid do not see each other,
-        and no token sees padding. Padding sees itself, so that no softmax is over nothing.
+        Tokens from opposite ends of the grid, brought together by the roll, do not see each other.
+        Padding is masked, but sees itself, so that no softmax is empty.
 
         Args:
-            wraps: Whether the ends of the grid do see each other.
+            wraps: Whether opposite ends of the grid see each other anyway.
 
         Returns:
-            Bool (windows, queries, keys), or None where all see all.
+            Bool (windows, queries, keys), True where allowed; None if everything is.
         """
         if self.padded == self.grid and (wraps or not any(self.shift)):
             return None
@@ -95,13 +95,13 @@ class WindowLayout:
 
 @lru_cache(maxsize=32)
 def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
-    # Kept for the next step, which may be one of training: no inference tensor.
+    # Cached, and may be used in training later: must not be an inference tensor.
     with torch.inference_mode(False):
         unrolled = WindowLayout(layout.padded, layout.window, (0, 0, 0))
         is_real, side = [], []
         for n, full, s in zip(layout.grid, layout.padded, layout.shift, strict=True):
             origin = torch.arange(full, device=device) + s
-            side.append(origin >= full)  # came in again at the far end
+            side.append(origin >= full)  # wrapped around
             is_real.append(origin % full < n)
         real = _windows_of(unrolled, _at_each(is_real).all(-1, keepdim=True))  # (windows, N, 1)
         seen = real.transpose(1, 2)
@@ -112,7 +112,7 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
 
 
 def _at_each(axes: Sequence[Tensor]) -> Tensor:
-    """Combine the values of three axes at each place: (D, H, W, 3) of (D,), (H,) and (W,)."""
+    """Combine (D,), (H,) and (W,) to a grid (D, H, W, 3)."""
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
 
 
@@ -121,6 +121,6 @@ def _windows_of(layout: WindowLayout, x: Tensor) -> Tensor:
 
 
 def grid_of(numbers: Sequence[int]) -> Grid:
-    """Three numbers (d, h, w) as a tuple."""
+    """Convert three numbers (d, h, w) to a tuple."""
     d, h, w = (int(n) for n in numbers)
     return (d, h, w)

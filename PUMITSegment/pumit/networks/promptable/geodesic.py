@@ -1,8 +1,8 @@
-"""Geodesic distance to the prompts: how much image lies between a voxel and what was clicked.
+"""Geodesic distance to the prompts: the accumulated intensity change along the cheapest path.
 
-A path costs what the intensities change along it, so a border keeps a distance up that a plain
-one does not see: two organs of one grey that do not touch are far apart, a bent vessel is near to
-itself. Interactive methods before deep networks segmented by it, and networks learn faster with it.
+Crossing a border is expensive, in contrast to Euclidean distance. Two organs of equal intensity
+that do not touch are far apart, while the ends of a bent vessel are close. Classical interactive
+methods segment by it, and networks learn faster with it.
 
 Source:
     Criminisi et al., GeoS, 2008; Wang et al., DeepIGeoS, 2018, section 3.2.1.
@@ -17,7 +17,7 @@ from pumit.networks.promptable.constants import RANGES, ROUNDS, STEP_COST, UNREA
 
 
 def edge_costs(image: Tensor, slice_ratio: Tensor) -> list[Tensor]:
-    """Cost of the step to each voxel from the one before it, per axis.
+    """Compute the cost of the step to each voxel from the previous one, per axis.
 
     Args:
         image: Shape (B, C, d, h, w), channels about [0, 1].
@@ -37,19 +37,19 @@ def edge_costs(image: Tensor, slice_ratio: Tensor) -> list[Tensor]:
 
 
 def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) -> Tensor:
-    """Cheapest path to a seed along the axes of the grid.
+    """Compute the cost of the cheapest axis-aligned path to a seed.
 
-    Each round relaxes along every axis in both directions: along a line the cheapest path to any
-    voxel is a running minimum, so a round goes as far as a path is straight, and a few follow any
-    path that anatomy has.
+    Each round relaxes along every axis in both directions. Along a line, the cheapest path is a
+    running minimum, so a round follows straight segments of any length, and a few rounds are enough
+    for anatomy.
 
     Args:
         seeds: Bool (B, d, h, w).
-        costs: Costs of the edges, see `edge_costs`.
-        rounds: Bends that a path may have, over three.
+        costs: Output of `edge_costs`.
+        rounds: Sweeps over the three axes.
 
     Returns:
-        Distances (B, d, h, w); `UNREACHED` and more without a seed.
+        Distances (B, d, h, w); at least `UNREACHED` without a seed.
     """
     distance = torch.where(seeds, 0.0, UNREACHED)
     along = [cost.cumsum(1 + axis) for axis, cost in enumerate(costs)]
@@ -66,9 +66,9 @@ def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) 
 
 
 def _running_minimum(x: Tensor, dim: int) -> Tensor:
-    """Return the minimum so far along a dimension.
+    """Return the running minimum along a dimension.
 
-    On GPUs by shifts of doubled length: `cummin` also finds indices there, which takes longer.
+    On GPUs by shifts of doubling length: `cummin` is slower, as it also finds indices.
     """
     if not x.is_cuda:
         return x.cummin(dim).values
@@ -86,13 +86,13 @@ def geodesic_maps(
     """Return maps for the network: nearness to either kind of seed, and which is nearer.
 
     Args:
-        positive: Seeds of the structure, bool (B, d, h, w).
-        negative: Seeds of what it is not.
+        positive: Foreground seeds, bool (B, d, h, w).
+        negative: Background seeds, likewise.
         image: Shape (B, C, d, h, w).
         slice_ratio: Depth step over in-plane step on this grid, (B,).
 
     Returns:
-        `GEODESIC_CHANNELS` maps (B, d, h, w), each in [-1, 1]; 0 where there is no seed.
+        `GEODESIC_CHANNELS` maps (B, d, h, w), each in [-1, 1]; 0 without the needed seeds.
     """
     costs = edge_costs(image, slice_ratio)
     both = torch.cat((positive, negative))

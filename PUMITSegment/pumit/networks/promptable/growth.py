@@ -1,4 +1,4 @@
-"""Give the weights of a network without class vectors to one that has them."""
+"""Transfer of weights from a network without class vectors to one with them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SCALE = ".scale"
 
 
 def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> dict[str, Tensor]:
-    """Weights for a network with class vectors that answers as the one without did.
+    """Extend weights for a network with class vectors so that its answers stay the same.
 
-    What is new keeps the network's own first weights, and weighs nothing in its answers. Weights
-    that have class vectors stay as they are, but for the prototypes of other classes.
+    New layers keep their initial weights and do not contribute to the answers. Weights that already
+    have class vectors stay as they are, except the prototypes of other classes.
 
     Args:
         state: Weights of a network with or without class vectors.
@@ -33,8 +33,8 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         grown[PROTOTYPES] = own[PROTOTYPES]
     if PROTOTYPES not in own:
         grown.pop(PROTOTYPES, None)
-    # Attention that compares directions starts over: the queries and keys of attention that did not
-    # may have grown so large that hardly a step of training turns them.
+    # Attention with normalised queries and keys is re-initialised: without normalisation they may
+    # have grown so large that training hardly changes their directions.
     scales = [name for name in own if name.endswith(SCALE) and name not in state]
     for scale in scales:
         attention = scale.removesuffix(SCALE)
@@ -43,19 +43,19 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         grown[scale] = own[scale]
     if network.image_encoder.context is None or any(name.startswith(CONTEXT) for name in state):
         return grown
-    # 1. Where prompt maps meet the image, class maps are the last channels.
+    # 1. In the convolution that joins prompt maps and image, class maps are the last channels.
     grown[f"{DECODER}join_half.weight"] = _spread(
         state[f"{DECODER}join_half.weight"], axis=1, after=0
     )
-    # 2. Where answers are made from maps directly, the earlier answer follows after them, and in
-    #    the weights of each mask an offset, too.
+    # 2. In the layers for shown maps, the prior follows after the class maps; in the weights of
+    #    each mask an offset follows, too.
     if f"{DECODER}show.weight" in state:
         grown[f"{DECODER}show.weight"] = _spread(state[f"{DECODER}show.weight"], axis=1, after=1)
         for i in range(network.num_masks):
             for part in ("weight", "bias"):
                 name = f"{DECODER}hyper.{i}.2.{part}"
                 grown[name] = _spread(state[name], axis=0, after=2)
-    # 3. What there was not at all.
+    # 3. Add the weights that are new.
     return {**{name: own[name] for name in own if name not in grown}, **grown}
 
 

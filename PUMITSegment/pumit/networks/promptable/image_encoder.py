@@ -1,4 +1,4 @@
-"""Image encoder: a light adaptive convolution stem and the universal ViT on top of it."""
+"""Image encoder: a light adaptive convolutional stem followed by the universal ViT."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ImageEmbedding:
 
 
 class ContextPath(nn.Module):
-    """Upsample the ViT's context features to 1/2 resolution.
+    """Up-sampling path of the ViT's context features to 1/2 resolution.
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.
@@ -71,14 +71,14 @@ class ContextPath(nn.Module):
         self.norm = ChannelNorm(half)
         self.to_half = nn.Conv3d(half, half, 1)
         self.to_classes = nn.Conv3d(half, class_channels, 1)
-        # A network that had no such path continues as it is.
+        # Zero, so that adding this path to a trained network does not change its output.
         for parameter in self.to_half.parameters():
             nn.init.zeros_(parameter)
 
     def forward(
         self, tokens: Tensor, quarter: Tensor, half: Tensor, anisotropy: Anisotropy
     ) -> tuple[Tensor, Tensor]:
-        """Features at 1/2 resolution with context, and class vectors of length 1.
+        """Return features at 1/2 resolution with context, and normalised class vectors.
 
         Args:
             tokens: ViT features (B, dim, d, h, w).
@@ -95,11 +95,11 @@ class ContextPath(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Stem and universal ViT.
+    """Convolutional stem and universal ViT.
 
-    The ViT's patch embedding is the chain of adaptive down-samplings of the stem (early
-    convolutions), 8^3 in all; its attention carries BA-SAM's scaling factor and bias, so that a
-    field larger than the training one still works.
+    The stem's adaptive down-samplings (early convolutions), 8^3 in total, serve as the ViT's patch
+    embedding. BA-SAM's scaling factor and bias in the attention let it work on fields larger than
+    in training.
 
     Args:
         widths: Channels at full, 1/2 and 1/4 resolution.
@@ -140,10 +140,10 @@ class ImageEncoder(nn.Module):
         self.context = ContextPath(widths, dim, class_channels) if class_channels else None
 
     def stem_features(self, image: Tensor, anisotropy: Anisotropy) -> tuple[Tensor, Tensor, Tensor]:
-        """Features at full, 1/2 and 1/4 in-plane resolution, without the ViT.
+        """Return features at full, 1/2 and 1/4 in-plane resolution, without the ViT.
 
         Args:
-            image: Shape (B, C, D, H, W); H and W divisible by 4, D by what the anisotropy halves.
+            image: Shape (B, C, D, H, W); H and W divisible by 4, D by `anisotropy.depth_stride(2)`.
             anisotropy: State at full resolution.
         """
         a = anisotropy
@@ -157,7 +157,7 @@ class ImageEncoder(nn.Module):
         """Embed a field.
 
         Args:
-            image: Shape (B, C, D, H, W); H and W divisible by 8, D by what the anisotropy halves.
+            image: Shape (B, C, D, H, W); H and W divisible by 8, D by `anisotropy.depth_stride(3)`.
             anisotropy: State at full resolution.
         """
         a = anisotropy

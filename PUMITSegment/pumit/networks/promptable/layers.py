@@ -9,9 +9,9 @@ from pumit.networks.pumit import Anisotropy, SACConv
 
 
 def pooled(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Return means of (B, C, D, H, W) over the cells of a coarser grid (d, h, w).
+    """Average (B, C, D, H, W) over the cells of a coarser grid (d, h, w).
 
-    Where the cells are of one size, as a plain pooling: on GPUs the adaptive one is far slower.
+    Uses plain pooling if the cells are equal: adaptive pooling is far slower on GPUs.
     """
     sizes = list(zip(x.shape[2:], shape, strict=True))
     if any(n % m for n, m in sizes):
@@ -27,7 +27,7 @@ class ChannelNorm(nn.GroupNorm):
 
 
 class ResidualBlock(nn.Module):
-    """Two adaptive 3^3 convolutions with a residual, pre-activation."""
+    """Pre-activation residual block of two adaptive 3^3 convolutions."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -11,15 +11,15 @@ from pumit.networks.promptable.layers import ChannelNorm, ResidualBlock, pooled
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import SACConv, SACDownsample, SACUpsample
 
-FIRST_SCALE = 8.0  # of cosines between queries and keys
+FIRST_SCALE = 8.0  # initial scale of cosines between queries and keys
 
 
 class CrossAttention(nn.Module):
     """Multi-head attention with a key padding mask.
 
     Args:
-        qk_norm: Whether scores are cosines times a learned scale per head. Without, queries and
-            keys of this network grow in training until every softmax has one winner.
+        qk_norm: Whether scores are cosines times a learned scale per head. Without it, queries and
+            keys of this network grow in training until every softmax is one-hot.
 
     Source:
         Dehghani et al., Scaling vision transformers to 22 billion parameters, 2023, section 2:
@@ -34,15 +34,15 @@ class CrossAttention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Attend from q (B, N, C) to k and v (B, M, C), but where padding (B, M) is True."""
+        """Attend from q (B, N, C) to k and v (B, M, C); padding (B, M) is True where ignored."""
         queries, keys, values = (
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, N, d)
             for layer, x in ((self.q, q), (self.k, k), (self.v, v))
         )
-        # Written out: a few tokens against a few hundred are several times faster so, in the
-        # backward pass above all, than by a fused kernel on a CPU.
-        # In single precision: attention that is sure has large scores, whose differences, and with
-        # them all gradients, are lost in half precision.
+        # Written out: for a few tokens against a few hundred, this is several times faster on a CPU
+        # than a fused kernel, above all in the backward pass.
+        # In float32: sharp attention has large scores, whose differences, and with them all
+        # gradients, vanish in half precision.
         with torch.autocast(q.device.type, enabled=False):
             queries, keys = queries.float(), keys.float()
             if self.scale is None:
@@ -58,7 +58,7 @@ class CrossAttention(nn.Module):
 
 
 class TwoWayBlock(nn.Module):
-    """Self-attention of the prompt tokens, tokens to image, MLP, image to tokens.
+    """Self-attention of prompt tokens, attention to the image, MLP, attention of the image back.
 
     Source:
         Kirillov et al., Segment Anything, 2023, "Mask decoder".
@@ -87,11 +87,10 @@ class TwoWayBlock(nn.Module):
 
 
 class IoUHead(nn.Module):
-    """Estimate the IoU of each answer from the tokens and from the answer itself.
+    """Head that estimates the IoU of each mask from the tokens and the mask itself.
 
-    The mask's own soft statistics tell more than the prompts: how decided it is, and what the
-    features are inside it and along its border, read at 1/2 resolution. No gradient flows back
-    into the masks.
+    Soft statistics of the mask tell more than the prompts: its certainty, and the features inside
+    it and along its border, at 1/2 resolution. No gradient flows back into the masks.
     """
 
     def __init__(self, dim: int, channels: int) -> None:
@@ -108,14 +107,14 @@ class IoUHead(nn.Module):
         logits: Tensor,
         shape: tuple[int, int, int],
     ) -> Tensor:
-        """Estimate.
+        """Estimate the IoU of each mask.
 
         Args:
             iou_token: Shape (B, C).
             mask_tokens: Shape (B, M, C).
             x: Features (B, F, D, H, W).
-            logits: Answers (B, M, D, H, W).
-            shape: Grid (d, h, w) on which both are read.
+            logits: Mask logits (B, M, D, H, W).
+            shape: Grid (d, h, w) to which features and masks are pooled.
 
         Returns:
             Shape (B, M), 0 to 1.
@@ -137,12 +136,12 @@ class IoUHead(nn.Module):
 
 
 class MaskDecoder(nn.Module):
-    """Turn an image embedding and prompts into masks and their estimated IoU.
+    """Decoder: image embedding and prompts in, mask logits and IoU estimates out.
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.
-        num_masks: Answers; the first is for several prompts, the rest for one ambiguous prompt.
-        shown_maps: Channels of the prompt maps that the answer is also made from directly.
+        num_masks: Output masks; the first serves several prompts, the rest one ambiguous prompt.
+        shown_maps: Channels of the shown maps and the prior; see `PromptEncoder.shown`.
         qk_norm: See `CrossAttention`.
     """
 
@@ -190,21 +189,21 @@ class MaskDecoder(nn.Module):
     def forward(
         self, embedding: ImageEmbedding, prompts: PromptBatch, encoder: PromptEncoder
     ) -> tuple[Tensor, Tensor]:
-        """Answer prompts.
+        """Decode prompts.
 
         Returns:
             Mask logits (B, num_masks, D, H, W) and IoU estimates in [0, 1], (B, num_masks).
         """
         a = embedding.anisotropy
-        # 1. The prompts as maps meet the image, from 1/2 resolution down to the tokens.
+        # 1. Join prompt maps and image, from 1/2 resolution down to the tokens.
         dense = encoder.dense(prompts, embedding).to(embedding.half.dtype)
         half = self.join_half(torch.cat((embedding.half, dense), dim=1), a.down(1))
         quarter = torch.cat((self.to_quarter(half, a.down(1)), embedding.quarter), dim=1)
         quarter = self.join_quarter(quarter, a.down(2))
         grid = self.to_tokens(quarter, a.down(2)) + embedding.tokens
-        # 2. Prompts as tokens and the image attend to each other.
+        # 2. Two-way attention between prompt tokens and image.
         tokens, grid = self._transform(grid, embedding, prompts, encoder)
-        # 3. Back to full resolution.
+        # 3. Up-sample to full resolution.
         x = self.up_quarter(grid, a.down(3)) + quarter
         x = self.up_quarter_block(x, a.down(2))
         x = self.up_half_block(self.up_half(x, a.down(2)) + half, a.down(1))
@@ -214,8 +213,8 @@ class MaskDecoder(nn.Module):
             shown = F.conv3d(maps, self.show.weight[:, :-1].to(maps.dtype), self.show.bias)
             x = x + F.interpolate(shown, x.shape[2:]) + self.show.weight[:, -1].to(x.dtype) * prior
         x = F.silu(self.last_norm(self.last(F.silu(x), a)))  # (B, full, D, H, W)
-        # 4. Each mask's token weighs the features, the maps and the earlier answer. The maps are
-        #    weighed at 1/2 resolution, so that only the answers have to be interpolated.
+        # 4. Each mask token gives the weights of features, maps and prior. The maps are summed at
+        #    1/2 resolution, so that only the logits have to be interpolated.
         weights = torch.stack([h(tokens[:, 1 + i]) for i, h in enumerate(self.hyper)], dim=1)
         of_x, offset = weights[..., : x.shape[1]], weights[..., -1].float()
         logits = torch.einsum("bmc,bcdhw->bmdhw", of_x.to(x.dtype), x).float()
@@ -236,7 +235,7 @@ class MaskDecoder(nn.Module):
         prompts: PromptBatch,
         encoder: PromptEncoder,
     ) -> tuple[Tensor, Tensor]:
-        """Two-way transformer; returns tokens (B, T, dim) and the image grid."""
+        """Run the two-way transformer; return tokens (B, T, dim) and the image grid."""
         batch = grid.shape[0]
         sparse, padding = encoder.sparse(prompts, embedding)
         own = torch.cat((self.iou_token.weight, self.mask_tokens.weight))

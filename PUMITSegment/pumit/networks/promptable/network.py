@@ -1,4 +1,4 @@
-"""The promptable network: image encoder, prompt encoder and mask decoder together."""
+"""The promptable network: image encoder, prompt encoder and mask decoder."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import Anisotropy
 
 IMAGE_CHANNELS = 3  # intensity, equalised intensity, inside the volume
-CLASS_SCALE = 12.0  # of cosines, so that a softmax over classes can be sure
+CLASS_SCALE = 12.0  # inverse temperature of cosines, so that a softmax over classes can be sharp
 
 
 class PromptableNetwork(nn.Module):
-    """Segment what the prompts point at, in a field of any degree of anisotropy.
+    """Promptable segmentation network for fields of any degree of anisotropy.
 
     Args:
         widths: Channels at full, 1/2 and 1/4 in-plane resolution.
         dim: Width of the ViT and of the prompt tokens.
         depth: EVA-02 blocks of the image encoder.
         field_size: In-plane voxels of a training field, divisible by 8.
-        num_masks: Answers per prompt set.
+        num_masks: Output masks per prompt set.
         num_decoder_blocks: Two-way blocks of the mask decoder.
-        geodesic: Whether prompts are also given as geodesic distances, and answers made from
-            these maps directly.
-        class_channels: Channels of the class vectors that tell voxels of one structure from those
-            of another before anything is clicked; 0 for none.
-        num_classes: Structures and backgrounds that these are trained on.
-        qk_norm: Whether the decoder's attention compares only directions.
+        geodesic: Whether to add geodesic maps of the prompts, and feed them to the output directly.
+        class_channels: Channels of the prompt-independent class vectors, which separate voxels of
+            different structures; 0 for none.
+        num_classes: Number of structures and backgrounds that the class vectors are trained on.
+        qk_norm: Whether the decoder's attention normalises queries and keys.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -89,20 +88,20 @@ class PromptableNetwork(nn.Module):
         )
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
-        """Embed a field (B, 3, D, H, W); done once, whatever the number of clicks."""
+        """Embed a field (B, 3, D, H, W); needed once, whatever the number of clicks."""
         return self.image_encoder(image, anisotropy)
 
     def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
-        """Mask logits (B, num_masks, D, H, W) and IoU estimates (B, num_masks)."""
+        """Return mask logits (B, num_masks, D, H, W) and IoU estimates (B, num_masks)."""
         return self.mask_decoder(embedding, prompts, self.prompt_encoder)
 
     def class_logits(self, embedding: ImageEmbedding, classes: Tensor | None = None) -> Tensor:
-        """Likeness of each voxel to classes that were trained, (B, n, d, h, w).
+        """Return class logits of each voxel, (B, n, d, h, w), on the grid of `embedding.half`.
 
-        Cosines with the prototypes, at the grid of `embedding.half`, times `CLASS_SCALE`.
+        These are cosines with the class prototypes times `CLASS_SCALE`.
 
         Args:
-            classes: Numbers of the classes, (n,); None for all.
+            classes: Class indices, (n,); None for all.
 
         Raises:
             ValueError: If the network has no classes.

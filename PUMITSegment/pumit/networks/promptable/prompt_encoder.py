@@ -1,4 +1,4 @@
-"""Prompt encoder: prompts as tokens, and as maps that lie on the image."""
+"""Prompt encoder: prompts as tokens and as maps on the image grid."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from pumit.networks.promptable.layers import pooled
 class PromptBatch:
     """Prompts of a batch of fields, in field coordinates.
 
-    Coordinates count in-plane voxels from the centre of the field's first voxel, depth included:
-    a slice further is `slice_ratio` further. Physical units, but for the in-plane spacing.
+    The unit of all three coordinates is one in-plane voxel; the origin is the centre of the field's
+    first voxel. Neighbouring slices are `slice_ratio` apart.
 
     Attributes:
         points: (B, P, 3), (z, h, w).
         labels: (B, P) long: `POSITIVE`, `NEGATIVE`, or `NO_LABEL` for padding.
         boxes: (B, 2, 3), lower and upper corner.
         has_box: (B,) bool.
-        prior: (B, 1, D, H, W) foreground probability of an earlier answer; zeros without one.
+        prior: (B, 1, D, H, W) foreground probability of the previous answer; zeros without one.
         has_prior: (B,) bool.
-        slice_ratio: (B,) slice spacing over in-plane spacing; 0 for a planar image, where depth
-            does not count.
+        slice_ratio: (B,) slice spacing over in-plane spacing; 0 for a planar image, which ignores
+            depth.
     """
 
     points: Tensor
@@ -55,10 +55,10 @@ class PromptBatch:
 
 
 def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Tensor]:
-    """How much more often an intensity occurs inside a box than around it.
+    """Return how much more often an intensity occurs inside a box than around it.
 
-    Stands in for the likeness to clicked intensities where there is a box and no positive click:
-    twice the probability of "inside" given the intensity, less one, from histograms of both.
+    Replaces the likeness to clicked intensities if there is a box but no positive click. The value
+    is 2 P(inside | intensity) - 1, from the histograms inside and around the box, at least 0.
 
     Args:
         image: Shape (B, C, d, h, w), values in [0, 1].
@@ -92,16 +92,16 @@ def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Te
 
 
 class PromptEncoder(nn.Module):
-    """Encode points, boxes and a prior mask.
+    """Encoder of points, boxes and a prior mask.
 
-    Tokens as in SAM: Fourier features of the position plus a learned vector per kind, and here
-    plus the image feature under the point. Maps, at 1/2 resolution: nearness to positive and
-    negative points, likeness to the clicked intensities, the box, the prior mask, and the geodesic
-    distance to what is inside and outside.
+    Tokens as in SAM: Fourier features of the position plus a learned vector per kind, and in
+    addition the image feature at the point. Maps, at 1/2 resolution: nearness to positive and
+    negative points, likeness to the clicked intensities, the box, the prior mask, and geodesic
+    distances to foreground and background seeds.
 
     Args:
         field_size: In-plane voxels of a training field; positions are scaled by it.
-        image_channels: Channels of the image that likeness is measured on.
+        image_channels: Image channels used for intensity likeness.
         class_channels: Channels of the class vectors, 0 for none.
 
     Source:
@@ -143,13 +143,13 @@ class PromptEncoder(nn.Module):
 
     @property
     def shown_channels(self) -> int:
-        """Channels of the maps of `shown` and the earlier answer."""
+        """Channels of the maps of `shown` plus the prior."""
         if not self.geodesic:
             return 0
         return GEODESIC_CHANNELS + 4 + (0 if self.class_feature is None else CLASS_MAPS)
 
     def positional(self, positions: Tensor) -> Tensor:
-        """Fourier features of positions (..., 3) in in-plane voxels, shape (..., dim)."""
+        """Return Fourier features (..., dim) of positions (..., 3) in in-plane voxels."""
         scaled = (2 * math.pi / self.field_size) * positions
         phase = scaled.to(self.frequencies.dtype) @ self.frequencies
         return torch.cat((phase.sin(), phase.cos()), dim=-1)
@@ -157,7 +157,7 @@ class PromptEncoder(nn.Module):
     def grid_positions(
         self, shape: torch.Size | tuple[int, ...], embedding: ImageEmbedding, slice_ratio: Tensor
     ) -> Tensor:
-        """Centres of a feature grid (d, h, w) of the field, (B, d, h, w, 3), in in-plane voxels."""
+        """Return the cell centres of a feature grid, (B, d, h, w, 3), in in-plane voxels."""
         full = embedding.image.shape[2:]
         axes = []
         for n, m in zip(shape, full, strict=True):
@@ -173,7 +173,7 @@ class PromptEncoder(nn.Module):
     def _sample_at(
         self, feature: Tensor, prompts: PromptBatch, embedding: ImageEmbedding
     ) -> Tensor:
-        """Trilinear look-up of (B, C, d, h, w) at the points, (B, P, C)."""
+        """Sample (B, C, d, h, w) at the points by trilinear interpolation, (B, P, C)."""
         size = torch.tensor(embedding.image.shape[2:], device=feature.device, dtype=torch.float32)
         scale = torch.ones_like(prompts.slice_ratio[:, None]).repeat(1, 3)
         scale[:, 0] = prompts.slice_ratio.clamp_min(1e-6)
@@ -189,7 +189,7 @@ class PromptEncoder(nn.Module):
         return out[..., 0, 0].transpose(1, 2)
 
     def sparse(self, prompts: PromptBatch, embedding: ImageEmbedding) -> tuple[Tensor, Tensor]:
-        """Prompt tokens (B, P + 2, dim) and their padding mask (B, P + 2), True = padding."""
+        """Return prompt tokens (B, P + 2, dim) and their padding mask (B, P + 2)."""
         known = prompts.labels >= 0
         points = self.positional(prompts.points) + self.kinds(prompts.labels.clamp_min(0))
         points = points + self.feature(
@@ -205,10 +205,10 @@ class PromptEncoder(nn.Module):
         return torch.cat((points, corners), dim=1), padding
 
     def dense(self, prompts: PromptBatch, embedding: ImageEmbedding) -> Tensor:
-        """Prompt maps at the grid of `embedding.half`, (B, dense_channels, d, h, w)."""
+        """Return prompt maps on the grid of `embedding.half`, (B, dense_channels, d, h, w)."""
         d, h, w = embedding.half.shape[2:]
         shape = (d, h, w)
-        # 1. The image and the positions of its voxels on the grid of the maps, (B, C, d, h, w).
+        # 1. Image (B, C, d, h, w) and voxel positions on the grid of the maps.
         image = pooled(embedding.image[:, : self.image_channels].float(), shape)
         grid = self.grid_positions(shape, embedding, prompts.slice_ratio)
         # 2. Intensities at the points, from a smoothed image.
@@ -217,14 +217,13 @@ class PromptEncoder(nn.Module):
             image, kernel, 1, tuple(k // 2 for k in kernel), count_include_pad=False
         )
         at_points = self._sample_at(smooth, prompts, embedding)  # (B, P, C)
-        # 3. Points inside, then outside: near, far, and alike in intensity.
+        # 3. Positive, then negative points: short-range and long-range nearness, likeness.
         maps = []
         for label in (POSITIVE, NEGATIVE):
             near, far, alike = self._point_maps(prompts, label, grid, image, at_points)
             maps += [near, far, *alike]
-        # 4. The box: distance to its faces, what is like its middle, and whether there is one.
+        # 4. Box: saturating signed distance to its faces, intensity likeness, and presence.
         lower, upper = prompts.boxes[:, 0], prompts.boxes[:, 1]
-        # Signed distance to the box faces, in tenths of the field: sharp near, saturated far.
         lower, upper = lower[:, None, None, None], upper[:, None, None, None]
         margin = torch.minimum(grid - lower, upper - grid)
         planar = (prompts.slice_ratio == 0)[:, None, None, None]
@@ -240,10 +239,10 @@ class PromptEncoder(nn.Module):
         )
         maps.append(box)
         maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
-        # 5. The prior mask, -1 to 1.
+        # 5. Prior mask, -1 to 1.
         prior = pooled(prompts.prior.float(), shape)[:, 0]
         maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
-        # 6. Geodesic distances, and likeness to the class vectors at the prompts.
+        # 6. Geodesic maps and class maps.
         if self.geodesic:
             maps += self._geodesic(prompts, image, embedding)
         if self.class_feature is not None:
@@ -253,13 +252,14 @@ class PromptEncoder(nn.Module):
     def _class_maps(
         self, prompts: PromptBatch, margin: Tensor, embedding: ImageEmbedding
     ) -> list[Tensor]:
-        """Cosines with the class vectors at inside and outside points, and how a box's differ.
+        """Return cosines with the class vectors at positive and negative points, and a box map.
 
-        The last map is how much more often a box's class vectors look like a voxel's than those
-        around the box do.
+        The box map is the product of each voxel's class vector with the difference between the mean
+        vectors inside and around the box.
         """
         assert embedding.classes is not None
-        # The gradients of all voxels would meet in the vector of a point; the classes train it.
+        # Detached: the gradients of all voxels would accumulate in the vector of a point. The class
+        # loss trains the vectors.
         classes = embedding.classes.detach().float()  # (B, E, d, h, w)
         at_points = F.normalize(self._sample_at(classes, prompts, embedding), dim=-1)  # (B, P, E)
         cosines = torch.einsum("bpe,bedhw->bpdhw", at_points, classes)
@@ -268,7 +268,7 @@ class PromptEncoder(nn.Module):
             chosen = (prompts.labels == label)[..., None, None, None]  # (B, P, 1, 1, 1)
             best = cosines.masked_fill(~chosen, -1).amax(1)
             maps.append(best * chosen.any(1))
-        # The box's own mean vector less that of the shell around it.
+        # Mean vector inside the box minus that of the shell around it.
         extent = (prompts.boxes[:, 1] - prompts.boxes[:, 0])[:, 1:].amax(-1)
         inside = (margin > -0.5).to(classes.dtype)
         around = (margin > -0.5 - 0.5 * extent[:, None, None, None]).to(classes.dtype) - inside
@@ -281,13 +281,13 @@ class PromptEncoder(nn.Module):
         return [*maps, difference * prompts.has_box[:, None, None, None]]
 
     def shown(self, dense: Tensor) -> Tensor:
-        """Return maps that an answer is made from directly, in addition to the earlier answer.
+        """Return the shown maps, which feed the output layers directly, as does the prior.
 
-        Some threshold of a geodesic distance, or of the likeness to a clicked class, is a usable
-        answer, and need not be learnt by way of coarse features.
+        A thresholded geodesic distance or class likeness is already a usable mask and need not be
+        learned through coarse features.
 
         Args:
-            dense: Maps of prompts, see `dense`.
+            dense: Prompt maps, see `dense`.
 
         Returns:
             Shape (B, shown_channels - 1, d, h, w): geodesic maps, nearness to positive and to
@@ -299,20 +299,20 @@ class PromptEncoder(nn.Module):
         return torch.cat((geodesic, dense[:, : 2 * each + 1 : each], dense[:, end:]), dim=1)
 
     def signed_prior(self, prompts: PromptBatch) -> Tensor:
-        """Return the earlier answer from -1 to 1, (B, 1, D, H, W); 0 without one.
+        """Return the prior scaled to -1..1, (B, 1, D, H, W); 0 without one.
 
-        An answer is the earlier one but for what a click corrects.
+        The output mostly repeats the previous answer, except where a click corrects it.
         """
         return (2 * prompts.prior - 1) * prompts.has_prior[:, None, None, None, None]
 
     def _geodesic(
         self, prompts: PromptBatch, image: Tensor, embedding: ImageEmbedding
     ) -> list[Tensor]:
-        """Geodesic maps on the grid of `image`; what lies outside of a box is negative."""
+        """Return geodesic maps on the grid of `image`; outside a box counts as negative."""
         shape, full = image.shape[2:], embedding.image.shape[2:]
         device = image.device
         cell = torch.tensor([m / n for m, n in zip(full, shape, strict=True)], device=device)
-        # In cells of this grid, first cell centre at 0; a planar image has no depth.
+        # Coordinates in cells of this grid, first cell centre at 0; a planar image has no depth.
         scale = torch.ones(len(image), 3, device=device)
         scale[:, 0] = torch.where(prompts.slice_ratio > 0, prompts.slice_ratio, torch.inf)
         limit = torch.tensor(shape, device=device) - 1
@@ -341,8 +341,8 @@ class PromptEncoder(nn.Module):
     def _point_maps(
         self, prompts: PromptBatch, label: int, grid: Tensor, image: Tensor, at_points: Tensor
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Nearness at two ranges and likeness per channel for the points of one label."""
-        # All points together, (B, P, d, h, w): a loop over them starts hundreds of GPU kernels.
+        """Return nearness at two ranges and likeness per channel for the points of one label."""
+        # All points at once, (B, P, d, h, w): a loop would launch hundreds of GPU kernels.
         chosen = (prompts.labels == label).to(torch.float32)[..., None, None, None]
         offset = grid[:, None] - prompts.points[:, :, None, None, None]
         distance = offset.square().sum(-1).sqrt()

@@ -1,4 +1,4 @@
-"""Automatic segmentation that begins with the image encoder of the click network."""
+"""Automatic segmentation initialised from the image encoder of the promptable network."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pumit.networks.pumit import Anisotropy, SACConv, SACUpsample
 from pumit.networks.pumit.segmentation_network import SegmentationHead
 
 NAME = "PUMIT's encoder"
-LOW, HIGH = 0.005, 0.995  # quantiles of a field that the encoder sees as black and white
-HALVINGS = 3  # of the plane, from voxels to tokens
+LOW, HIGH = 0.005, 0.995  # quantiles of a field mapped to 0 and 1
+HALVINGS = 3  # in-plane, from voxels to tokens
 BINS, CLIP = 128, 4.0  # as in `preprocessing.intensity`
-SAMPLED = 1 << 18  # voxels of a field that its quantiles are measured on
+SAMPLED = 1 << 18  # approximate number of voxels sampled for the quantiles
 
 
 class EncodedSegmentation(nn.Module):
-    """Multi-class segmentation on the stem, ViT and class vectors of the click network.
+    """Multi-class segmentation on the stem, ViT and class vectors of the promptable network.
 
-    The encoder sees a field as it does for clicks, equalised within itself; the intensities as
-    they were planned, which in CT are absolute, join at full resolution.
+    The encoder gets the same equalised channels as for clicks. The normalised intensities, which
+    are absolute in CT, are added at full resolution.
 
     Args:
-        num_classes: Classes with the background.
+        num_classes: Classes including the background.
         widths: Channels at full, 1/2 and 1/4 in-plane resolution.
-        train_tokens: Tokens of a field that the encoder was trained with.
+        train_tokens: Tokens of the encoder's training fields.
         da0: Degree of anisotropy of the fields.
         num_supervised_levels: Levels with a head, from the finest.
         head_width: See `SegmentationHead`.
 
     Attributes:
-        encoder: Encoder, which the click network begins.
-        stride: Divisor of a field inside, (d, h, w).
+        encoder: Image encoder, which may be initialised from the promptable network.
+        stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Source:
         PUMIT, "Universal Vision Transformer" and "Spatially Adaptive Convolution"; BA-SAM, eq. 9
@@ -69,7 +69,7 @@ class EncodedSegmentation(nn.Module):
         self.stride = encoded_stride(da0)
         full, half, quarter = widths
         self.mix: nn.Conv3d | None = None
-        if in_channels > 1:  # the encoder sees one image: their mean, at first
+        if in_channels > 1:  # the encoder sees one image: initially the mean of all
             self.mix = nn.Conv3d(IMAGE_CHANNELS * in_channels, IMAGE_CHANNELS, 1, bias=False)
             with torch.no_grad():
                 mean = torch.eye(IMAGE_CHANNELS).repeat(1, in_channels) / in_channels
@@ -94,7 +94,7 @@ class EncodedSegmentation(nn.Module):
         """Segment an image.
 
         Args:
-            x: Intensities as planned, shape (B, in_channels, D, H, W).
+            x: Normalised intensities, shape (B, in_channels, D, H, W).
             deep_supervision: Whether to return the logits of every head.
 
         Returns:
@@ -129,15 +129,15 @@ class EncodedSegmentation(nn.Module):
 
 
 def encoded_stride(da0: int) -> tuple[int, int, int]:
-    """Return the divisors of a field's shape (d, h, w) at a degree of anisotropy."""
+    """Return the encoder's stride (d, h, w) at a degree of anisotropy."""
     side = 1 << HALVINGS
     return (max(side >> da0, 1), side, side)
 
 
 def encoder_channels(x: Tensor) -> Tensor:
-    """Channels of fields (B, 1, D, H, W) as the click network sees them, (B, 3, D, H, W).
+    """Compute the promptable network's input channels, (B, 1, D, H, W) to (B, 3, D, H, W).
 
-    As `preprocessing.intensity.field_channels`, on the device of the fields, with quantiles of
+    Like `preprocessing.intensity.field_channels`, but on the fields' device and with quantiles of
     every n-th voxel.
     """
     flat = x.flatten(1)  # (B, N)
@@ -145,7 +145,7 @@ def encoder_channels(x: Tensor) -> Tensor:
     ends = torch.tensor([LOW, HIGH], dtype=flat.dtype, device=flat.device)
     low, high = torch.quantile(sample, ends, dim=1, keepdim=True, interpolation="nearest")
     linear = ((flat - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)
-    # Contrast-limited histogram equalisation: borders of the bins, linear within one.
+    # Contrast-limited histogram equalisation, linear within a bin.
     bins = (linear * BINS).long().clamp_max(BINS - 1)
     counts = torch.zeros(len(flat), BINS, dtype=flat.dtype, device=flat.device)
     counts.scatter_add_(1, bins, torch.ones_like(linear))

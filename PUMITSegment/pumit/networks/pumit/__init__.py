@@ -1,4 +1,4 @@
-"""PUMIT: spatially adaptive convolution, rotary positions, tokenizer, universal ViT."""
+"""PUMIT: spatially adaptive convolution, rotary position embedding, tokenizer, universal ViT."""
 
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.quantizer import SoftVectorQuantizer, prior_regularization

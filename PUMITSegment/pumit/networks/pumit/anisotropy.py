@@ -1,4 +1,4 @@
-"""Degree of anisotropy: how many in-plane halvings a volume's depth has to wait for."""
+"""Degree of anisotropy: the number of in-plane halvings before depth is halved, too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_DEGREE = 5  # PUMIT clips the spacing ratio to 32; a 2D image has this degre
 
 @dataclass(frozen=True)
 class Anisotropy:
-    """The spatial state that travels with a tensor through adaptive convolutions.
+    """Anisotropy and resolution level of a tensor, passed along through adaptive convolutions.
 
     Attributes:
         da0: Degree of anisotropy of the network's input, 0 (isotropic) to 5 (2D).
@@ -33,9 +33,9 @@ class Anisotropy:
 
     @staticmethod
     def from_spacing(spacing_mm: Sequence[float]) -> Anisotropy:
-        """Degree for a voxel size (d, h, w) in mm, depth first.
+        """Compute the degree for a voxel size (d, h, w) in mm, depth first.
 
-        Unequal in-plane spacings count by their geometric mean.
+        The in-plane spacing is the geometric mean of both axes.
 
         Raises:
             ValueError: If a spacing is not positive.
@@ -44,34 +44,34 @@ class Anisotropy:
         if not all(s > 0 for s in (d, h, w)):  # NaN fails too
             raise ValueError(f"Spacing must be positive, got {tuple(spacing_mm)} mm.")
         ratio = min(max(d / math.sqrt(h * w), 1.0), 2.0**MAX_DEGREE)
-        # 2.4 / 0.6 is 4 but for rounding, and belongs to degree 2.
+        # Tolerance: 2.4 / 0.6 is 4 up to rounding and must give degree 2.
         return Anisotropy(math.floor(math.log2(ratio) + 1e-6))
 
     @property
     def pending(self) -> int:
-        """In-plane halvings that are still due before depth is halved too."""
+        """In-plane halvings left before depth is halved, too."""
         return max(self.da0 - self.level, 0)
 
     @property
     def depth_halvings(self) -> int:
-        """How often depth has been halved so far."""
+        """Number of depth halvings so far."""
         return max(self.level - self.da0, 0)
 
     def down(self, k: int) -> Anisotropy:
-        """State after an in-plane reduction by 2^k."""
+        """Return the state after in-plane down-sampling by 2^k."""
         return replace(self, level=self.level + k)
 
     def up(self, k: int) -> Anisotropy:
-        """State after an in-plane enlargement by 2^k."""
+        """Return the state after in-plane up-sampling by 2^k."""
         return replace(self, level=self.level - k)
 
     def depth_stride(self, k: int) -> int:
-        """Depth stride of a reduction by 2^k from here: 2^max(k - pending, 0)."""
+        """Return the depth stride of in-plane down-sampling by 2^k: 2^max(k - pending, 0)."""
         return 1 << max(k - self.pending, 0)
 
     def depth_at(self, isotropic_depth: int) -> int:
-        """Slices of a field here whose isotropic counterpart has this many.
+        """Return the number of slices of a field whose isotropic counterpart has this many.
 
-        max(n >> da0, 1), and 1 for a 2D image, whose neighbouring slices mean nothing.
+        max(n >> da0, 1), and 1 for a 2D image.
         """
         return 1 if self.da0 == MAX_DEGREE else max(isotropic_depth >> self.da0, 1)

@@ -1,7 +1,7 @@
-"""Weights of PUMIT's authors under the names of this package, with the sizes that they tell.
+"""Conversion of the PUMIT authors' weights to this package's names, with network sizes.
 
-Their tokenizer is one sequence of layers each way, their ViT has the names of EVA-02. Facts on
-both: https://github.com/function2-llx/PUMIT, whose release 1 has the files.
+Their tokenizer has one layer sequence each for encoder and decoder; their ViT uses EVA-02's names.
+Code and files: https://github.com/function2-llx/PUMIT, release 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from pumit.errors import CheckpointError
 from pumit.networks.pumit.eva02 import our_name
 
-# Layers of their tokenizer, by place, that have weights.
+# Layers of their tokenizer with weights, by position in the sequence.
 _ENCODER = {
     **{3 * i: f"down.{i}" for i in range(3)},
     **{3 * i + 1: f"norms.{i}" for i in range(3)},
@@ -45,16 +45,17 @@ TOKENIZER = {
 CODEBOOK = "quantize.embedding.weight"
 HEAD = {"mim_head.0": "head.0", "mim_head.2": "head.2"}
 GROUPS = 8
-HEAD_WIDTH = 64  # of an attention head, in ViT-B and -L
+HEAD_WIDTH = 64  # width of an attention head in ViT-B and -L
 
 
 @dataclass(frozen=True)
 class AuthorWeights:
-    """Weights that a network of ours takes as they are.
+    """Converted weights.
 
     Attributes:
-        state: Tensors by the names of that network.
-        left_out: Names of the file that have no counterpart.
+        network: Key of `networks.build.RECIPES`.
+        state: Tensors by that network's parameter names.
+        left_out: Names in the file without a counterpart.
     """
 
     network: str
@@ -64,13 +65,13 @@ class AuthorWeights:
 
 
 def authors_weights(state: Mapping[str, Tensor]) -> AuthorWeights | None:
-    """Recognise weights of PUMIT's authors by their names; None for others'.
+    """Convert the PUMIT authors' weights, recognised by their names; None for other weights.
 
     Args:
-        state: Tensors by the names of the file.
+        state: Tensors by their names in the file.
 
     Raises:
-        CheckpointError: If they are PUMIT's, and built otherwise than those of its release.
+        CheckpointError: If they are PUMIT's, but not of the architecture of its release.
     """
     if CODEBOOK in state and "encoder.0.weight" in state:
         return _tokenizer(state)

@@ -10,10 +10,10 @@ from pumit.networks.pumit.vit import UniversalViT, initialize_linear
 
 
 class VitClassifier(nn.Module):
-    """Class token to a linear layer.
+    """Linear classifier on the class token of a universal ViT.
 
     Args:
-        vit: Sizes of the `UniversalViT`, whose patch embedding is fixed.
+        vit: Sizes of the `UniversalViT`, with a fixed patch embedding.
 
     Source:
         PUMIT, section "Classification Experiments".
@@ -26,5 +26,5 @@ class VitClassifier(nn.Module):
         initialize_linear(self.head)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, num_classes) for images (B, in_channels, D, H, W) in [0, 1]."""
+        """Map images (B, in_channels, D, H, W) in [0, 1] to logits (B, num_classes)."""
         return self.head(self.vit(x).cls)

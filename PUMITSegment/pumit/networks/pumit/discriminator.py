@@ -12,7 +12,7 @@ from pumit.networks.pumit.tokenizer import ConvNormAct
 
 
 class PatchDiscriminator(nn.Module):
-    """Judge each patch of an image as real (positive) or reconstructed (negative).
+    """Patch discriminator: positive logits for real patches, negative for reconstructed ones.
 
     Args:
         widths: Channels after each strided convolution, each divisible by `groups`.
@@ -38,7 +38,7 @@ class PatchDiscriminator(nn.Module):
         self.last = SACConv(widths[-1], 1)
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:
-        """Logits (B, 1, D', H / 8, W / 8) for images (B, in_channels, D, H, W)."""
+        """Map images (B, in_channels, D, H, W) to logits (B, 1, D', H / 8, W / 8)."""
         state = anisotropy
         for down in self.down:
             x, state = down(x, state), state.down(1)

@@ -11,14 +11,13 @@ from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D, rotate
 
 
 class EvaAttention(nn.Module):
-    """Self-attention with rotary positions and, on request, BA-SAM's scale and distance bias.
+    """Self-attention with rotary positions and optionally BA-SAM's scale and distance bias.
 
     q and v have a bias, k has none; there is no inner norm.
 
     Args:
-        num_heads: Heads; the head size must be divisible by 4.
-        train_tokens: Sequence length of training, for BA-SAM's scaling factor; None switches
-            BA-SAM off.
+        num_heads: Number of heads; the head size must be divisible by 4.
+        train_tokens: Training sequence length, for BA-SAM's scaling factor; None disables BA-SAM.
     """
 
     def __init__(self, dim: int, num_heads: int, train_tokens: int | None = None) -> None:
@@ -29,7 +28,7 @@ class EvaAttention(nn.Module):
         self.k = nn.Linear(dim, dim, bias=False)
         self.v = nn.Linear(dim, dim)
         self.proj = nn.Linear(dim, dim)
-        if train_tokens is not None:  # used as `penalising` has them
+        if train_tokens is not None:  # applied through `penalising`
             self.slope = nn.Parameter(torch.full((num_heads,), 0.1))
 
     def forward(
@@ -59,10 +58,7 @@ class EvaAttention(nn.Module):
 
 
 def penalising(slope: Tensor) -> Tensor:
-    """Slopes that penalise distance or do nothing: none below 0, and with a gradient there too.
-
-    Where they are positive they are as they were learnt. A negative one would reward distance.
-    """
+    """Clamp slopes at 0 (negative ones would reward distance), with a straight-through gradient."""
     return slope + (slope.clamp_min(0) - slope).detach()
 
 

@@ -1,20 +1,20 @@
-"""EVA-02's published weights as those of a universal ViT.
+"""Conversion of EVA-02's published weights to those of a universal ViT.
 
-What the published network and ours compute alike, so that weights carry over: pre-norm blocks;
-biases on q and v and none on k; no norm within the attention; the feed-forward's sub-norm; rotary
-positions on interleaved pairs, the first half of them for rows and the second for columns, base
-10000, none for the class token, whole token numbers on the published grid of 16 x 16 patches.
+Both networks share, so that weights carry over: pre-norm blocks; biases on q and v but not on k; no
+norm inside the attention; the feed-forward's sub-norm. Rotary positions act on interleaved pairs,
+the first half for rows and the second for columns, with base 10000. Positions are integers on the
+published grid of 16 x 16 patches; the class token has none.
 
-What differs, and is the same as in PUMIT:
+Differences, the same as in PUMIT:
 
-- Patches of 14 x 14 pixels become 16 x 16: the kernel is interpolated bicubically, which adds up
-  to about (16 / 14)^2 of the old response to an even image. It is then repeated along depth and
-  divided by its depth, so that a picture gives the same tokens at any degree of anisotropy.
-- The position table of 16 x 16 is repeated along depth and resampled to the ViT's own.
-- Layer norms use an epsilon of 1e-5, EVA-02 1e-6.
-- Rotary positions count tokens on grids of any size; EVA-02 squeezes larger grids into 16 x 16.
-- A masked patch has no absolute position: EVA-02 adds it to the mask token too.
-- Images are normalised by ImageNet's mean and deviation; EVA-02's pictures were by CLIP's.
+- Patches of 14 x 14 pixels become 16 x 16 by bicubic interpolation of the kernel. This scales the
+  response to a constant image by about (16 / 14)^2. The kernel is then repeated along depth and
+  divided by its depth, so that a 2D image gives the same tokens at any degree of anisotropy.
+- The position table of 16 x 16 is repeated along depth and resampled to the ViT's size.
+- Layer norms use an epsilon of 1e-5; EVA-02 uses 1e-6.
+- Rotary positions count tokens on grids of any size; EVA-02 rescales larger grids to 16 x 16.
+- A masked patch has no absolute position; EVA-02 adds it to the mask token, too.
+- Images are normalised by ImageNet's mean and deviation; EVA-02 uses CLIP's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _IN_BLOCK: tuple[tuple[str, str, str], ...] = (
     ("mlp.w3.bias", "mlp.fc2.bias", "mlp.w3.bias"),
 )
 _OURS_IN_BLOCK = {public: ours for *names, ours in _IN_BLOCK for public in names}
-# Alike in both; timm calls the last norm by what it does after pooling.
+# Equal in both, except the last norm, which timm calls fc_norm.
 _OURS = {
     "patch_embed.proj.weight": "patch_embedding.weight",
     "patch_embed.proj.bias": "patch_embedding.bias",
@@ -64,7 +64,7 @@ _OURS = {
     "fc_norm.bias": "norm.bias",
 }
 _BLOCK = re.compile(r"blocks\.(\d+)\.(.+)")
-# What no ViT of ours has: rotary tables are computed, and heads predicted other things.
+# Not in `UniversalViT`: rotary tables are computed, and heads had other targets.
 _DROPPED = re.compile(r"(.*\.)?rope\..+|lm_head\..+|head\..+")
 
 
@@ -74,8 +74,8 @@ class Eva02Weights:
 
     Attributes:
         vit: Tensors of a ViT with a patch of (p, p, p) and a position table of one slice.
-        mask_token: Shape (1, 1, dim), where the file has one: the original does, timm's does not.
-        left_out: Names of the file that have no counterpart here.
+        mask_token: Shape (1, 1, dim); None for timm's files, which have none.
+        left_out: Names in the file without a counterpart.
     """
 
     vit: dict[str, Tensor]
@@ -84,7 +84,7 @@ class Eva02Weights:
 
 
 def our_name(public: str) -> str | None:
-    """Name in a `UniversalViT` of a weight of EVA-02, "mask_token", or None where it is dropped.
+    """Map an EVA-02 weight name to that in a `UniversalViT` or "mask_token"; None if dropped.
 
     Raises:
         CheckpointError: If EVA-02-B has no such weight, as in its smaller or CLIP variants.
@@ -108,7 +108,7 @@ def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
     """Convert EVA-02's weights to those of a universal ViT of the same width and depth.
 
     Args:
-        state: Tensors by their public names, the original repository's or timm's.
+        state: Tensors by their public names, of the original repository or timm.
         patch: In-plane patch size of the ViT, voxels.
 
     Raises:
@@ -132,15 +132,15 @@ def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
         )
     vit["patch_embedding.weight"] = inflate_kernel(vit["patch_embedding.weight"], patch)
     first, vit["position_table"] = _position_grid(vit["position_table"])
-    # Ours has no position, so its row of the table is added once and for all. (PUMIT's
-    # code takes the row after it, the first patch's.)
+    # Our class token has no position, so its row of the table is added here. (PUMIT's code uses
+    # the next row, that of the first patch.)
     vit["cls_token"] = vit["cls_token"] + first
     mask_token = vit.pop("mask_token", None)
     return Eva02Weights(vit, mask_token, tuple(left_out))
 
 
 def inflate_kernel(kernel: Tensor, patch: int) -> Tensor:
-    """Patch kernel (dim, 3, p, p) as (dim, 3, patch, patch, patch), bicubic, and even along depth.
+    """Inflate a patch kernel (dim, 3, p, p) to (dim, 3, patch, patch, patch), constant along depth.
 
     Raises:
         CheckpointError: If it has another shape.

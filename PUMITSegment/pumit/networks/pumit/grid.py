@@ -1,4 +1,4 @@
-"""Check that an image fits the reductions of a network before it is silently cut."""
+"""Checks that an image size is divisible by a network's strides, which would crop silently."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def require_divisible(x: Tensor, steps: tuple[int, int, int]) -> None:
 
 
 def require_reducible(x: Tensor, anisotropy: Anisotropy, k: int) -> None:
-    """Raise PumitError unless x, shape (B, C, D, H, W), can be reduced by 2^k in-plane."""
+    """Raise PumitError unless x, shape (B, C, D, H, W), can be down-sampled by 2^k in-plane."""
     require_divisible(x, (anisotropy.depth_stride(k), 2**k, 2**k))

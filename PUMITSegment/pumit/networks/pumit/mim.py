@@ -1,4 +1,4 @@
-"""Masked image modelling: the universal ViT with a mask token and a head over visual tokens."""
+"""Masked image modelling: universal ViT with a mask token and a head over visual tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pumit.networks.pumit.vit import UniversalViT, initialize_linear
 
 
 def num_visible(num_patches: int, ratio: float) -> int:
-    """Patches left visible: (1 - ratio) of them, rounded down."""
+    """Return the number of visible patches: (1 - ratio) of them, rounded down."""
     return int((1 - ratio) * num_patches)
 
 
@@ -23,7 +23,7 @@ def random_mask(
     ratio: float,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw which patches to mask, uniformly and as many in each image.
+    """Draw patches to mask uniformly, the same number in each image.
 
     Returns:
         Boolean (batch, num_patches) on the generator's device, True where masked.
@@ -40,17 +40,17 @@ def random_mask(
 
 
 class MaskedImageModel(nn.Module):
-    """Predict the soft visual tokens of masked patches.
+    """Masked image model that predicts the soft visual tokens of masked patches.
 
-    The mask token replaces patch embedding and absolute position alike, from the first block on:
-    a masked patch knows where it is only through the rotary embedding.
+    The mask token replaces both patch embedding and absolute position before the first block, so a
+    masked patch has only its rotary position.
 
     Args:
         vit: Sizes of the `UniversalViT`.
 
     Source:
-        PUMIT, section "MIM Pre-training". The objective, eq. 6 with the minus sign that it lacks,
-        is `torch.nn.functional.cross_entropy(logits, probabilities)`.
+        PUMIT, section "MIM Pre-training". The loss is eq. 6 with the missing minus sign:
+        `torch.nn.functional.cross_entropy(logits, probabilities)`.
     """
 
     def __init__(self, *, num_tokens: int, **vit: Any) -> None:
@@ -64,7 +64,7 @@ class MaskedImageModel(nn.Module):
         nn.init.trunc_normal_(self.mask_token, std=0.02)
 
     def forward(self, x: Tensor, anisotropy: Anisotropy, is_masked: Tensor) -> Tensor:
-        """Logits over the codebook for the masked patches.
+        """Predict logits over the codebook for the masked patches.
 
         Args:
             x: ImageNet-normalised intensities, shape (B, in_channels, D, H, W).
@@ -76,7 +76,7 @@ class MaskedImageModel(nn.Module):
             `probabilities[is_masked]` for tokenizer probabilities of shape (B, N, num_tokens).
 
         Raises:
-            ValueError: If the mask has another shape than the patches.
+            ValueError: If the mask does not match the patches.
         """
         tokens, grid = self.vit.embed(x, anisotropy)
         if is_masked.shape != tokens.shape[:2]:

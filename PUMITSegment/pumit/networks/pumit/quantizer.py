@@ -24,14 +24,14 @@ class SoftTokens:
 
 
 class SoftVectorQuantizer(nn.Module):
-    """Represent each cell by a distribution over a codebook and by its expectation.
+    """Soft quantizer: a distribution over the codebook in each cell, and its expectation.
 
-    Logits are a learned linear map of the features, not distances to the codebook; nothing is
-    sampled and no straight-through gradient is needed.
+    Logits are a learned linear map of the features, not distances to the codebook. Nothing is
+    sampled, so no straight-through gradient is needed.
 
     Attributes:
         projection: Linear map from features to logits.
-        codebook: Entries, shape (num_tokens, embedding_dim); take no weight decay.
+        codebook: Entries, shape (num_tokens, embedding_dim); exclude from weight decay.
 
     Source:
         PUMIT, section "Soft Token Representation", eq. 1.
@@ -46,7 +46,7 @@ class SoftVectorQuantizer(nn.Module):
     def forward(self, z: Tensor) -> SoftTokens:
         """Quantise features, shape (B, in_channels, D, H, W)."""
         logits = self.projection(z.movedim(1, -1))  # (B, D, H, W, num_tokens)
-        # Half-precision probabilities of a flat distribution over a large codebook lose digits.
+        # Half precision is too coarse for a flat distribution over a large codebook.
         probabilities = logits.float().softmax(-1) if _is_half(logits) else logits.softmax(-1)
         embedding = probabilities.to(self.codebook.dtype) @ self.codebook
         return SoftTokens(embedding.movedim(-1, 1), probabilities.movedim(-1, 1))
@@ -55,21 +55,21 @@ class SoftVectorQuantizer(nn.Module):
 def prior_regularization(probabilities: Tensor, *, dim: int | None = None) -> tuple[Tensor, Tensor]:
     """Return the two terms of the extended prior distribution regularisation.
 
-    Means run over batch, grid and, where torch.distributed is initialised, all processes, each
-    cell of each process counting once; gradients flow through the reduction as DDP, which averages
-    gradients over processes, expects. The loss is lambda_1 * first + lambda_2 * second.
+    Means are over batch, grid and, if torch.distributed is initialised, all processes; each cell
+    counts once. Gradients are all-reduced, too, as DDP's averaging over processes expects. The loss
+    is lambda_1 * first + lambda_2 * second.
 
     Args:
         probabilities: Distributions over K tokens: a grid (B, K, D, H, W), or lists (B, N, K) or
             (N, K).
-        dim: Axis of the tokens where it is another one.
+        dim: Axis of the tokens if it is another one.
 
     Returns:
         Negative entropy of the mean distribution, -ln K (uniform) to 0, and mean entropy of the
         distributions, 0 (one-hot) to ln K; both in nats, scalars, at least in single precision.
 
     Raises:
-        ValueError: If the axis of the tokens is not clear from the shape.
+        ValueError: If the shape does not determine the token axis.
 
     Source:
         PUMIT, section "Extended Prior Distribution Regularization", eq. 4.
@@ -84,7 +84,7 @@ def prior_regularization(probabilities: Tensor, *, dim: int | None = None) -> tu
     p = probabilities.movedim(dim, -1).flatten(0, -2)  # (N, K)
     if _is_half(p):
         p = p.float()
-    # One reduction for all: K sums of probabilities, the sum of entropies, the number of cells.
+    # A single reduction: K sums of probabilities, the sum of entropies, the number of cells.
     sums = torch.cat((p.sum(0), -_p_log_p(p).sum().reshape(1), p.new_tensor([p.shape[0]])))
     if dist.is_available() and dist.is_initialized():
         sums = _SumOverProcesses.apply(sums)  # type: ignore[no-untyped-call]
@@ -97,13 +97,13 @@ def _is_half(x: Tensor) -> bool:
 
 
 def _p_log_p(p: Tensor) -> Tensor:
-    # Zero at p = 0, and there with a finite gradient, unlike torch.special.entr and xlogy: an
-    # infinite one becomes NaN in the softmax.
+    # Zero at p = 0 with a finite gradient, unlike torch.special.entr and xlogy, whose infinite
+    # gradient becomes NaN in the softmax.
     return p * p.clamp(min=torch.finfo(p.dtype).tiny).log()
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """All-reduce whose gradient is all-reduced too; torch's own is deprecated."""
+    """All-reduce with an all-reduced gradient; torch's own is deprecated."""
 
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:

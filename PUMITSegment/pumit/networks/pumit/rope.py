@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 
 class AdditiveRotaryEmbedding3D(nn.Module):
-    """Rotate queries and keys by in-plane angles to which the depth angle is added.
+    """Additive 3D rotary embedding: in-plane angles plus a depth angle.
 
-    Interleaved pairs (2i, 2i + 1). With m = head_dim / 4, pairs 0 .. m-1 turn with h, pairs
-    m .. 2m-1 with w, at base^(-2i / 2m); every pair turns with z at base_z^(-(2i+1) / 2m). At
-    z = 0 this is the 2D embedding of 2D vision transformers, so their weights carry over.
+    Acts on interleaved pairs (2i, 2i + 1). With m = head_dim / 4, pairs 0 .. m-1 rotate with h and
+    pairs m .. 2m-1 with w, at base^(-2i / 2m); every pair also rotates with z, at
+    base_z^(-(2i+1) / 2m). At z = 0 this equals the rotary embedding of 2D vision transformers, so
+    their weights carry over.
 
     Args:
         head_dim: Size of one attention head, divisible by 4.
@@ -32,9 +33,9 @@ class AdditiveRotaryEmbedding3D(nn.Module):
         self.base_z = base_z
 
     def angles(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rotation angles in radians, shape (N, head_dim / 2), for (z, h, w), shape (N, 3)."""
-        # Computed, not buffers: those would lose digits in a half-precision network, and their
-        # values in one that was built on the meta device.
+        """Return rotation angles, radians, (N, head_dim / 2), of positions (z, h, w), (N, 3)."""
+        # Not stored as buffers: these would lose precision in a half-precision network, and their
+        # values in a network built on the meta device.
         half = self.head_dim // 2
         i = torch.arange(self.head_dim // 4, dtype=dtype, device=positions.device)
         omega, omega_z = self.base ** (-2 * i / half), self.base_z ** (-(2 * i + 1) / half)
@@ -45,12 +46,12 @@ class AdditiveRotaryEmbedding3D(nn.Module):
     def rotations(
         self, positions: Tensor, dtype: torch.dtype = torch.float32, *, prefix: int = 0
     ) -> Tensor:
-        """Cosine and sine of each angle, shape (prefix + N, head_dim / 2, 2).
+        """Return cosine and sine of each angle, shape (prefix + N, head_dim / 2, 2).
 
         Args:
             positions: (z, h, w), shape (N, 3).
             dtype: float32 or float64.
-            prefix: Leading tokens without a position, which are not turned.
+            prefix: Number of leading tokens without a position, which are not rotated.
         """
         theta = self.angles(positions, dtype)
         theta = torch.cat((theta.new_zeros(prefix, theta.shape[1]), theta))
@@ -65,16 +66,16 @@ class AdditiveRotaryEmbedding3D(nn.Module):
 def rotate(q: Tensor, rotations: Tensor) -> Tensor:
     """Rotate q, shape (..., N, head_dim), by cosines and sines (N, head_dim / 2, 2).
 
-    Half precision is rotated in that of `rotations`, and returned as it came.
+    The rotation is computed in the dtype of `rotations`; the result has the dtype of q.
     """
     pairs = q.to(rotations.dtype).reshape(*q.shape[:-1], -1, 2)
-    # Elsewhere torch knows few complex operations.
+    # Other devices support few complex operations.
     product = _complex_product if q.device.type in ("cpu", "cuda") else _real_product
     return product(pairs, rotations).flatten(-2).to(q.dtype)
 
 
 def _complex_product(pairs: Tensor, rotations: Tensor) -> Tensor:
-    """Return a single pass over the pairs, forwards and backwards."""
+    """Multiply as complex numbers: a single pass over the pairs, forward and backward."""
     if pairs.stride(-1) != 1 or any(step % 2 for step in pairs.stride()[:-1]):
         pairs = pairs.contiguous()
     return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotations))

@@ -1,13 +1,13 @@
-"""Spatially adaptive convolution (SAC) in its three variants.
+"""Spatially adaptive convolution (SAC): down-sampling, plain and up-sampling layers.
 
-Each layer owns one isotropic kernel and sums it along depth to the size that the input's
-anisotropy calls for: depth is down-sampled last and up-sampled first. The kernel sum keeps the
-response to an image that does not change along depth.
+Each layer has one isotropic kernel and sums it along depth to the size required by the input's
+anisotropy. Depth is down-sampled last and up-sampled first. Summing preserves the response to an
+image that is constant along depth.
 
 Source:
     PUMIT, section "Spatially Adaptive Convolution".
     Differs from the source: the paper's up-sampling exponent min{k, DA0 - DA} restores the depth
-    only at DA0 = 1; min{k, max(level - DA0, 0)} restores it always and is used here.
+    only at DA0 = 1; min{k, max(level - DA0, 0)}, used here, always restores it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch.nn import functional as F
 from pumit.networks.pumit.anisotropy import Anisotropy
 
 # Up to this many slices, adding them one by one is several times faster than one reduction, which
-# walks a small kernel four or nine numbers at a time; both ways take the same time at sixteen.
+# processes a small kernel four or nine numbers at a time; at sixteen slices both take equal time.
 _FEW_SLICES = 4
-# From 16^2 voxels in-plane on, `embed_patches` is faster than a convolution; below, slower on CPUs.
-# On GPUs it always is: the gradient of a strided convolution of few channels took half of a
-# training step (cuDNN 9, H100).
+# On CPUs, `embed_patches` is faster than a convolution from 16^2 in-plane voxels, and slower below.
+# On GPUs it is always faster: the gradient of a strided convolution with few channels took half of
+# a training step (cuDNN 9, H100).
 _PATCH_HALVINGS = 4
 
 
@@ -40,13 +40,13 @@ def sum_depth_groups(weight: Tensor, depth: int) -> Tensor:
 
 
 def embed_patches(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolution whose stride is its kernel's size, as one matrix product over patches.
+    """Convolve with stride equal to the kernel size, as one matrix product over patches.
 
-    For kernels of many voxels this takes half the time of a convolution, which lays out again a
-    kernel that is larger than the image.
+    For large kernels this takes half the time of a convolution, which would re-layout a kernel
+    larger than the image.
 
     Args:
-        x: Shape (B, C, D, H, W); what is left over at the end of an axis is not seen.
+        x: Shape (B, C, D, H, W); a remainder at the end of an axis is ignored.
         weight: Shape (C', C, d, h, w).
         bias: Shape (C').
 
@@ -62,7 +62,7 @@ def embed_patches(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def spread_patches(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Transposed convolution whose stride is its kernel's size, as one matrix product.
+    """Apply a transposed convolution with stride equal to the kernel size, as a matrix product.
 
     Args:
         x: Shape (B, C, D, H, W).
@@ -82,15 +82,15 @@ def spread_patches(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _DepthSum(NamedTuple):
-    """A kernel's depth sum, and what tells whether it still is that."""
+    """A cached depth sum of a kernel, with what is needed to validate it."""
 
     total: Tensor
-    kernel: Tensor  # shares the weight's memory, which therefore nothing else can take over
+    kernel: Tensor  # shares the weight's memory, so that the address cannot be reused
     version: int
 
 
 class _AdaptiveKernel(nn.Module):
-    """Give a layer its kernel summed to a depth; without gradients, each depth is summed once."""
+    """Mixin that sums a layer's kernel along depth; sums are cached when no gradient is needed."""
 
     weight: Tensor
 
@@ -111,7 +111,7 @@ class _AdaptiveKernel(nn.Module):
         ):
             return sum_depth_groups(weight, depth)
         known = self._depth_sums.get(depth)
-        # Loading and optimisers count the version up; moving and casting replace the memory.
+        # Loading and optimiser steps increment the version; moving and casting replace the memory.
         if (
             known is None
             or known.version != weight._version
@@ -123,7 +123,7 @@ class _AdaptiveKernel(nn.Module):
         return known.total
 
     def train(self, mode: bool = True) -> _AdaptiveKernel:
-        """Set the mode; forget all sums, as training may change the weight unseen (`.data`)."""
+        """Set the mode and clear the cache: training may change weights undetected (`.data`)."""
         self._depth_sums.clear()
         return super().train(mode)
 
@@ -148,7 +148,7 @@ class SACDownsample(_AdaptiveKernel, nn.Conv3d):
 
 
 class SACConv(_AdaptiveKernel, nn.Conv3d):
-    """3^3 convolution, in-plane padding 1; a 1 x 3 x 3 one while depth halvings are pending.
+    """3^3 convolution with padding 1; 1 x 3 x 3 while depth halvings are pending.
 
     Args:
         stride: In-plane stride, a power of two; depth follows the anisotropy.
@@ -160,7 +160,7 @@ class SACConv(_AdaptiveKernel, nn.Conv3d):
         super().__init__(in_channels, out_channels, 3, stride=stride, padding=1, bias=bias)
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:  # type: ignore[override]
-        """Map (B, C, D, H, W) to (B, C', D', H', W'); the same grid at stride 1."""
+        """Map (B, C, D, H, W) to (B, C', D', H', W'); stride 1 keeps the grid."""
         s = self.stride[1]
         if anisotropy.pending == 0:
             return F.conv3d(x, self.weight, self.bias, stride=s, padding=1)
@@ -190,6 +190,6 @@ class SACUpsample(_AdaptiveKernel, nn.ConvTranspose3d):
 
 
 def token_positions(depth: int, height: int, width: int, *, device: torch.device) -> Tensor:
-    """Integer grid positions (z, h, w) of tokens in raster order, shape (depth h w, 3)."""
+    """Return integer positions (z, h, w) of tokens in raster order, (depth * height * width, 3)."""
     axes = (torch.arange(n, device=device) for n in (depth, height, width))
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, 3)

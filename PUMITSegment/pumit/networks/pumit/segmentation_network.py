@@ -1,4 +1,4 @@
-"""Automatic segmentation: the universal ViT, a feature pyramid and a plain U-Net decoder."""
+"""Automatic segmentation: universal ViT, feature pyramid and plain U-Net decoder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def conv_norm_act(
     kernel: tuple[int, int, int],
     stride: tuple[int, int, int] = (1, 1, 1),
 ) -> nn.Sequential:
-    """Convolution without bias, instance norm without weights, leaky ReLU."""
+    """Build a convolution without bias, instance norm without weights, and leaky ReLU."""
     d, h, w = (k // 2 for k in kernel)
     return nn.Sequential(
         nn.Conv3d(in_channels, out_channels, kernel, stride, padding=(d, h, w), bias=False),
@@ -32,12 +32,12 @@ def conv_norm_act(
 
 
 class UpBlock(nn.Module):
-    """Enlarge, join a skip, two convolutions; no residual.
+    """Up-sampling, concatenation with a skip, and two convolutions; no residual.
 
     Args:
-        in_channels: Channels from below.
-        out_channels: Channels of the skip and of the result.
-        scale: Enlargement along (D, H, W).
+        in_channels: Channels of the coarser features.
+        out_channels: Channels of the skip and of the output.
+        scale: Up-sampling factors along (D, H, W).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class UpBlock(nn.Module):
 
 
 class VitPyramid(nn.Module):
-    """Bring taps of the ViT to grids with cells of a quarter, half, one and two patches.
+    """Feature pyramid from ViT taps, with cells of a quarter, half, one and two patches.
 
     Args:
         widths: Channels of the levels, three or four, finest first.
@@ -91,21 +91,20 @@ class VitPyramid(nn.Module):
 
 
 class SegmentationHead(nn.Conv3d):
-    """Logits of each voxel, learnt as fast from few channels as from many.
+    """1^3 convolution to logits, with a gain that lets few channels learn as fast as many.
 
-    An optimiser that moves every weight by about the same step moves a logit by as many steps as it
-    reads channels: a head of eight channels took hundreds of steps to tell a class apart that its
-    features are known from the first dozens on.
+    With Adam-like optimisers every weight moves by about the same step, so a logit's change is
+    proportional to its number of input channels. Without the gain, a head of eight channels needed
+    hundreds of steps for a class that its features separated within the first dozens.
 
     Args:
-        as_wide_as: Logits move as if this many channels were read, where there are fewer; 0 leaves
-            them alone.
+        as_wide_as: The gain emulates this many input channels if there are fewer; 0 disables it.
     """
 
     def __init__(self, in_channels: int, num_classes: int, as_wide_as: int) -> None:
         super().__init__(in_channels, num_classes, 1)
         self.gain = max(1.0, as_wide_as / in_channels)
-        with torch.no_grad():  # the same function at the start
+        with torch.no_grad():  # keep the initial function
             self.weight /= self.gain
             if self.bias is not None:
                 self.bias /= self.gain
@@ -119,25 +118,24 @@ class SegmentationNetwork(nn.Module):
     """Multi-class segmentation at one fixed spacing.
 
     Args:
-        num_classes: Classes with the background.
-        detail_widths: Channels of the raw-image branch at full in-plane scale, half of it and so
-            on: at least for the scales that are finer than a quarter of a patch, where the ViT
-            gives nothing. At further ones, with the widths of the pyramid, it is added to the
+        num_classes: Classes including the background.
+        detail_widths: Channels of the raw-image branch at full in-plane resolution, half of it and
+            so on. Required for the scales finer than a quarter of a patch, where the ViT has no
+            features. At further scales, with the widths of the pyramid, the branch is added to the
             ViT's features.
-        pyramid_widths: Channels at a quarter, half, one and two patches in-plane; the last may be
-            left out for small images, where that level would have too few places to be normalised.
-        taps: Blocks of the ViT that feed those scales, as many, counted from 1.
+        pyramid_widths: Channels at a quarter, half, one and two patches in-plane. The last may be
+            left out for small images, where that level has too few voxels for the instance norm.
+        taps: Blocks of the ViT that feed these scales, one per scale, counted from 1.
         num_supervised_levels: Decoder levels with a segmentation head, from the finest.
         head_width: See `SegmentationHead`; 0 for the published networks.
-        vit: Sizes of the `UniversalViT`, whose patch embedding is fixed: the published one to
-            (4, 16, 16) for slices four times as far apart as pixels. Where they are nearer, its
-            depth is a larger power of two, and the levels up to the one that is isotropic halve
-            the image plane alone, with kernels that are flat, as the patch embedding is.
+        vit: Sizes of the `UniversalViT`, with a fixed patch embedding. The published patch is
+            (4, 16, 16), for slices four times as far apart as pixels. For thinner slices its depth
+            is a larger power of two. Levels above the isotropic one halve only the image plane,
+            with flat kernels.
 
     Source:
-        PUMIT, section "Segmentation Experiments". The raw-image branch, which the paper does not
-        mention, is part of the published networks; so are some biases that the instance norm
-        after them cancels.
+        PUMIT, section "Segmentation Experiments". The raw-image branch is not in the paper but in
+        the published networks; so are some biases that the following instance norm cancels.
     """
 
     def __init__(
@@ -197,13 +195,13 @@ class SegmentationNetwork(nn.Module):
         """Segment an image.
 
         Args:
-            x: Intensities, shape (B, in_channels, D, H, W), divisible by two patches, or by one
-                where the pyramid has three levels.
+            x: Intensities, shape (B, in_channels, D, H, W), a multiple of two patches, or of one
+                with a pyramid of three levels.
             deep_supervision: Whether to return the logits of every head.
 
         Returns:
-            Logits (B, num_classes, D, H, W); with deep supervision those at full, 1/2, 1/4 and
-            1/8 in-plane scale, each on its own grid, the finest first.
+            Logits (B, num_classes, D, H, W); with deep supervision those of all heads, at full,
+            1/2, 1/4 and 1/8 in-plane resolution, the finest first.
 
         Raises:
             PumitError: If the size is not divisible.
@@ -217,7 +215,7 @@ class SegmentationNetwork(nn.Module):
         for shrink in self.detail_half:
             details.append(shrink(details[-1]))
         pyramid = self.pyramid([to_grid(t, grid) for t in taps])
-        fine = len(self.up_blocks) + 1 - len(self.taps)  # scales that only the raw image tells of
+        fine = len(self.up_blocks) + 1 - len(self.taps)  # scales of only the raw-image branch
         for i, detail in enumerate(details[fine:]):
             pyramid[i] = pyramid[i] + detail
         features = pyramid[-1]
@@ -233,7 +231,7 @@ class SegmentationNetwork(nn.Module):
 
 
 def _levels(patch: tuple[int, int, int] | None) -> tuple[int, int]:
-    """Levels of the raw-image branch, and how many levels halve only the image plane.
+    """Return the number of raw-image levels, and of levels that halve only the image plane.
 
     Raises:
         ValueError: If the patch is not (d, n, n) with n 8 or 16 and d a power of two, 4 to n.

@@ -1,4 +1,4 @@
-"""Universal visual tokenizer: adaptive encoder, soft quantiser, adaptive decoder."""
+"""Universal visual tokenizer: adaptive encoder, soft quantizer, adaptive decoder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConvNormAct(nn.Module):
 
 
 class TokenizerEncoder(nn.Module):
-    """Three adaptive reductions by 4, 2 and 2, then two 3^3 convolutions."""
+    """Three adaptive down-samplings by 4, 2 and 2, then two 3^3 convolutions."""
 
     def __init__(self, in_channels: int, widths: Sequence[int], groups: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class TokenizerEncoder(nn.Module):
 
 
 class TokenizerDecoder(nn.Module):
-    """Two 3^3 convolutions, then three adaptive enlargements by 2, 2 and 4."""
+    """Two 3^3 convolutions, then three adaptive up-samplings by 2, 2 and 4."""
 
     def __init__(self, out_channels: int, widths: Sequence[int], groups: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class TokenizerDecoder(nn.Module):
 
 @dataclass(frozen=True)
 class TokenizerOutput:
-    """What the tokenizer returns.
+    """Output of the tokenizer.
 
     Attributes:
         reconstruction: Shape and range of the input; not clipped.
@@ -87,10 +87,10 @@ class TokenizerOutput:
 
 
 class VisualTokenizer(nn.Module):
-    """Turn an image into a grid of soft tokens and back.
+    """Visual tokenizer: an image to a grid of soft tokens and back.
 
     Args:
-        in_channels: Image channels; grey images are repeated to this number.
+        in_channels: Image channels; grey images must be repeated to this number.
         widths: Channels at 1/4, 1/8 and 1/16 in-plane, each divisible by `groups`.
 
     Source:
@@ -111,7 +111,7 @@ class VisualTokenizer(nn.Module):
         self.decoder = TokenizerDecoder(in_channels, widths, groups)
 
     def tokenize(self, x: Tensor, anisotropy: Anisotropy) -> SoftTokens:
-        """Soft tokens of an image.
+        """Encode an image to soft tokens.
 
         Args:
             x: Intensities in [-1, 1], shape (B, in_channels, D, H, W); H and W divisible by 16,
@@ -125,7 +125,7 @@ class VisualTokenizer(nn.Module):
         return self.quantizer(self.encoder(x, anisotropy))
 
     def decode(self, embedding: Tensor, anisotropy: Anisotropy) -> Tensor:
-        """Image from token embeddings (B, widths[2], D', H', W'); `anisotropy` is the image's."""
+        """Decode token embeddings (B, widths[2], D', H', W'); `anisotropy` is the image's."""
         return self.decoder(embedding, anisotropy.down(4))
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> TokenizerOutput:

@@ -1,4 +1,4 @@
-"""Start a fixed-patch ViT, or one of another field size, from the universal ViT's weights."""
+"""Transfer of universal ViT weights to a fixed-patch ViT, or to another field size."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ POSITION_TABLE = "position_table"
 
 
 def load_universal_weights(vit: UniversalViT, state: Mapping[str, Tensor]) -> None:
-    """Load the state of a universal ViT into one with another patch, channels or field.
+    """Load the state of a universal ViT into one with another patch, channels or field size.
 
-    The patch kernel is summed along depth in contiguous groups; where the number of channels
-    differs, its sum over channels is divided evenly among the new ones, so that an image whose
-    channels are all equal gives the same tokens. The position table is resampled.
+    The patch kernel is summed along depth in contiguous groups. If the number of channels differs,
+    the kernel's sum over channels is divided evenly among the new ones, so that an image with equal
+    channels gives the same tokens. The position table is resampled.
 
     Args:
         vit: Target; every other weight has the same shape as in `state`.
         state: State dictionary of the source, a `UniversalViT`.
 
     Raises:
-        CheckpointError: If the state is that of another network.
+        CheckpointError: If the state does not fit the network.
     """
     target = vit.state_dict()
     missing, surplus = target.keys() - state.keys(), state.keys() - target.keys()

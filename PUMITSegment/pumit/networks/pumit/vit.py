@@ -16,13 +16,13 @@ from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
 from pumit.networks.pumit.sac import SACDownsample, embed_patches, token_positions
 
 LAYER_NORM_EPS = 1e-5
-PREFIX = 1  # the class token, which has no position
+PREFIX = 1  # class token, without a position
 
 
 def resample_positions(table: Tensor, grid: Sequence[int]) -> Tensor:
     """Resample a position table (1, C, d, h, w) to (1, C, *grid).
 
-    Axes that shrink are averaged over areas, then axes that grow are interpolated linearly.
+    Axes that shrink are area-averaged, then axes that grow are linearly interpolated.
     """
     shrunk = tuple(min(n, m) for n, m in zip(grid, table.shape[2:], strict=True))
     if shrunk != tuple(table.shape[2:]):
@@ -33,7 +33,7 @@ def resample_positions(table: Tensor, grid: Sequence[int]) -> Tensor:
 
 
 class FixedPatchEmbedding(nn.Conv3d):
-    """Patch embedding of one size for images of one spacing; takes no notice of anisotropy."""
+    """Patch embedding with a fixed patch size; ignores anisotropy."""
 
     def __init__(self, in_channels: int, dim: int, patch: tuple[int, int, int]) -> None:
         super().__init__(in_channels, dim, patch, stride=patch)
@@ -58,25 +58,26 @@ class VitFeatures:
     grid: tuple[int, int, int]
 
     def as_grid(self) -> Tensor:
-        """Patch tokens as a feature map (B, dim, D, H, W)."""
+        """Return the patch tokens as a feature map (B, dim, D, H, W)."""
         return to_grid(self.tokens, self.grid)
 
 
 def to_grid(tokens: Tensor, grid: tuple[int, int, int]) -> Tensor:
-    """Tokens (B, N, C) in raster order as a feature map (B, C, D, H, W), N = D H W."""
+    """Reshape tokens (B, N, C) in raster order to a feature map (B, C, D, H, W)."""
     return tokens.transpose(1, 2).reshape(len(tokens), tokens.shape[2], *grid)
 
 
 class UniversalViT(nn.Module):
-    """Plain vision transformer that takes images of any degree of anisotropy.
+    """Plain vision transformer for images of any degree of anisotropy.
 
     Args:
-        num_heads: Attention heads; dim / num_heads is divisible by 4.
+        num_heads: Attention heads; dim / num_heads must be divisible by 4.
         position_table: Size of the learned position table in patches, (D, H, W).
-        patch_halvings: In-plane patch size as a power of two, for the adaptive patch embedding.
-        fixed_patch: Patch size (D, H, W) in voxels of a plain patch embedding instead.
-        train_tokens: Tokens of a training image, the class token included, for BA-SAM's scaling
-            factor and distance bias; None for plain attention.
+        patch_halvings: log2 of the in-plane patch size of the adaptive patch embedding.
+        fixed_patch: Patch size (D, H, W) in voxels of a plain patch embedding; None for the
+            adaptive one.
+        train_tokens: Tokens of a training image, class token included, for BA-SAM's scaling factor
+            and distance bias; None for plain attention.
 
     Source:
         PUMIT, section "Universal ViT"; Fang et al., EVA-02, 2023.
@@ -120,10 +121,11 @@ class UniversalViT(nn.Module):
     def embed(
         self, x: Tensor, anisotropy: Anisotropy | None
     ) -> tuple[Tensor, tuple[int, int, int]]:
-        """Patch tokens with their absolute positions, (B, N, dim), and their grid.
+        """Embed an image to patch tokens with absolute positions, (B, N, dim), and their grid.
 
         Raises:
             PumitError: If the size is not a multiple of the patch.
+            ValueError: If the adaptive patch embedding gets no anisotropy.
         """
         if self.fixed_patch is not None:
             require_divisible(x, self.fixed_patch)
@@ -144,11 +146,11 @@ class UniversalViT(nn.Module):
         Args:
             tokens: Embedded patches (B, N, dim).
             grid: Patches along (D, H, W).
-            taps: Blocks, counted from 1, whose outputs to return too.
+            taps: Blocks, counted from 1, whose outputs to return as well.
 
         Returns:
-            The final features, and the taps' patch tokens (B, N, dim) in order; the last block's
-            pass the final norm.
+            The final features, and the taps' patch tokens (B, N, dim) in order; those of the last
+            block are normalised.
         """
         positions = token_positions(*grid, device=tokens.device)
         x = torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1)
@@ -165,9 +167,9 @@ class UniversalViT(nn.Module):
         """Encode an image.
 
         Args:
-            x: Intensities, shape (B, in_channels, D, H, W); in-plane divisible by the patch, D by
-                what the anisotropy leaves of it.
-            anisotropy: State at full resolution; a fixed patch embedding takes no notice of it.
+            x: Intensities, shape (B, in_channels, D, H, W); H and W divisible by the patch, D by
+                `anisotropy.depth_stride(patch_halvings)` or the fixed patch's depth.
+            anisotropy: State at full resolution; ignored by a fixed patch embedding.
 
         Raises:
             PumitError: If the size is not a multiple of the patch.
@@ -177,7 +179,7 @@ class UniversalViT(nn.Module):
 
 
 def initialize_linear(module: nn.Module) -> None:
-    """Set truncated normal weights (0.02) and zero biases, as vision transformers start."""
+    """Initialise a linear layer with truncated normal weights (std 0.02) and zero biases."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
