@@ -161,7 +161,10 @@ class RunSection:
         hasCurves = bool(runs.curves.loss or runs.curves.scores)
         ui.showPlotsButton.enabled = hasCurves or self._plots.isShown
         ui.showPlotsButton.toolTip = (
-            _("Show loss and Dice as Slicer plots next to a slice; press again for the old layout")
+            _(
+                "Show loss and Dice as Slicer plots next to a slice; press again to restore the "
+                "layout"
+            )
             if ui.showPlotsButton.enabled
             else _("There is nothing to plot yet")
         )
