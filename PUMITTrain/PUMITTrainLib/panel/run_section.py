@@ -128,7 +128,7 @@ class RunSection:
         button.enabled = view is not None and view.canFinish
         if view is None or view.bestStep is None:
             button.text = _("Stop here")
-            button.toolTip = _("The run has no validated model that it could be finished with")
+            button.toolTip = _("The run has no validated model to finish with yet")
             return
         button.text = _("Stop here, keep step {step}").format(step=view.bestStep)
         button.toolTip = (
