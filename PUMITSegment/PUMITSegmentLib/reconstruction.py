@@ -74,11 +74,11 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
         answer.use.shares, answer.usual_shares, _("{volume} tokens").format(volume=name)
     )
     series = _series(table, _("Share of the image"), "Share", (0.23, 0.51, 0.77))
-    even = _series(table, _("Uniform distribution"), "Even", (0.76, 0.25, 0.05))
+    even = _series(table, _("All tokens alike"), "Even", (0.76, 0.25, 0.05))
     even.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleDash)
     usual = None
     if answer.usual_shares is not None:
-        usual = _series(table, _("Typical for images the model knows"), "Usual", (0.07, 0.09, 0.15))
+        usual = _series(table, _("Images the model knows"), "Usual", (0.07, 0.09, 0.15))
         usual.SetLineWidth(2)
         # Ordered by usual share, a line between tokens would be erratic.
         series.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleNone)
@@ -93,7 +93,7 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
         )
     )
     chart.SetXAxisTitle(
-        _("Token, most frequent first") if usual is None else _("Token, most typical first")
+        _("Token, the most used first") if usual is None else _("Token, the most usual first")
     )
     chart.SetYAxisTitle(_("Share of the image"))
     chart.SetYAxisLogScale(True)
