@@ -39,7 +39,7 @@ class PUMITTrain(ScriptedLoadableModule):
         parent.contributors = ["PUMIT contributors"]
         parent.helpText = _(
             "Fine-tune on your own annotated scans, on this computer: better clicks for your "
-            "anatomy, or a model that segments by itself. A training goes on when Slicer is "
+            "anatomy, or a model that segments automatically. Training continues when Slicer is "
             'closed. See the <a href="{url}">tutorial</a>.'
         ).format(url="https://github.com/pumit/SlicerPUMIT#readme")
         parent.acknowledgementText = _(

@@ -182,5 +182,5 @@ def regionCorners(roiNode, volumeNode) -> Floats:
     """
     corners = boxCornersWorld(roiNode, isFlat=False)
     if not np.isfinite(corners).all() or (np.ptp(corners, axis=0) <= 0).any():
-        raise PumitError(_("The region has no size yet; draw it around what you look for."))
+        raise PumitError(_("The region has no size yet; draw it around the structure."))
     return VolumeFrame(volumeNode).worldToLps(corners)

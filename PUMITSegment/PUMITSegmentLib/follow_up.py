@@ -211,7 +211,8 @@ class FollowUpWork:
             "poor": _("Registration poor"),
         }[registration.fit]
         text = _(
-            "{words}: {shift:.1f} mm left. The views show the earlier scan over this one; use it?"
+            "{words}: residual misalignment {shift:.1f} mm. The views show the earlier scan over "
+            "this one. Use this registration?"
         ).format(words=words, shift=registration.shift_mm)
         self._logic.status.caution(
             text, Choice(_("Use it"), self.use), Choice(_("Discard"), self.discard)

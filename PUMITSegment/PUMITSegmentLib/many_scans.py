@@ -139,7 +139,7 @@ class BatchRun:
             if item.problem:
                 raise PumitError(item.problem)
             if item.node is not None and item.node.GetScene() is None:
-                raise PumitError(_("The scan was removed meanwhile."))
+                raise PumitError(_("The scan is no longer in the scene."))
             volume = None
             if item.node is not None:
                 volume = readVolume(item.node, isFinite=False)
@@ -189,7 +189,7 @@ class BatchRun:
     def _show(self, item: BatchItem, found: FoundStructures) -> None:
         """Add a segmentation of the scan to the scene."""
         if item.node.GetScene() is None:
-            raise PumitError(_("The scan was removed meanwhile."))
+            raise PumitError(_("The scan is no longer in the scene."))
         if not found.structures:
             raise PumitError(found.sentence())
         segmentation = newSegmentation(item.node)

@@ -84,10 +84,10 @@ def whyEmpty(segmentationNode, segmentID: str, isFound: bool) -> str:
     if not isFound:
         words = _("{name}: nothing was found there; move the prompt, or add another one.")
     elif not EditableArea.ofSegmentEditor(segmentationNode).isEverything:
-        words = _("{name} is empty: the Segment Editor's masking allows nothing of what was found.")
+        words = _("{name} is empty: the Segment Editor's masking allows no part of the result.")
     else:
         words = _(
-            "{name} is empty: the voxels of this segmentation are too large for what was found; "
-            "use a new segmentation."
+            "{name} is empty: the voxels of this segmentation are too large for the result; use a "
+            "new segmentation."
         )
     return words.format(name=segmentName(segmentationNode, segmentID))

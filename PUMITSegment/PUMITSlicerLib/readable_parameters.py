@@ -34,7 +34,7 @@ def readableParameters(
             node.SetParameter(name, text)
             if not _isReadable(make, node):
                 node.SetParameter(name, usual)
-    status.problem(_("Settings of this scene could not be read: the usual ones hold."))
+    status.problem(_("Some settings of this scene could not be read; their defaults are used."))
     return make(node)
 
 

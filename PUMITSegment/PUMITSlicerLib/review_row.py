@@ -60,18 +60,24 @@ class ReviewRow:
 
         self.acceptButton = button(
             *(first, "acceptButton", _("Accept (A)")),
-            _("Take what is drawn as true, save it into the campaign, and open the next scan"),
+            _(
+                "Accept the segmentation as ground truth, save it to the campaign, and open the "
+                "next scan"
+            ),
             self._accept,
         )
         self.acceptButton.setStyleSheet("font-weight: bold;")
         self.laterButton = button(
             *(first, "laterButton", _("Later (J)")),
-            _("Put this scan behind the others, keep what is drawn, and open the next one"),
+            _(
+                "Move this scan to the end of the queue, keep the segmentation, and open the next "
+                "scan"
+            ),
             self._later,
         )
         self.leaveOutButton = button(
             *(first, "leaveOutButton", _("Leave out")),
-            _("Leave this scan out: it is neither shown again nor learnt from"),
+            _("Leave this scan out: it is not shown again and not used for training"),
             lambda: self._act("leaveOut"),
         )
         self.placesButton = button(

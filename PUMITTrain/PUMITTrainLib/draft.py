@@ -37,7 +37,7 @@ class Draft:
             self.thumbnails.mkdir()
         except OSError as error:
             raise ServiceError(
-                _("No folder for the run can be made: {reason}; see $PUMIT_RUNS.").format(
+                _("The run's folder cannot be created: {reason}. Check $PUMIT_RUNS.").format(
                     reason=error.strerror
                 )
             ) from error

@@ -17,6 +17,6 @@ def sentenceOf(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return _("The file no longer exists; choose another one.")
     if isinstance(error, OSError) and error.strerror:
-        return _("The system refused: {reason}.").format(reason=error.strerror)
+        return _("The operating system reported: {reason}.").format(reason=error.strerror)
     logger.error("Work failed", exc_info=error)
     return _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)

@@ -173,7 +173,7 @@ class PairComparison:
         if reference is None or compared is None:
             raise PumitError(_("Choose two segmentations first."))
         if reference is compared:
-            raise PumitError(_("These are one and the same segmentation; choose two."))
+            raise PumitError(_("Choose two different segmentations."))
         scan = _scanOf(reference) or _scanOf(compared)
         if scan is None:
             raise PumitError(

@@ -205,7 +205,7 @@ def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> 
     made.logic.addFound(found(A, B))
     assert made.logic.segmentID == clicked
     made.answer(B)
-    assert "100 % of what was found" in made.status
+    assert "100 % of the result" in made.status
     made.logic.parameters.overwriteMode = OverwriteMode.NONE
     made.logic.update()
     made.answer(B)

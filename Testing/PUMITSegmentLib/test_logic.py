@@ -175,7 +175,7 @@ def test_what_belongs_to_others_whole_is_said_to(made: LogicScene) -> None:
     made.logic.newSegment()
     made.click()
     made.answer(A & B)
-    assert made.status == "Segment_2 is empty: Segment_1 has 100 % of what was found."
+    assert made.status == "Segment_2 is empty: 100 % of the result belongs to Segment_1."
 
 
 def test_taking_from_others_can_be_undone(made: LogicScene) -> None:

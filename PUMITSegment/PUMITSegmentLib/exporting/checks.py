@@ -104,8 +104,8 @@ def findProblems(
                 Problem(
                     Severity.WARNS,
                     _(
-                        "Slicer's DICOM database is not open, so the file goes into the folder "
-                        "only; open the DICOM module once to have one."
+                        "Slicer's DICOM database is not open, so the file is written to the folder "
+                        "only; open the DICOM module once to open the database."
                     ),
                 )
             )
@@ -137,7 +137,7 @@ def _folder_problems(folder: Path) -> Iterator[Problem]:
         )
     elif not os.access(nearest, os.W_OK | os.X_OK):
         yield _stop(
-            _("You may not write into {path}; choose another folder.").format(path=nearest),
+            _("No permission to write to {path}; choose another folder.").format(path=nearest),
             Repair.CHOOSE_FOLDER,
         )
 
@@ -224,16 +224,16 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     if choice.format is Format.DICOM_LABELMAP and isShared:
         yield _warn(
             _(
-                "A DICOM-SEG of type LABELMAP holds one segment for each voxel: where segments "
-                "overlap, it is not written; DICOM-SEG of type BINARY and .seg.nrrd keep both."
+                "A LABELMAP DICOM-SEG allows one segment per voxel, so overlapping segments cannot "
+                "be exported; DICOM-SEG of type BINARY and .seg.nrrd keep both."
             ),
             Repair.CHOOSE_FORMAT,
         )
     if choice.format.isLabelMap and isShared:
         yield _warn(
             _(
-                "A label map holds one label for each voxel: where segments overlap, the lower one "
-                "in the table stays; DICOM-SEG and .seg.nrrd keep both."
+                "A label map allows one label per voxel: where segments overlap, the lower one in "
+                "the table is kept; DICOM-SEG and .seg.nrrd keep both."
             ),
             Repair.CHOOSE_FORMAT,
         )
@@ -246,7 +246,7 @@ def _name_problems(named: dict[str, Any], format_: Format) -> Iterator[Problem]:
         if count > 1:
             same = tuple(ID for ID, segment in named.items() if segment.GetName() == name)
             yield report(
-                _("{count} segments are called {name}; give each a name of its own.").format(
+                _("{count} segments are called {name}; give each a different name.").format(
                     count=count, name=_quoted([name])
                 ),
                 Repair.RENAME,
@@ -283,8 +283,8 @@ def _volume_problems(
         if volumeNode is not None and volumeNode.GetParentTransformNode() is not None:
             yield _warn(
                 _(
-                    "The volume is under a transform: the file has the position that the views "
-                    "show, and not that of the image file."
+                    "The volume is under a transform: the file uses the position shown in the "
+                    "views, not the position in the image file."
                 )
             )
         return
@@ -300,8 +300,8 @@ def _volume_problems(
     if isMoved and (choice.format.isLabelMap or choice.format.isStatistics):
         yield _warn(
             _(
-                "The volume is under a transform: what is written has the position of the image "
-                "file, and not that which the views show."
+                "The volume is under a transform: the file uses the position in the image file, "
+                "not the position shown in the views."
             )
         )
     if segmentationNode is not None:
@@ -327,14 +327,14 @@ def _place_problems(segmentationNode, IDs: list[str], volumeNode) -> Iterator[Pr
         name = _quoted([segment.GetName()])
         if not all(s.start < s.stop for s in reach.within(whole)):
             yield _stop(
-                _("{name} lies outside of the volume; is it the volume that was segmented?").format(
+                _("{name} is outside the volume; is this the volume that was segmented?").format(
                     name=name
                 ),
                 segmentIDs=(ID,),
             )
         elif not _isInside(reach, whole):
             yield _warn(
-                _("{name} reaches beyond the volume; what lies there is left out.").format(
+                _("{name} extends beyond the volume; the part outside is left out.").format(
                     name=name
                 ),
                 segmentIDs=(ID,),
@@ -395,8 +395,8 @@ def _header_problems(path: Path) -> Iterator[Problem]:
     ):
         yield _stop(
             _(
-                "The volume comes from a multi-frame DICOM file that does not say where its frames "
-                "lie, so nothing can refer to them; write .seg.nrrd."
+                "The volume comes from a multi-frame DICOM file that does not state the positions "
+                "of its frames, so nothing can refer to them; write .seg.nrrd."
             ),
             Repair.CHOOSE_FORMAT,
         )

@@ -34,9 +34,9 @@ def addToDatabase(path: Path, database=None) -> None:
     database.insert(str(path))
     if not database.fileForInstance(uid):
         raise ExportError(
-            _("Slicer's DICOM database did not take {file}; import it in the DICOM module.").format(
-                file=path.name
-            )
+            _(
+                "Slicer's DICOM database did not accept {file}; import it in the DICOM module."
+            ).format(file=path.name)
         )
 
 

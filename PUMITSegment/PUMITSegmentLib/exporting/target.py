@@ -57,7 +57,10 @@ class Target:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ExportError(
-                _("The folder cannot be made; choose one that exists and that you may write to.")
+                _(
+                    "The folder cannot be created; choose an existing one that you have permission "
+                    "to write to."
+                )
             ) from error
         return self.path(others)
 

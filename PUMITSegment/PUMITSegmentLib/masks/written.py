@@ -65,19 +65,22 @@ class WrittenAnswers:
             other, share = next(iter(held.items()))
             names = {"name": name, "other": segmentName(working.node, other)}
             words = (
-                _("{name}: {other} keeps {percent} % of it.")
+                _("{name}: {percent} % of the result overlaps {other} and was not added.")
                 if kept
-                else _("{name} is empty: {other} has {percent} % of what was found.")
+                else _("{name} is empty: {percent} % of the result belongs to {other}.")
             )
             choices = self._otherWays(delivery, working.present(segmentID))
             status.caution(words.format(**names, percent=percent(share)), *choices)
         elif not kept:
             status.waiting(whyEmpty(working.node, segmentID, isFound))
         elif kept < AS_ANSWERED and not EditableArea.ofSegmentEditor(working.node).isEverything:
-            words = _("{name}: the Segment Editor's masking allows {percent} % of what was found.")
+            words = _("{name}: the Segment Editor's masking allows only {percent} % of the result.")
             status.caution(words.format(name=name, percent=percent(kept)))
         elif delivery.isMaskKept:
-            words = _("{name}: no click finds it here, so it is moved from the last frame; check.")
+            words = _(
+                "{name}: not found by a click in this frame; its mask was propagated from another "
+                "frame. Check it."
+            )
             status.caution(words.format(name=name))
         else:
             self._sayRating(delivery, name, Rating.ofAnswer(delivery.answer.quality, kept))

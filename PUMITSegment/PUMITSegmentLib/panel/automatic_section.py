@@ -61,7 +61,7 @@ class AutomaticSection:
             _("A model that segments without a click")
             if models
             else _notOffered(compute)
-            or _("Models are listed once the first click, or a test, has started what computes")
+            or _("Models are listed after the first click, or after Test in section 6")
         )
         self._explain()
 

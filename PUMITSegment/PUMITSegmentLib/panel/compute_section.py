@@ -115,7 +115,10 @@ class ComputeSection:
         isRunning = isStarting or self._compute.state is ComputeState.READY
         ui.restartButton.enabled = isRunning
         ui.restartButton.toolTip = (
-            _("Stop what computes; the next click starts it again. Clicks and segments stay.")
+            _(
+                "Stop the worker or the connection to the server; the next click starts it "
+                "again. Clicks, marks and segments are kept."
+            )
             if isRunning
             else _("Nothing is running; the next click starts it")
         )

@@ -42,7 +42,7 @@ class FrameRow:
         ui.continueAllButton.text = _("To the end")
         isFollowed = frame.number + 1 < frame.count or source is not None
         wait = _("Wait for the answer, or cancel it above") if self._logic.isComputing else ""
-        nothing = _("No frame next to this one has other segments")
+        nothing = _("No neighbouring frame has segments to continue from")
         canContinue = source is not None or following is not None
         _enable(ui.continueButton, wait or ("" if canContinue else nothing), tip)
         nothing = (

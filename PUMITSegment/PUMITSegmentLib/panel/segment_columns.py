@@ -106,7 +106,10 @@ class SegmentColumns:
 
 def _headers() -> tuple[tuple[str, str], ...]:
     return (
-        (_("Volume"), _("Volume of the segment; of a picture its area")),
-        (_("Rating"), _("How far the segment can be believed; an edit by hand takes it away")),
-        (_("Reviewed"), _("Click to say that you have looked at the segment and agree")),
+        (_("Volume"), _("Volume of the segment, or its area in a 2D image")),
+        (
+            _("Rating"),
+            _("Estimated quality of the segment; removed when the segment is edited by hand"),
+        ),
+        (_("Reviewed"), _("Click to mark the segment as reviewed")),
     )

@@ -91,9 +91,9 @@ class SegmentSection:
             button.enabled = bool(logic.segmentID) and logic.volumeNode is not None
         ui.newSegmentButton.enabled = logic.volumeNode is not None
         ui.newSegmentButton.toolTip = (
-            _("Add a segment (N); its menu has lists of segments, and starts from a label map")
+            _("Add a segment (N); its menu adds a list of segments, or the segments of a label map")
             if logic.volumeNode is not None
-            else _("Choose a scan first; segments lie on its grid")
+            else _("Choose a scan first; it defines the grid of the segments")
         )
         ui.removeSegmentButton.enabled = bool(logic.segmentID)
         ui.removeSegmentButton.toolTip = (

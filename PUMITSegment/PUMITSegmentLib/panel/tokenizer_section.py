@@ -89,7 +89,7 @@ class TokenizerSection:
         return _(
             "No tokenizer is installed. A tokenizer encodes the scan and decodes it again, and "
             "shows what is lost on the way. One comes with PUMIT: install PUMIT again on the "
-            "computer that computes, and connect again."
+            "computer that runs the models, and connect again."
         )
 
     def _onCollapsed(self, isCollapsed: bool) -> None:

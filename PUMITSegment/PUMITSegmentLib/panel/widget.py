@@ -51,7 +51,10 @@ def helpText() -> str:
         ),
         _("Doubtful places shows where the border is least certain, one after the other."),
         _("Drag a click or mark to move it, or hover over it and press Delete to remove it."),
-        _("Edit by hand in the Segment Editor if you like: the next prompt starts from that."),
+        _(
+            "Edit by hand in the Segment Editor if needed: the next prompt continues from your "
+            "edits."
+        ),
         _("Export the result in section 7."),
     ]
     items = "".join(f"<li>{escape(step)}</li>" for step in steps)

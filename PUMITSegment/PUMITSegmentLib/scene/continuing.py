@@ -142,9 +142,9 @@ class Continuing:
         if number >= frame.count:
             self._run = None
             words = (
-                _("Frame {last} is segmented; look at it.")
+                _("Frame {last} is segmented; check it.")
                 if first + 1 == frame.count
-                else _("Frames {first} to {last} are segmented; look at each.")
+                else _("Frames {first} to {last} are segmented; check each.")
             )
             self._logic.status.note(words.format(first=first + 1, last=frame.count))
             return
@@ -154,7 +154,10 @@ class Continuing:
         self._run = (first, number)
         if not self.continueHere():
             self._run = None  # it has segments already, or there is no source
-            words = _("Stopped at frame {number}: it has nothing to continue, or is segmented.")
+            words = _(
+                "Stopped at frame {number}: it is segmented already, or there is nothing to "
+                "continue from."
+            )
             self._logic.status.waiting(words.format(number=number + 1))
 
     def _onAnswered(self, before, after) -> None:

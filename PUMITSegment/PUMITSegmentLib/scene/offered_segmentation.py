@@ -66,7 +66,7 @@ class OfferedSegmentation(VTKObservationMixin):
                 if logic.mayWrite(take):
                     logic.showNextStep()
 
-        words = _("{name} was loaded. Is it of {scan}?").format(**names)
+        words = _("{name} was loaded. Does it belong to {scan}?").format(**names)
         logic.status.caution(words, Choice(_("Yes, correct it here"), take))
 
 

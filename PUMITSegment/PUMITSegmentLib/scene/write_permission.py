@@ -45,7 +45,7 @@ class WritePermission:
         if self.isGiven(segmentationNode, volumeNode):
             claim(segmentationNode, volumeNode)
             return True
-        question = _("{which} Change it from the scan {scan}?").format(
+        question = _("{which} Edit it on the scan {scan} instead?").format(
             which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
         )
         if not self.confirm(question):
@@ -76,7 +76,8 @@ def whyNotWritten(segmentationNode, volumeNode) -> str:
     """Return what to do if permission was not given."""
     if _isOfAnotherPatient(segmentationNode, volumeNode):
         return _(
-            "{which} That is of another patient. Choose another segmentation to segment {scan}."
+            "{which} That scan is of another patient. Choose another segmentation to segment "
+            "{scan}."
         ).format(which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName()))
     if not isOfVoxels(segmentationNode):
         return _(

@@ -47,9 +47,10 @@ def fillContours(segmentationNode, volumeNode) -> None:
         masks[segmentID] = prepare(filled)
     if all(mask.box.isEmpty for mask in masks.values()):
         raise VolumeError(
-            _("No contour of {name} encloses a voxel of the scan; it was drawn on another.").format(
-                name=segmentationNode.GetName()
-            )
+            _(
+                "No contour of {name} encloses a voxel of the scan; it was probably drawn on "
+                "another scan."
+            ).format(name=segmentationNode.GetName())
         )
     grid = ijkToRas(volumeNode)
     for segmentID, mask in masks.items():

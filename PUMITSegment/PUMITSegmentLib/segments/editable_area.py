@@ -63,7 +63,7 @@ class EditableArea:
                 raise PumitError(
                     _(
                         "The Segment Editor's editable area is a segment that this segmentation "
-                        'does not have; choose it anew in the Segment Editor, under "Masking".'
+                        'does not have; choose it again in the Segment Editor, under "Masking".'
                     )
                 )
         intensities = None

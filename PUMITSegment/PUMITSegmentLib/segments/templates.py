@@ -70,7 +70,7 @@ def readList(path: Path) -> tuple[TemplateSegment, ...]:
         words = _("{name} cannot be read: {reason}.")
         raise PumitError(words.format(name=path.name, reason=error.strerror)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        words = _("{name} is no list of segments; choose one that was saved here.")
+        words = _("{name} is not a list of segments; choose one that was saved here.")
         raise PumitError(words.format(name=path.name)) from None
 
 

@@ -190,7 +190,7 @@ class Compute:
         """
         client = self._client
         if client is None:
-            raise ServiceError(_("Nothing that computes is connected; try again."))
+            raise ServiceError(_("Not connected to a worker or server; try again."))
         return client
 
     def openSession(self) -> RemoteSession | NNInteractiveSession:
@@ -378,8 +378,8 @@ class Compute:
             self._disconnect(
                 ComputeState.FAILED,
                 _(
-                    "What computes ended unexpectedly (status {status}). It restarts with the "
-                    "next click; your clicks and marks are kept."
+                    "The worker ended unexpectedly (status {status}). It restarts with the next "
+                    "click; your clicks and marks are kept."
                 ).format(status=status),
             )
 

@@ -176,7 +176,7 @@ def readable(error: Exception) -> PumitError:
         return error
     if is_out_of_memory(error):
         return ServiceError(
-            _("The computer's memory does not suffice; close other programs, or crop the scan.")
+            _("The computer does not have enough memory; close other programs, or crop the scan.")
         )
     logger.error("Unexpected error", exc_info=error)
     return ServiceError(
@@ -188,7 +188,7 @@ def _remote_client(settings: ComputeSettings) -> Client:
     from pumit.client.http_client import Client
 
     if not settings.url:
-        raise ServiceError(_("Give the server's address, such as https://host:8443."))
+        raise ServiceError(_("Enter the server's address, such as https://host:8443."))
     certificate = settings.certificateFile
     if certificate and not Path(certificate).is_file():
         raise ServiceError(

@@ -139,8 +139,8 @@ def known_faults(version_of: VersionOf | None = None) -> list[str]:
         if isJudged and not requirement.specifier.contains(version, prereleases=True):
             sentences.append(
                 _(
-                    "This Slicer brings {name} {installed}, in which faults are known ({specifier} "
-                    "has them repaired): open no files of strangers, or use a newer Slicer."
+                    "This Slicer includes {name} {installed}, which has known faults (fixed in "
+                    "{specifier}). Open only files from trusted sources, or use a newer Slicer."
                 ).format(name=requirement.name, installed=version, specifier=requirement.specifier)
             )
     return sentences
@@ -185,8 +185,8 @@ def too_old(needs: Iterable[Need]) -> list[str]:
     """Return a sentence for each package that Slicer bundles in an unsuitable version."""
     return [
         _(
-            "This Slicer brings {name} {installed}, but {specifier} is needed, and it must not be "
-            "replaced; use a newer Slicer."
+            "This Slicer includes {name} {installed}, but {specifier} is needed, and it must not "
+            "be replaced; use a newer Slicer."
         ).format(name=need.name, installed=need.installed, specifier=need.specifier)
         for need in needs
         if need.isBundled

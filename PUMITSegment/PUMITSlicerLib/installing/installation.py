@@ -99,7 +99,7 @@ def make_plan(
         problems.append(
             _(
                 "PyTorch is missing: install the extension PyTorch in the Extensions Manager and "
-                "start Slicer again, or allow to take PyTorch from the package index."
+                "start Slicer again, or allow PyTorch to be taken from the package index."
             )
         )
     if isTorchMissing:
@@ -112,8 +112,8 @@ def make_plan(
     explanation = _explain(needs, wheelFolder)
     if needs and mode is ComputeMode.LOCAL and not withTorch and version_of(TORCH) is None:
         explanation += " " + _(
-            "Clicking needs no PyTorch; training, automatic models and GPUs do: With PyTorch in "
-            "section Compute adds it, now or later."
+            "Clicking works without PyTorch. Training, automatic models and GPUs need it: tick "
+            "With PyTorch in section Compute, now or later."
         )
     return InstallationPlan(tuple(needs), tuple(steps), explanation, tuple(problems))
 
@@ -205,7 +205,7 @@ class Installer:
         if not plan.isPossible:
             raise ServiceError(plan.problems[0] if plan.problems else _("Nothing is missing."))
         if self._isRunning:
-            raise ServiceError(_("An installation is already running; wait for it."))
+            raise ServiceError(_("An installation is already running; wait until it has finished."))
         # 1. Pin every installed package.
         runner = self._runner or find_runner(self._background)
         folder = tempfile.TemporaryDirectory(prefix="pumit-install-")
@@ -236,7 +236,7 @@ class Installer:
             nonlocal done
             done = place
             if self._isCancelled:
-                end(Cancelled(_("The installation was cancelled; what is installed stays.")))
+                end(Cancelled(_("The installation was cancelled; installed packages are kept.")))
                 return
             # 3. Finally, check that everything is importable.
             if place == len(plan.steps):
@@ -299,15 +299,15 @@ def _explain(needs: Sequence[Need], wheelFolder: str) -> str:
     if any(need.name == TORCH for need in needs):
         sentences.append(
             _(
-                "Packages that are installed already keep their versions. It takes some minutes, "
-                "in which you can go on working."
+                "Packages that are installed already keep their versions. It takes some minutes; "
+                "you can keep working."
             )
         )
     else:
         sentences.append(
             _(
-                "Packages that are installed already keep their versions. It takes about a "
-                "minute, in which you can go on working."
+                "Packages that are installed already keep their versions. It takes about a minute; "
+                "you can keep working."
             )
         )
     return " ".join(sentences)

@@ -92,7 +92,7 @@ def _choose(
     """Return the wheel that pip would take, or a sentence on why there is none."""
     required = f"{requirement.name}{requirement.specifier}"
     if not wheels:
-        return _("{required} is needed and not in the folder.").format(required=required)
+        return _("{required} is needed, but it is not in the folder.").format(required=required)
     right = [w for w in wheels if requirement.specifier.contains(w.version, prereleases=True)]
     if not right:
         there = ", ".join(sorted(str(wheel.version) for wheel in wheels))

@@ -124,7 +124,9 @@ class CaseCheck:
             self._cancel()
         if self._onDone is not None:
             self._end(False)
-            self._status.waiting(_("The check was cancelled; what was read stays."))
+            self._status.waiting(
+                _("The check was cancelled; cases that were read already are kept.")
+            )
 
     def reset(self) -> None:
         """Detach the draft, which became a run or was deleted."""

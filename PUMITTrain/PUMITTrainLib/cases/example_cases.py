@@ -56,7 +56,7 @@ class ExampleCases:
         """Stop; cases that were added stay."""
         if self.isRunning:
             self._job.cancel()
-            self._status.waiting(_("Cancelled; what was added stays in the scene."))
+            self._status.waiting(_("Cancelled; scans that were added already stay in the scene."))
 
     def _make(self, patient: int, count: int) -> None:
         self._status.working(

@@ -81,7 +81,7 @@ def _imageOf(label: Any, volumes: list[Any]) -> tuple[Any, str]:
     named = [node for node in volumes if _stem(node.GetName()) in _stem(label.GetName())]
     if named:
         best = max(named, key=lambda node: len(_stem(node.GetName())))
-        return best, _("The label's name holds the volume's.")
+        return best, _("The label's name contains the volume's.")
     if label.IsA("vtkMRMLLabelMapVolumeNode") and label.GetImageData() is not None:
         same = [node for node in volumes if isSameGrid(node, label)]
         if len(same) == 1:

@@ -147,7 +147,10 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
         Cell(labelled, "\n".join([*_voxels(row), *_part(row)])),
         Cell(
             row.patient,
-            _("Double-click to say whose scan it is; empty where each case is another patient"),
+            _(
+                "Double-click to enter the patient; leave empty if no other case is of the same "
+                "patient"
+            ),
             isEditable=True,
         ),
     )

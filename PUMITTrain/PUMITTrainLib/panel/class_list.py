@@ -86,7 +86,8 @@ class ClassList:
         ui.sameClassFrame.visible = question is not None
         if question is not None:
             ui.sameClassLabel.text = _(
-                "Some labels have {name}, and no case with it has {other}. Is that the same?"
+                "Labels {name} and {other} never occur in the same case. Are they the same "
+                "structure?"
             ).format(name=question[0], other=question[1])
 
     def _onSame(self) -> None:
@@ -153,7 +154,7 @@ class ClassList:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
             self._logic.status.problem(
-                _("Label values are whole numbers above 0 with commas between, such as 1, 2, 3.")
+                _("Label values are whole numbers above 0, separated by commas, such as 1, 2, 3.")
             )
             self.refresh()
             return
@@ -199,7 +200,7 @@ class ClassList:
         self._set(index, replace(row, terminology=term.entry, colorRgb=color))
         self._ui.classTermEdit.text = term.name
         self._logic.status.done(
-            _("{name} is {term} (SNOMED CT) from now on.").format(name=row.name, term=term.name)
+            _("{name} is now {term} (SNOMED CT).").format(name=row.name, term=term.name)
         )
 
     def _set(self, index: int, row: ClassRow) -> None:
@@ -247,17 +248,22 @@ def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -
     """
     holding = sum(any(case.classes.get(name) for name in names) for case in read)
     values = ", ".join(str(value) for value in row.values)
-    valued = _("Label values, with commas between; several make a region")
+    valued = _("Label values, separated by commas; several values form a region")
     code = meaningOf(row)
     return (
         Cell(),
         Cell(
-            row.name, _("What the model calls it; segments of this name are found"), isEditable=True
+            row.name,
+            _("Name of the class in the model; segments with this name belong to it"),
+            isEditable=True,
         ),
         Cell(values, valued, isEditable=True),
         Cell(
             ", ".join(row.segments),
-            _("Other names of the same structure, with commas between; found in any case"),
+            _(
+                "Other names of the same structure, separated by commas; upper and lower case are "
+                "the same"
+            ),
             isEditable=True,
         ),
         Cell(code or _("none"), code or _("Select the class and type below what it is")),

@@ -79,9 +79,12 @@ def agreementCells(row: ClassAgreement) -> tuple[Cell, ...]:
             volumes += f" ({row.differenceMl / row.referenceMl:+.0%})"
     return (
         Cell(row.name),
-        Cell(_figure(row.dice, "{:.3f}"), _("Overlap: 1 is the same, 0 nothing in common")),
-        Cell(_figure(row.nsd, "{:.3f}"), _("Part of both surfaces within the tolerance")),
-        Cell(_figure(row.hd95Mm, "{:.1f}"), _("95 % of both surfaces lie closer together")),
+        Cell(_figure(row.dice, "{:.3f}"), _("Overlap: 1 is identical, 0 is no overlap")),
+        Cell(_figure(row.nsd, "{:.3f}"), _("Fraction of both surfaces within the tolerance")),
+        Cell(
+            _figure(row.hd95Mm, "{:.1f}"),
+            _("95th percentile of the distances between the surfaces"),
+        ),
         Cell(_figure(row.differenceMl, _("{:+.3g} mL")), volumes),
     )
 

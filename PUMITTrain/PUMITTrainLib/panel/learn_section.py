@@ -106,7 +106,7 @@ class LearnSection:
         ui.goalLabel.text = goalText(parameters.goal)
         chosen = {choice.name: choice.tooltip for choice in self._networks}
         ui.networkSelector.toolTip = chosen.get(parameters.network) or _(
-            "The network that is trained; PUMIT's own is the one to start with"
+            "The network that is trained; PUMIT's own is a good first choice"
         )
         ui.adaptSelector.toolTip = partTooltips()[parameters.part]
 
@@ -123,7 +123,7 @@ class LearnSection:
         lines = [estimate.sentence] if estimate is not None else []
         # A started run keeps its plan, whatever is chosen for the next one.
         if not (planning.isUpToDate or planning.isStarted) and estimate is not None:
-            lines = [_("Cases or choices changed since; plan again.")]
+            lines = [_("Cases or settings changed since; plan again.")]
         lines += [_("Note: {text}").format(text=text) for text in planning.warnings]
         if planning.isPlanning:
             lines = [_("Planning...")]
@@ -205,7 +205,7 @@ def partTooltips() -> dict[ClickPart, str]:
     return {
         ClickPart.DECODER: _("Learns only how clicks become a segment (the decoder)"),
         ClickPart.ADAPTERS: _("Also learns a little of how your images look (low-rank adapters)"),
-        ClickPart.ALL: _("Learns everything from your cases; takes the most time and memory"),
+        ClickPart.ALL: _("Trains the whole model; takes the most time and memory"),
     }
 
 

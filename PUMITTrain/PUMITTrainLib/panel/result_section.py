@@ -116,7 +116,7 @@ class ResultSection:
 
     def _showButtons(self) -> None:
         ui, results = self._ui, self._logic.results
-        why = "" if results.model else _("There is a model when a run is finished")
+        why = "" if results.model else _("The model is available when a run is finished")
         if not results.model and self._bestStep is not None:
             why = _("Wait for the end of the run, or press Stop here in section 3")
         if results.isBusy:
@@ -186,9 +186,9 @@ def resultInWords(
     sentences = [text.format(mean=f"{mean:.2f}", count=caseCount, classes=classes)]
     for step, before in first:
         if abs(mean - before) < _SAME:
-            words = _("After {step} steps it was as good: a longer training may bring little.")
+            words = _("It was as good after {step} steps: longer training may help little.")
             if not step:
-                words = _("Before the training it was as good: the training brought nothing.")
+                words = _("It was as good before: the training did not improve the model.")
         else:
             words = _("After {step} steps it was {before}.") if step else _("Before: {before}.")
         sentences.append(words.format(step=step, before=f"{before:.2f}"))

@@ -50,7 +50,7 @@ class RunList:
         canRemove = runs.selected is not None and runs.selected.canRemove
         ui.removeRunButton.enabled = canRemove
         ui.removeRunButton.toolTip = (
-            _("Delete the folder of the selected run with its saved models, after a question")
+            _("Delete the folder of the selected run with its saved models, after confirmation")
             if canRemove
             else _("Select a run that has ended, or stop the running one first")
         )
@@ -78,7 +78,7 @@ class RunList:
         self._question.ask(
             _(
                 "Delete the run {name} with its saved models, curves and pictures? This cannot be "
-                "undone. A model of it that PUMIT Segment lists stays there."
+                "undone. A model of this run that PUMIT Segment lists is kept."
             ).format(name=view.name),
             _("Delete"),
             lambda: self._logic.runs.remove(view.folder),

@@ -128,7 +128,7 @@ class RunSection:
         button.enabled = view is not None and view.canFinish
         if view is None or view.bestStep is None:
             button.text = _("Stop here")
-            button.toolTip = _("The run has no validated model that it could be finished with")
+            button.toolTip = _("The run has no validated model to finish with yet")
             return
         button.text = _("Stop here, keep step {step}").format(step=view.bestStep)
         button.toolTip = (
@@ -161,7 +161,10 @@ class RunSection:
         hasCurves = bool(runs.curves.loss or runs.curves.scores)
         ui.showPlotsButton.enabled = hasCurves or self._plots.isShown
         ui.showPlotsButton.toolTip = (
-            _("Show loss and Dice as Slicer plots next to a slice; press again for the old layout")
+            _(
+                "Show loss and Dice as Slicer plots next to a slice; press again to restore the "
+                "layout"
+            )
             if ui.showPlotsButton.enabled
             else _("There is nothing to plot yet")
         )

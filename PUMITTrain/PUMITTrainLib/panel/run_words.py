@@ -26,7 +26,7 @@ def stateInWords(view: RunView) -> str:
         RunState.DIED: _("ended unexpectedly"),
     }[view.state]
     if view.isHalted:
-        return _("halted")
+        return _("suspended")
     if view.isStopping:
         return _("stopping")
     if view.isFinishing:

@@ -194,8 +194,8 @@ class SourceSection:
             )
         if place is SourceKind.FILES:
             return _(
-                "Several channels of one case: their files with ; between. A DICOM folder is a "
-                "scan as well."
+                "Several channels of one case: their files, separated by semicolons (;). A DICOM "
+                "folder counts as a scan, too."
             )
         return _("A Slicer scene (.mrb): every segmentation in it with the scan it was drawn on.")
 

@@ -26,10 +26,19 @@ def helpText() -> str:
     """Return short instructions for the panel, as rich text."""
     steps = [
         _("Load scans with their segmentations, or choose a folder of them, and press Add."),
-        _("Look at the table: what is red cannot be used, what is amber should be checked."),
-        _("Choose what to learn and for how long; Plan says what it takes before it starts."),
-        _("Press Start. Slicer can be used, and closed, meanwhile; the run is found again."),
-        _("Watch the Dice of the test patients: when it stops rising, nothing is gained."),
+        _("Look at the table: red cases cannot be used, amber ones should be checked."),
+        _(
+            "Choose what to learn and for how long; Plan estimates time and memory before the "
+            "training starts."
+        ),
+        _(
+            "Press Start. You can keep using Slicer, or close it: the run continues, and is found "
+            "again."
+        ),
+        _(
+            "Watch the Dice of the test patients: when it stops rising, more training does not "
+            "help."
+        ),
         _("Press Use it in PUMIT Segment, or Export for another computer."),
     ]
     items = "".join(f"<li>{escape(step)}</li>" for step in steps)

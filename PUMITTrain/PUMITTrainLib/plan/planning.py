@@ -125,7 +125,7 @@ class Planning:
         if parameters is None or self.isPlanning:
             return
         if self._cases.isChecking:
-            self._status.problem(_("The cases are still being read; wait for that."))
+            self._status.problem(_("The cases are still being read; wait until that is done."))
             onDone(False)
             return
         self._onDone, key = onDone, self._currentKey()

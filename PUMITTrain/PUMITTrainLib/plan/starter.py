@@ -69,7 +69,7 @@ class Starter:
             if self._cases.unreviewed:
                 return _("All labels are unreviewed: tick those that are right.")
             if any(row.isUnlabelled for row in self._cases.rows):
-                return _("No scan has labels that can be used: draw in some of them first.")
+                return _("No scan has labels that can be used: annotate some of them first.")
             return _("Every case is left out: tick those to train on.")
         problem = self._planning.recipeProblem
         return problem.sentence if problem is not None else ""
@@ -86,8 +86,8 @@ class Starter:
         elif planning.isEdited and planning.isStarted:
             self._status.problem(
                 _(
-                    "The recipe that was edited is that of a run already: press Plan for the next "
-                    "run, and edit what comes."
+                    "The edited recipe belongs to a run already. Press Plan for the next run, and "
+                    "edit the new recipe."
                 )
             )
         elif planning.isEdited:

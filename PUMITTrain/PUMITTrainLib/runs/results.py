@@ -227,7 +227,9 @@ class Results:
         onLine: Callable[[str], None] = lambda line: None,
     ) -> None:
         if self.isBusy:
-            self._status.problem(_("A model is being exported or imported; wait for that."))
+            self._status.problem(
+                _("A model is being exported or imported; wait until that is done.")
+            )
             return
 
         def end(status: int, message: str) -> None:

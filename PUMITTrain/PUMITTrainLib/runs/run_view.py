@@ -149,8 +149,8 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
     sentence = _diedSentence(folder, status) if isDead else status.sentence
     if isHalted:
         sentence = _(
-            "The operating system halts its process {pid}: nothing is computed until it is "
-            "continued there."
+            "The operating system has suspended process {pid}: nothing is computed until it is "
+            "resumed there."
         ).format(pid=status.pid)
     state = RunState.DIED if isDead else RunState(status.state)
     return RunView(

@@ -110,7 +110,7 @@ class Runs:
 
     def _forgetDeleted(self, view: RunView) -> None:
         """Deselect a run whose folder was deleted or moved."""
-        words = _("The folder of {name} was deleted or moved: the run is shown no more.")
+        words = _("The folder of {name} was deleted or moved: the run is no longer shown.")
         if view.isAlive:
             words = _("The folder of {name} was deleted or moved: its training ends.")
         self._status.problem(words.format(name=view.name))
@@ -185,8 +185,8 @@ class Runs:
         if not busy:
             return ""
         return _(
-            "{name} is being trained on this machine; two at a time are slower than one after "
-            "the other, and may not fit into memory. Pause it, or start anyway."
+            "{name} is being trained on this machine. Two trainings at a time are slower than one "
+            "after the other, and may not fit into memory. Pause it, or start anyway."
         ).format(name=busy[0].name)
 
     def start(self, *, evenIfBusy: bool = False) -> None:

@@ -212,7 +212,7 @@ def test_folder_of_every_bad_kind(problems, node, volume_node, tmp_path, monkeyp
         assert "folder" in only(problems(node, volume_node, folder=folder)).sentence
     assert problems(node, volume_node, folder=tmp_path / "new" / "folders") == []
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert "may not write" in only(problems(node, volume_node)).sentence
+    assert "No permission to write" in only(problems(node, volume_node)).sentence
 
 
 def test_full_disk(problems, node, volume_node, monkeypatch):

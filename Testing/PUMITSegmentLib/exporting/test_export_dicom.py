@@ -165,7 +165,7 @@ def test_database_that_is_absent_or_refuses_ends_in_one_sentence(
     with pytest.raises(ExportError, match="not open"):
         addToDatabase(written.path)
     database.insert = lambda path: None
-    with pytest.raises(ExportError, match="did not take"):
+    with pytest.raises(ExportError, match="did not accept"):
         addToDatabase(written.path, database)
 
 

@@ -172,7 +172,7 @@ def test_a_scan_that_memory_does_not_hold_leaves_nothing_waiting(made: MadeReque
     made.requests.openScan("liver")
     made.requests.request("liver")
     assert seen[-1].activity is Activity.PROBLEM
-    assert "memory does not suffice" in seen[-1].text
+    assert "not have enough memory" in seen[-1].text
     assert made.requests.running is None
     made.requests.request("spleen")
     made.worker.requests[-1].answer()
@@ -183,7 +183,7 @@ def test_prompts_that_memory_does_not_hold_leave_nothing_waiting(made: MadeReque
     made.queries["liver"] = MemoryError()
     made.requests.openScan("liver")
     made.requests.request("liver")
-    assert "memory does not suffice" in made.status.current.text
+    assert "not have enough memory" in made.status.current.text
     made.requests.request("spleen")
     made.worker.requests[-1].answer()
     assert made.written == ["spleen"]

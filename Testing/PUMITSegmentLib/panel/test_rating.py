@@ -95,7 +95,7 @@ def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Dail
     daily.editByHand(daily.liver, BLOCK)
     ventricle = daily.logic.newSegment("Ventricle")
     click(daily, VENTRICLE, "good")
-    assert daily.status == "Ventricle: Liver keeps 96 % of it."
+    assert daily.status == "Ventricle: 96 % of the result overlaps Liver and was not added."
     assert not isGreen(daily)
     assert "4 % kept" in words(daily)["Ventricle"]
     buttons = (daily.ui.firstChoiceButton, daily.ui.secondChoiceButton)
@@ -123,7 +123,7 @@ def test_a_lesion_in_an_organ_is_one_press_away(daily: Daily) -> None:
     daily.editByHand(daily.liver, BLOCK)
     lesion = daily.logic.newSegment("Metastasis")
     click(daily, box((8, 8, 8), (14, 14, 14)), "good")
-    assert daily.status == "Metastasis is empty: Liver has 100 % of what was found."
+    assert daily.status == "Metastasis is empty: 100 % of the result belongs to Liver."
     daily.press(daily.ui.secondChoiceButton)
     assert daily.logic.maskOf(lesion).sum() == 216
 
@@ -159,7 +159,7 @@ def test_what_the_editable_area_takes_counts_too(daily: Daily) -> None:
     daily.logic.parameters.overwriteMode = OverwriteMode.NONE
     daily.logic.newSegment("Ventricle")
     click(daily, VENTRICLE, "good")
-    assert "masking allows 4 % of what was found" in daily.status
+    assert "masking allows only 4 % of the result" in daily.status
     assert not isGreen(daily)
     assert "4 % kept" in words(daily)["Ventricle"]
 

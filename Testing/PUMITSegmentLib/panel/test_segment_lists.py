@@ -86,5 +86,5 @@ def test_what_is_no_list_is_said(daily: Daily, tmp_path: Path, content: str) -> 
     file.write_text(content)
     daily.panel.segmentSection.dialogs = Dialogs(file)
     choose(daily, "All of a saved list...")
-    assert "is no list of segments" in daily.status
+    assert "is not a list of segments" in daily.status
     assert len(segments(daily)) == 1

@@ -141,7 +141,7 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     ((_click,), (prior,)) = cine.worker.answered
     assert isinstance(prior, MaskPrompt)
     np.testing.assert_array_equal(prior.mask, A)
-    assert "moved from the last frame" in cine.status
+    assert "propagated from another frame" in cine.status
     np.testing.assert_array_equal(cine.now(), B)
     # What clicks correct is the answer, and not what was in the frame before.
     cine.view.clickAt((12, 12, 12))

@@ -28,7 +28,7 @@ def test_a_loaded_result_is_corrected_by_the_next_click(daily: Daily, tmp_path: 
 
     node = slicer.util.loadSegmentation(saved(daily, tmp_path))
     daily.process()
-    assert daily.status == f"{node.GetName()} was loaded. Is it of CT abdomen?"
+    assert daily.status == f"{node.GetName()} was loaded. Does it belong to CT abdomen?"
     daily.press(daily.ui.firstChoiceButton)
     assert daily.logic.segmentationNode is node
     assert daily.ui.segmentationSelector.currentNode() is node

@@ -137,7 +137,7 @@ def test_contours_of_another_scan_are_refused_and_stay(panel: Panel) -> None:
     node = contourNode(panel, {"GTV": [(400.0, 410.0, 300, 1)]})
     panel.press(panel.ui.pointButton)
     assert panel.status == (
-        "No contour of RT encloses a voxel of the scan; it was drawn on another."
+        "No contour of RT encloses a voxel of the scan; it was probably drawn on another scan."
     )
     assert not panel.ui.pointButton.checked
     segmentation = node.GetSegmentation()

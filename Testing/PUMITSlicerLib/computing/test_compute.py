@@ -75,7 +75,7 @@ def test_nothing_is_started_before_it_is_needed(make, workers):
     assert compute.state is ComputeState.STOPPED
     assert "first click starts it" in compute.sentence
     assert workers.made == []
-    with pytest.raises(ServiceError, match="Nothing that computes"):
+    with pytest.raises(ServiceError, match="Not connected"):
         compute.client()
 
 
@@ -259,7 +259,7 @@ def free_port():
 @pytest.mark.parametrize(
     ("url", "token", "sentence"),
     [
-        ("", TOKEN, "Give the server's address"),
+        ("", TOKEN, "Enter the server's address"),
         ("{server}", "", "asks for a token"),
         ("{server}", "wrong-token-0123456789", "does not accept this access code"),
         ("http://127.0.0.1:{free}", TOKEN, "Nothing answers"),

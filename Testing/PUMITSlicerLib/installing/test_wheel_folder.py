@@ -27,7 +27,7 @@ def test_what_is_installed_need_not_be_in_the_folder(tmp_path):
 @pytest.mark.parametrize(
     ("wheels", "sentences"),
     [
-        ([("other", "1", {})], ["alpha>=1 is needed and not in the folder."]),
+        ([("other", "1", {})], ["alpha>=1 is needed, but it is not in the folder."]),
         ([("alpha", "0.5", {})], ["alpha>=1 is needed, but the folder has 0.5."]),
         (
             [("alpha", "1.5", {"needs": ("beta==2",)}), ("beta", "1", {})],
@@ -43,8 +43,8 @@ def test_what_is_installed_need_not_be_in_the_folder(tmp_path):
         (
             [("alpha", "1.5", {"needs": ("beta", "gamma")})],
             [
-                "beta is needed and not in the folder.",
-                "gamma is needed and not in the folder.",
+                "beta is needed, but it is not in the folder.",
+                "gamma is needed, but it is not in the folder.",
             ],
         ),
     ],

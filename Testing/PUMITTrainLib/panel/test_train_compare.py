@@ -129,7 +129,7 @@ def test_what_cannot_be_compared_is_said(
     assert not ui.compareButton.enabled
     reference, compared = addTwo(module)
     module.logic.comparison.start(reference, reference, 2.0)
-    assert "one and the same" in module.status
+    assert "Choose two different segmentations" in module.status
     for node in (reference, compared):
         node.SetNodeReferenceID(node.GetReferenceImageGeometryReferenceRole(), None)
     module.press(ui.compareButton)

@@ -214,11 +214,11 @@ def test_other_names_are_asked_about_once_and_the_answer_is_remembered(
     readTwo(module, folder, names=names, pairs=pairs)
     ui.casesSection.collapsed = False
     module.process()
-    assert "Some labels have anterior" in ui.sameClassLabel.text
+    assert "Labels anterior and" in ui.sameClassLabel.text
     module.press(ui.sameClassButton)
     assert classNames(module) == ["anterior", "class 2", "hinten"]
     assert module.logic.cases.classes[0].values == (1,)
-    assert "Some labels have hinten" in ui.sameClassLabel.text
+    assert "Labels hinten and" in ui.sameClassLabel.text
     module.press(ui.otherClassButton)
     assert not ui.sameClassFrame.isVisible()
     assert classNames(module) == ["anterior", "class 2", "hinten"]

@@ -76,8 +76,8 @@ def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Pat
 @pytest.mark.parametrize(
     ("first", "words"),
     [
-        ([(180, 0.71)], "After 180 steps it was as good: a longer training may bring little."),
-        ([(0, 0.712)], "Before the training it was as good: the training brought nothing."),
+        ([(180, 0.71)], "It was as good after 180 steps: longer training may help little."),
+        ([(0, 0.712)], "It was as good before: the training did not improve the model."),
         ([(0, 0.5)], "Before: 0.50."),
     ],
 )

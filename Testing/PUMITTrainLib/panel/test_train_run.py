@@ -85,10 +85,12 @@ def test_ready_is_not_in_the_colour_of_a_run_that_vanished(
 
 def test_a_halted_process_is_not_said_to_train(ready: ShownPanel, tmp_path: Path) -> None:
     """F15: a run that was halted by SIGSTOP read "Step 10, 5 minutes left"."""
-    halted = "The operating system halts its process 7: nothing is computed until it is continued."
+    halted = (
+        "The operating system has suspended process 7: nothing is computed until it is resumed."
+    )
     ready.logic.runs.show(runView(tmp_path / "a", sentence=halted, leftSeconds=None, isHalted=True))
     ready.refresh()
-    assert "halted" in ready.ui.runSection.text
+    assert "suspended" in ready.ui.runSection.text
     assert "left" not in ready.ui.runNumbersLabel.text
     assert halted in ready.ui.runSentenceLabel.text
     assert "#c75000" in ready.ui.runSentenceLabel.styleSheet

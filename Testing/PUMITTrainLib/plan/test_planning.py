@@ -231,7 +231,7 @@ def test_edits_after_a_start_are_known_to_belong_to_that_run(planned: Any) -> No
     planned.logic.runs.start(evenIfBusy=True)
     planned.settle()
     assert len(planned.launcher.launched) == 1
-    assert "that of a run already" in planned.status
+    assert "belongs to a run already" in planned.status
     assert "Cases or settings changed" not in planned.status
 
 
@@ -252,7 +252,7 @@ def test_a_folder_of_runs_that_cannot_be_written_is_said(train: Any) -> None:
     train.addCases(1)
     train.logic.cases.check()
     train.settle()
-    assert "No folder for the run can be made" in train.status
+    assert "folder cannot be created" in train.status
     train.root.unlink()
     train.logic.cases.check()
     train.settle()

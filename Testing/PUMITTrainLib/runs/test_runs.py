@@ -271,7 +271,7 @@ def test_a_run_whose_folder_is_deleted_is_shown_no_more(train: Any) -> None:
     train.poll()
     shutil.rmtree(train.root / "done")
     train.poll()
-    assert train.status == "The folder of done was deleted or moved: the run is shown no more."
+    assert train.status == "The folder of done was deleted or moved: the run is no longer shown."
 
 
 def test_a_status_that_is_missing_for_a_moment_ends_nothing(train: Any) -> None:

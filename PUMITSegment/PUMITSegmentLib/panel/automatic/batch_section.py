@@ -63,7 +63,10 @@ class BatchSection(VTKObservationMixin):
         prompted = promptedIDs(self._logic.working)
         ui.batchPromptsCheckBox.enabled = bool(prompted)
         ui.batchPromptsCheckBox.toolTip = (
-            _("Give the clicks and marks of all segments to the other scans, at the same positions")
+            _(
+                "Apply the clicks and marks of all segments to the other scans, at the same "
+                "positions"
+            )
             if prompted
             else _("Click in a segment first")
         )
@@ -77,7 +80,7 @@ class BatchSection(VTKObservationMixin):
             node = self._logic.segmentationNode
             names = ", ".join(segmentName(node, each) for each in prompted)
             ui.batchLabel.text = _(
-                "Gives the clicks and marks of {names} to each other scan."
+                "Applies the clicks and marks of {names} to each other scan."
             ).format(names=names)
             return
         ui.batchLabel.text = (

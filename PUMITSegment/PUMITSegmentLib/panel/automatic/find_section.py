@@ -192,8 +192,8 @@ class FindSection:
             names = ", ".join(each.name for each in self._found)
             sentences.append(_("{names}: found, not checked.").format(names=names))
         if self._missing:
-            names = _(" and no ").join(name[:1].lower() + name[1:] for name in self._missing)
-            sentences.append(_("No {names} found. Click on it instead.").format(names=names))
+            names = ", ".join(self._missing)
+            sentences.append(_("Not found: {names}. Use clicks instead.").format(names=names))
         text = " ".join([*sentences, *self._remarks])
         if self._found:
             status.note(text)
@@ -224,14 +224,14 @@ class FindSection:
         elif isinstance(question, UnknownModality):
             logic.status.ask(str(question), isSay("CT"), isSay("MR"))
         elif isinstance(question, OtherModality | UnfamiliarScan):
-            again = Choice(_("Look anyway"), lambda: self._findNext(isAnyway=True))
+            again = Choice(_("Search anyway"), lambda: self._findNext(isAnyway=True))
             logic.status.ask(str(question), again)
         elif "~" not in structure and (term := self._terms.named(structure)) is not None:
             # Slicer's terminologies have names that the models' classes lack.
             self._wanted[:1] = [term.entry]
             self._findNext()
         elif names := near_names(str(question)):
-            words = _("No model here finds {name}. Did you mean this? Else click on it.")
+            words = _("No model here finds {name}. Did you mean this? Otherwise click on it.")
             choices = [instead(name) for name in names]
             logic.status.ask(words.format(name=structure), *choices)
         else:
@@ -251,7 +251,7 @@ class FindSection:
                 if any(requestConsent(model.name, model.licence, confirm) for model in named):
                     self._findNext()
                     return
-                words = _("{name} was not looked for: the licence was not agreed to.")
+                words = _("{name} was not searched for: the licence was not accepted.")
                 logic.status.problem(words.format(name=structure))
 
         logic.compute.listAvailable(

@@ -72,9 +72,12 @@ class FollowUpSection(VTKObservationMixin):
         ui.followUpButton.text = _("Use the registration") if isShown else _("Register")
         ui.followUpButton.enabled = not reason
         ui.followUpButton.toolTip = reason or (
-            _("Look for the earlier segments where the registration puts them")
+            _("Search for the earlier segments at their registered positions")
             if isShown
-            else _("Lay the earlier scan over this one; nothing is changed")
+            else _(
+                "Register the earlier scan to this one and show it as an overlay; no segment is "
+                "changed"
+            )
         )
         ui.followUpDiscardButton.enabled = isShown
         ui.followUpMeasureButton.enabled = work.canMeasure and not work.isRunning

@@ -185,7 +185,7 @@ def test_nothing_is_written_on_an_odd_scan_without_a_press(
     find(panel, "liver")
     panel.wait(lambda: choices(panel))
     assert word in panel.ui.statusLabel.text
-    assert choices(panel) == ["Look anyway"]
+    assert choices(panel) == ["Search anyway"]
     assert panel.logic.segmentationNode is None
     panel.press(panel.ui.firstChoiceButton)
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
@@ -217,5 +217,5 @@ def test_a_licence_is_requested_once_before_a_model_looks(
         panel.process()
         assert len(questions) == 1
         assert panel.ui.statusLabel.text == (
-            "closed was not looked for: the licence was not agreed to."
+            "closed was not searched for: the licence was not accepted."
         )
