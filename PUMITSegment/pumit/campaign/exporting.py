@@ -15,10 +15,12 @@ import SimpleITK
 
 import pumit
 from pumit.campaign.accepting import DICOM_LABEL, write_dicom
-from pumit.campaign.campaign import LABEL, Campaign
+from pumit.campaign.campaign import Campaign
 from pumit.campaign.entry import ScanEntry
-from pumit.campaign.labels import UNKNOWN, masks_of_files
+from pumit.campaign.folder import LABEL
+from pumit.campaign.labels import UNKNOWN, CampaignClass
 from pumit.campaign.progress import chart_of, used_round
+from pumit.campaign.sources import DATA_SET
 from pumit.errors import ExportError, PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
@@ -64,63 +66,74 @@ def _labelled(campaign: Campaign) -> list[ScanEntry]:
 def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
     """Return a folder as nnU-Net or the Decathlon lay it out, with names that tell no patient."""
     scans, classes = _labelled(campaign), campaign.classes
+    values = _own_values(classes)
     if not classes:
         raise PumitError("The campaign has no classes; there is nothing to export.")
-    ignored = max(c.value for c in classes) + 1
+    if is_msd and any(len(c.values) > 1 for c in classes):
+        raise PumitError("Classes that overlap are not known to the Decathlon; export nnunet.")
+    ignored = max(v for c in classes for v in c.values) + 1
     stem = re.sub(r"\W+", "", campaign.name) or "case"
-    rows: list[dict[str, str]] = []
+    cases = {f"{stem}_{number:03d}": scan for number, scan in enumerate(scans, start=1)}
     channels: set[int] = set()
     has_unknown = False
     with atomic_path(target) as temporary:
         for part in ("imagesTr", "labelsTr"):
             (temporary / part).mkdir(parents=True)
-        for number, scan in enumerate(scans, start=1):
-            case = f"{stem}_{number:03d}"
+        for case, scan in cases.items():
             volume = campaign.volume(scan)
-            labels, is_partial = _values(campaign, scan, volume, ignored)
+            labels, is_partial = _values(campaign, scan, volume, values, ignored)
             has_unknown |= is_partial
             channels.add(volume.channels)
             _write_images(campaign, scan, volume, temporary / "imagesTr" / case, is_msd=is_msd)
             write_labels(labels, volume, temporary / "labelsTr" / f"{case}{_ENDING}")
-            rows.append(
-                {"image": f"./imagesTr/{case}{_ENDING}", "label": f"./labelsTr/{case}{_ENDING}"}
-            )
         if len(channels) > 1:
             raise PumitError("Scans have different numbers of channels; leave some of them out.")
-        names: dict[str, Any] = {str(c): f"channel {c}" for c in range(channels.pop())}
-        labels_row: dict[str, Any] = {"background": 0, **{c.name: c.value for c in classes}}
-        labels_row |= {"ignore": ignored} if has_unknown else {}
-        content: dict[str, Any] = {"name": campaign.name}
+        count = channels.pop()
+        known = campaign.channels if len(campaign.channels) == count else ()
+        names = dict(enumerate(known or (f"channel {c}" for c in range(count))))
+        rows: dict[str, Any] = {"background": 0}
+        rows |= {c.name: list(c.values) if len(c.values) > 1 else c.value for c in classes}
+        rows |= {"ignore": ignored} if has_unknown else {}
+        content: dict[str, Any] = {"name": campaign.name, "numTraining": len(cases)}
         if is_msd:
-            content |= {"modality": names, "labels": {str(v): k for k, v in labels_row.items()}}
-            content |= {"tensorImageSize": "4D" if len(names) > 1 else "3D", "training": rows}
-            content |= {"numTraining": len(rows), "numTest": 0, "test": []}
+            content |= {"modality": names, "labels": {str(v): k for k, v in rows.items()}}
+            content |= {"tensorImageSize": "4D" if count > 1 else "3D", "numTest": 0, "test": []}
+            files = [f"{case}{_ENDING}" for case in cases]
+            pairs = [{"image": f"./imagesTr/{f}", "label": f"./labelsTr/{f}"} for f in files]
+            content["training"] = pairs
         else:
-            content |= {"channel_names": names, "labels": labels_row, "numTraining": len(rows)}
-            content |= {"file_ending": _ENDING}
-            held = [f"{stem}_{i:03d}" for i, s in enumerate(scans, start=1) if s.is_validation]
-            trained = [f"{stem}_{i:03d}" for i, s in enumerate(scans, 1) if not s.is_validation]
+            content |= {"channel_names": names, "labels": rows, "file_ending": _ENDING}
+            if any(len(c.values) > 1 for c in classes):
+                content["regions_class_order"] = list(values.values())
+            held = [case for case, scan in cases.items() if scan.is_validation]
             if held:
+                trained = [case for case in cases if case not in held]
                 write_json(temporary / "splits_final.json", [{"train": trained, "val": held}])
-        write_json(temporary / "dataset.json", content)
-    return f"{len(rows)} scans with labels are written."
+        write_json(temporary / DATA_SET, content)
+    return f"{len(cases)} scans with labels are written."
+
+
+def _own_values(classes: Sequence[CampaignClass]) -> dict[str, int]:
+    """Class to the value that none of the classes within it has."""
+    own = {}
+    for c in classes:
+        inner = {v for o in classes if set(o.values) < set(c.values) for v in o.values}
+        own[c.name] = next((v for v in c.values if v not in inner), c.value)
+    return own
 
 
 def _values(
-    campaign: Campaign, scan: ScanEntry, volume: Volume, ignored: int
+    campaign: Campaign, scan: ScanEntry, volume: Volume, values: dict[str, int], ignored: int
 ) -> tuple[npt.NDArray[np.uint8], bool]:
     """Values of the classes; where not all is known, what is not drawn is to be ignored."""
-    classes = campaign.classes
-    paths = campaign.label_paths(scan)
-    masks = masks_of_files(paths, volume, classes, ignored=campaign.ignored_names)
-    is_partial = bool(scan.drawn) and {c.name for c in classes} > set(scan.drawn)
-    is_partial |= scan.known != "all"
+    masks = campaign.truth(scan, volume)
+    is_partial = scan.known != "all" or bool(scan.drawn and values.keys() > set(scan.drawn))
     labels = np.full(volume.shape, ignored if is_partial else 0, dtype=np.uint8)
     if UNKNOWN in masks:
         labels[masks[UNKNOWN]], is_partial = ignored, True
-    for c in classes:
-        if c.name in masks:
-            labels[masks[c.name]] = c.value
+    for name, value in values.items():
+        if name in masks:
+            labels[masks[name]] = value
     return labels, is_partial
 
 

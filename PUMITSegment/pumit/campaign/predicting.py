@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
-from pumit.campaign.campaign import PREDICTION, Campaign, CampaignConflict
+from pumit.campaign.campaign import Campaign
 from pumit.campaign.entry import ScanEntry
+from pumit.campaign.folder import PREDICTION, CampaignConflict
 from pumit.campaign.labels import (
     CampaignClass,
     class_dice,
     class_named,
-    masks_of_files,
     segmentation_of,
 )
 from pumit.campaign.order import EMBEDDING, read_embedding
@@ -134,8 +134,7 @@ def judge(
     pairs: dict[str, list[tuple[float, float]]] = {}
     for scan in whole:
         volume = campaign.volume(scan)
-        paths, ignored = campaign.label_paths(scan), campaign.ignored_names
-        truth = masks_of_files(paths, volume, campaign.classes, ignored=ignored)
+        truth = campaign.truth(scan, volume)
         masks, expected, _, _ = answer(answers, volume, campaign.classes)
         drawn = set(scan.drawn or (c.name for c in campaign.classes))
         dice = {k: d for k, d in class_dice(truth, masks).items() if k in drawn}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pumit.campaign.entry import ScanEntry
+from pumit.campaign.entry import ScanEntry, of_row, renamed
+from pumit.campaign.labels import CampaignClass
 
 FIRST_LABELLED = 4  # scans of the first training, unless there are fewer
 ROUGH_BELOW = 8  # labelled scans below which a figure is called rough
 SMALL_GAIN = 0.01
+# Patients that are kept for validation: so much of all, within these bounds.
+VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
 _DOING = {"train": "Training", "predict": "Predicting"}
 
 ActionKind = Literal["add", "name", "open", "train", "predict", "check", "wait", "stop", "done"]
@@ -106,6 +109,23 @@ class CampaignChart:
 
 
 @dataclass(frozen=True)
+class ValidationSet:
+    """Scans that a model is judged on.
+
+    Attributes:
+        patients: Marks of the patients that are kept for it; empty before they are drawn.
+        scans: Identifiers of their scans.
+        labelled: Identifiers of those that are labelled.
+        is_rough: Whether too little is labelled for them to count: one patient is left out in turn.
+    """
+
+    patients: tuple[str, ...]
+    scans: tuple[str, ...]
+    labelled: tuple[str, ...]
+    is_rough: bool
+
+
+@dataclass(frozen=True)
 class CampaignState:
     """Facts that the next action depends on.
 
@@ -131,6 +151,40 @@ class CampaignState:
 def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     """Return scans that can be learnt from: labelled by a person, and of no validation patient."""
     return [scan for scan in scans if scan.is_truth and not scan.is_validation]
+
+
+def validation_of(scans: Sequence[ScanEntry], patients: Sequence[str]) -> ValidationSet:
+    """Return the scans that models are judged on, of the patients that were drawn."""
+    kept = [s for s in scans if s.is_validation]
+    labelled = [s for s in kept if s.is_truth]
+    is_enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
+    is_rough = not is_enough or len({s.patient for s in labelled}) < FEWEST_PATIENTS
+    ids, known = tuple(s.id for s in kept), tuple(s.id for s in labelled)
+    return ValidationSet(tuple(patients), ids, known, is_rough)
+
+
+def patients_to_keep(
+    scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]
+) -> tuple[set[str], int]:
+    """Return patients of whom some are kept for validation, and how many.
+
+    Of those that no model was trained on or has predicted. Where eight patients are labelled, of
+    these; else of those that are not, as the first training needs what there is. With fewer than
+    eight patients none is kept.
+    """
+    patients = {s.patient for s in scans if s.stored_state != "left_out"}
+    count = min(max(round(VALIDATION_SHARE * len(patients)), FEWEST_PATIENTS), MOST_PATIENTS)
+    seen = learnt_from(rounds)
+    touched = {s.patient for s in scans if s.round or s.id in seen}
+    labelled = {s.patient for s in scans if s.is_truth}
+    untouched = {s.patient for s in scans if s.stored_state == "open"} - touched
+    pool = labelled - touched if len(labelled) >= ROUGH_BELOW else untouched - labelled
+    if len(pool) < FEWEST_PATIENTS:
+        pool = labelled - touched
+    is_rough = bool(touched) and len(pool) < FEWEST_PATIENTS
+    if len(patients) < ROUGH_BELOW or is_rough:
+        return set(), 0
+    return pool, min(count, len(pool))
 
 
 def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
@@ -261,14 +315,7 @@ def scan_count(count: int) -> str:
     return "1 scan" if count == 1 else f"{count} scans"
 
 
-def round_row(one: TrainingRound) -> dict[str, Any]:
-    """As JSON has it."""
-    return dict(vars(one))
-
-
-def round_of(row: Mapping[str, Any]) -> TrainingRound:
-    """Return a round of its row; a later version may tell more."""
-    known = {key: row[key] for key in TrainingRound.__dataclass_fields__ if key in row}
-    for key in ("trained", "validated"):
-        known[key] = tuple(known.get(key, ()))
-    return TrainingRound(**known)
+def round_of(row: Mapping[str, Any], classes: Sequence[CampaignClass]) -> TrainingRound:
+    """Return a round of its row, by the names that the classes have at present."""
+    one = of_row(TrainingRound, row, ("trained", "validated"))
+    return replace(one, calibration=renamed(one.calibration, classes))

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pumit.campaign.campaign import CLICKS, ROUNDS, Campaign
+from pumit.campaign.campaign import CLICKS, Campaign
 from pumit.campaign.entry import ScanEntry
+from pumit.campaign.folder import ROUNDS
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
 from pumit.campaign.progress import (
     TrainingRound,
@@ -268,22 +269,15 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
 
 def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
     """Cases by their identifiers, which tell nothing in a log."""
-    from pumit.io.file_part import with_part
-    from pumit.training.recipes.labelled import CaseEntry
-
     cases: list[dict[str, Any]] = []
     for key in (*one.trained, *one.validated):
         scan = campaign.scan(key)
-        paths = campaign.locate(scan)
-        if scan.series and paths[0].is_dir():
-            paths = (with_part(paths[0], scan.series),)
-        labels = [str(path) for path in campaign.label_paths(scan)]
-        if not labels:
-            raise PumitError(f"{scan.name} is not accepted any more; train again.")
+        images, labels = campaign.image_parts(scan), campaign.training_labels(scan)
         row = {
-            "name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient
+            "name": key, "images": list(map(str, images)), "label": list(map(str, labels)),
+            "patient": scan.patient,
         }  # fmt: skip
-        if "drawn" in CaseEntry.model_fields and scan.stored_state == "accepted":
+        if scan.stored_state == "accepted" or scan.drawn or scan.known != "all":
             # A class without a segment is not there, unless the person has not looked for it.
             row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
         cases.append(row)
@@ -292,6 +286,7 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
         "classes": [c.as_row() for c in campaign.classes],
         "training": list(one.trained),
         "validation": list(one.validated),
+        **({"channels": list(campaign.channels)} if campaign.channels else {}),
     }
 
 

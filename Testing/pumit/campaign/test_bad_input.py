@@ -158,7 +158,7 @@ def test_disk_that_fills_up_after_the_label_takes_it_back(
     def full(path: Path, content: object) -> None:
         raise DiskFullError("The result cannot be written: the disk is full.")
 
-    monkeypatch.setattr("pumit.campaign.campaign.write_shared", full)
+    monkeypatch.setattr("pumit.campaign.folder.write_shared", full)
     for scan in (accepted, second):
         with pytest.raises(DiskFullError):
             campaign.accept(scan, None)
@@ -182,7 +182,7 @@ def test_label_and_state_stay_together_when_either_fails(
             write_shared(path, content)
         raise OSError(errno.EIO, "The share went away")
 
-    monkeypatch.setattr("pumit.campaign.campaign.write_shared", fail)
+    monkeypatch.setattr("pumit.campaign.folder.write_shared", fail)
     with pytest.raises(OSError, match="went away"):
         campaign.accept(scan, None, "Bob")
     now = campaign.scan(scan.id)
