@@ -168,23 +168,21 @@ class Campaign(CampaignFolder):
         if not found.scans:
             why = f" ({found.problems[0]})" if found.problems else ""
             raise PumitError(f"No scan was found{why}; give a folder of scans.")
-        marks = patient_marks(found.scans, there, self._content["salt"])
+        marks = patient_marks([s.entry for s in found.scans], there, self._content["salt"])
         known = {scan.id for scan in there}
-        new = [scan for scan in found.scans if scan.id not in known]
+        new = [scan for scan in found.scans if scan.entry.id not in known]
         read = []
         for number, scan in enumerate(new):
-            step(scan.name, number / len(new))
+            step(scan.entry.name, number / len(new))
             read.append(scan.with_labels_read(found.problems))
         rows = [c.as_row() for c in self.classes or found.classes or proposed_classes(read)]
         sources = [*self._content.get("sources", ()), *map(self._kept_path, given)]
-        channels = list(self.channels or found.channels)
-        self._change(
-            lambda c: {
-                "classes": rows, "channels": channels, "sources": list(dict.fromkeys(sources))
-            }
-        )  # fmt: skip
+        changed = {"classes": rows, "sources": list(dict.fromkeys(sources))}
+        changed["channels"] = list(self.channels or found.channels)
+        self._change(lambda content: changed)
         for number, scan in enumerate(read, start=len(there)):
-            entry = scan.entry(self.classes, self._kept_path, marks[scan.id], number)
+            mark = marks[scan.entry.id]
+            entry = scan.kept(self.classes, self._kept_path, patient=mark, order=number)
             home = self.home(entry)
             try:
                 home.mkdir(exist_ok=True)

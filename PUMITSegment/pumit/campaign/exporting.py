@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
 from pumit.report.document import write_template
 from pumit.system.atomic import atomic_path, write_json
+from pumit.system.wording import count_of
 from pumit.volume import Volume
 
 ExportKind = Literal["nnunet", "msd", "dicom", "model", "page"]
@@ -47,8 +48,8 @@ def export(campaign: Campaign, kind: ExportKind, target: Path) -> str:
     if target.exists():
         raise ExportError(f"There is {target.name!r} already; give a new name.")
     kinds: dict[str, Callable[[Campaign, Path], str]] = {
-        "nnunet": lambda c, t: _data_set(c, t, is_msd=False),
-        "msd": lambda c, t: _data_set(c, t, is_msd=True),
+        "nnunet": partial(_data_set, is_msd=False),
+        "msd": partial(_data_set, is_msd=True),
         "dicom": _dicom,
         "model": _model,
         "page": write_origin_page,
@@ -110,7 +111,7 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
                 trained = [case for case in cases if case not in held]
                 write_json(temporary / "splits_final.json", [{"train": trained, "val": held}])
         write_json(temporary / DATA_SET, content)
-    return f"{len(cases)} scans with labels are written."
+    return f"{count_of(len(cases), 'scan')} with labels written."
 
 
 def _own_values(classes: Sequence[CampaignClass]) -> dict[str, int]:
@@ -140,22 +141,19 @@ def _values(
 def _write_images(
     campaign: Campaign, scan: ScanEntry, volume: Volume, stem: Path, *, is_msd: bool
 ) -> None:
-    paths = campaign.locate(scan)
-    many = volume.channels > 1
-    if many and is_msd:
-        write_volume_file_4d(volume, stem.with_name(f"{stem.name}{_ENDING}"))
+    paths, array = campaign.locate(scan), volume.array.reshape(-1, *volume.shape)
+    if is_msd and len(array) > 1:
+        _write_4d(volume, stem.with_name(f"{stem.name}{_ENDING}"))
         return
-    for number in range(volume.channels):
-        name = f"{stem.name}{_ENDING}" if is_msd else f"{stem.name}_{number:04d}{_ENDING}"
-        target = stem.with_name(name)
-        if len(paths) == volume.channels and paths[number].name.lower().endswith(_ENDING):
+    for number, channel in enumerate(array):
+        target = stem.with_name(f"{stem.name}{'' if is_msd else f'_{number:04d}'}{_ENDING}")
+        if len(paths) == len(array) and paths[number].name.lower().endswith(_ENDING):
             shutil.copyfile(paths[number], target)
         else:
-            array = volume.array[number] if many else volume.array.reshape(volume.shape)
-            write_volume_file(array, volume, target)
+            write_volume_file(channel, volume, target)
 
 
-def write_volume_file_4d(volume: Volume, path: Path) -> None:
+def _write_4d(volume: Volume, path: Path) -> None:
     """Write all channels of a volume as one file of four dimensions, as the Decathlon has them."""
     images = [SimpleITK.GetImageFromArray(np.ascontiguousarray(c)) for c in volume.array]
     for image in images:
@@ -178,16 +176,17 @@ def _dicom(campaign: Campaign, target: Path) -> str:
     with atomic_path(target) as temporary:
         temporary.mkdir()
         for scan in scans:
-            made = campaign.home(scan) / DICOM_LABEL
-            place = temporary / f"{scan.id}.dcm"
-            if made.is_file():
-                shutil.copyfile(made, place)
+            home, place = campaign.home(scan), temporary / f"{scan.id}.dcm"
+            if (home / DICOM_LABEL).is_file():
+                shutil.copyfile(home / DICOM_LABEL, place)
             else:
-                label = campaign.home(scan) / LABEL
                 volume = campaign.volume(scan)
-                write_dicom(label, place, volume, campaign.classes, scan.reviewer)
+                write_dicom(home / LABEL, place, volume, campaign.classes, scan.reviewer)
         count = len(list(temporary.iterdir()))
-    return f"{count} DICOM-SEG files are written."
+    empty = (
+        f"; {count_of(len(scans) - count, 'scan')} without structures" if count < len(scans) else ""
+    )
+    return f"{count_of(count, 'DICOM-SEG file')} written{empty}."
 
 
 def _model(campaign: Campaign, target: Path) -> str:
@@ -202,41 +201,29 @@ def _model(campaign: Campaign, target: Path) -> str:
 
 def write_origin_page(campaign: Campaign, target: Path) -> str:
     """Write "How the data set was made": numbers, people, rounds, agreement; no scan by name."""
-    scans = [s for s in campaign.scans() if s.stored_state != "left_out"]
+    everything, rounds = campaign.scans(), campaign.rounds
+    scans = [s for s in everything if s.stored_state != "left_out"]
     labelled = [s for s in scans if s.is_truth]
-    accepted = [s for s in scans if s.stored_state == "accepted"]
-    classes = [
-        (c.name, c.value, c.terminology or "-", _with_class(labelled, c.name))
-        for c in campaign.classes
-    ]
-    known = {r.number: r for r in campaign.rounds}
-    chart = chart_of(campaign.scans(), campaign.rounds)
+    chart, known = chart_of(everything, rounds), {r.number: r for r in rounds}
     rows = zip(chart.rounds, chart.dice, chart.clicks, chart.agreement, strict=True)
     content = {
         "title": f"How {campaign.name} was made",
         "campaign": campaign,
         "scans": scans,
         "labelled": labelled,
-        "accepted": accepted,
-        "left_out": len(campaign.scans()) - len(scans),
+        "accepted": [s for s in scans if s.stored_state == "accepted"],
+        "left_out": len(everything) - len(scans),
         "version": pumit.__version__,
-        "classes": classes,
-        "people": _people(accepted),
+        "classes": [
+            (
+                c.name,
+                c.value,
+                c.terminology or "-",
+                sum(not s.drawn or c.name in s.drawn for s in labelled),
+            )
+            for c in campaign.classes
+        ],
         "rounds": [(number, known.get(number), *values) for number, *values in rows],
     }
     write_template(target, "campaign.html.j2", content)
     return "The page is written."
-
-
-def _with_class(scans: Sequence[ScanEntry], name: str) -> int:
-    return sum(not s.drawn or name in s.drawn for s in scans)
-
-
-def _people(accepted: Sequence[ScanEntry]) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for name, count in Counter(s.reviewer or "no name given" for s in accepted).most_common():
-        own = [s for s in accepted if (s.reviewer or "no name given") == name]
-        clicks = sum(s.clicks for s in own) / count
-        minutes = sum(s.seconds for s in own) / count / 60
-        rows.append((name, str(count), f"{clicks:.1f}", f"{minutes:.1f}"))
-    return rows

@@ -263,13 +263,13 @@ class CampaignFolder:
         """Files of a scan as they are at present; one that was moved is found by its content.
 
         Raises:
-            PumitError: If it is not there any more, or another scan has its name.
+            VolumeError: If it is not there any more, or another scan has its name.
         """
         from pumit.campaign.sources import find_again, fingerprint
 
         entry = self.scan(scan)
         if not entry.images:  # its state cannot be read
-            raise PumitError(entry.word)
+            raise VolumeError(entry.word)
         paths = tuple(map(self._absolute, entry.images))
         is_other = False
         if paths[0].exists():
@@ -282,12 +282,12 @@ class CampaignFolder:
         names = [path.name for path in paths[1:]]
         found = find_again(there, entry.digest, size=entry.size, series=entry.series, others=names)
         if found is None and is_other:
-            raise PumitError(
+            raise VolumeError(
                 f"{entry.name} is not the scan that it was: another one has its name. Put the "
                 "first one back, or rename the other and add it."
             )
         if found is None:
-            raise PumitError(
+            raise VolumeError(
                 f"{entry.name} is not where it was; connect its disk or share, or add the folder "
                 "that it was moved to."
             )
@@ -348,8 +348,9 @@ class CampaignFolder:
         from pumit.io.labels.label_source import read_scan
 
         entry = self.scan(scan)
+        parts = self.image_parts(entry)
         try:
-            return read_scan(self.image_parts(entry))
+            return read_scan(parts)
         except (VolumeError, OSError) as error:
             text = " ".join(str(error).split())
             raise VolumeError(f"{entry.name} cannot be read: {text}") from None

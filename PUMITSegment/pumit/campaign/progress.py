@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pumit.campaign.entry import ScanEntry, of_row, renamed
 from pumit.campaign.labels import CampaignClass
+from pumit.system.wording import count_of
 
 FIRST_LABELLED = 4  # scans of the first training, unless there are fewer
 ROUGH_BELOW = 8  # labelled scans below which a figure is called rough
@@ -242,7 +243,9 @@ def next_action(state: CampaignState) -> NextAction:
         return NextAction("add", 0, "Add scans")
     if state.unknown_names:
         name, where = next(iter(state.unknown_names.items()))
-        return NextAction("name", len(where), f"Say what {name!r} is ({scan_count(len(where))})")
+        return NextAction(
+            "name", len(where), f"Say what {name!r} is ({count_of(len(where), 'scan')})"
+        )
     chart = chart_of(scans, state.rounds)
     count = len(trainable(scans))
     if is_training_due(state) and not chart.can_stop:
@@ -308,11 +311,6 @@ def _sentence(last: TrainingRound | None, can_stop: bool) -> str:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def scan_count(count: int) -> str:
-    """Return a number of scans in words."""
-    return "1 scan" if count == 1 else f"{count} scans"
 
 
 def round_of(row: Mapping[str, Any], classes: Sequence[CampaignClass]) -> TrainingRound:

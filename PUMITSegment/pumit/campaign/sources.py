@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pumit.campaign.entry import ALL_DRAWN, KnownPart, ScanEntry
+from pumit.campaign.entry import ALL_DRAWN, ScanEntry, ScanState
 from pumit.campaign.labels import CampaignClass, classes_of_segment, segment_names
 from pumit.errors import PumitError, VolumeError
 from pumit.io.scans import IMAGE_SUFFIXES, Scan, find_scans, suffix_of
@@ -27,7 +27,8 @@ DATA_SET = "dataset.json"
 # Folders of labels beside folders of scans.
 _LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
 _IMAGE_FOLDERS = re.compile(r"(images?|scans?|volumes?)(tr|ts|val)?", re.IGNORECASE)
-_LABEL_ENDING = re.compile(r"[_\-. ](seg|label|mask|gt|segmentation)$", re.IGNORECASE)
+_LABEL_WORDS = ("seg", "segmentation", "label", "gt", "mask")
+_LABEL_ENDING = re.compile(rf"[_\-. ]({'|'.join(_LABEL_WORDS)})$", re.IGNORECASE)
 _CHANNEL = re.compile(r"(?P<stem>.+)_(?P<channel>\d{4})")
 
 
@@ -36,82 +37,57 @@ class FoundScan:
     """A scan that was found, with labels where it has some.
 
     Attributes:
-        name: Name of its file or folder, or of its case.
-        images: Files, one for each channel; a folder of DICOM.
-        series: SeriesInstanceUID.
-        labels: Files with its labels.
-        patient: Patient as the data name it; never kept as it is.
-        digest: Fingerprint.
-        size: Size of the first file, bytes.
+        entry: As a campaign keeps it, but with whole paths, and the patient as the data name it.
         values: Value in its labels to the names that its data set has for it.
-        drawn: Classes that its data set says were drawn; `ALL_DRAWN`, or empty for no word.
-        known: Part of it of which the labels tell what is there.
         segments: Segments of its labels, once these are read.
-        word: Why its labels are no truth or cannot be read.
     """
 
-    name: str
-    images: tuple[Path, ...]
-    series: str = ""
-    labels: tuple[Path, ...] = ()
-    patient: str = ""
-    digest: str = ""
-    size: int = 0
+    entry: ScanEntry
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    drawn: tuple[str, ...] = ()
-    known: KnownPart = "all"
     segments: tuple[LabelledSegment, ...] = ()
-    word: str = ""
 
     @property
-    def id(self) -> str:
-        """Name of its folder in a campaign."""
-        return self.digest[:12]
+    def images(self) -> tuple[Path, ...]:
+        """Files, one for each channel; a folder of DICOM."""
+        return tuple(map(Path, self.entry.images))
 
     def with_labels_read(self, problems: list[str]) -> FoundScan:
         """Return it with the segments of its labels; what cannot be read is told."""
         from pumit.io.labels.label_source import announced_segments
 
+        entry = self.entry
         try:
-            segments = tuple(s for path in self.labels for s in announced_segments(path))
+            paths = map(Path, entry.given_labels)
+            segments = tuple(s for path in paths for s in announced_segments(path))
         except (VolumeError, OSError) as error:
             word = f"its label cannot be read: {' '.join(str(error).split())}"
-            problems.append(f"{self.name}: {word}")
-            return replace(self, word=word, labels=())
+            problems.append(f"{entry.name}: {word}")
+            return replace(self, entry=replace(entry, word=word, given_labels=()))
         word = next((s.unreviewed for s in segments if s.unreviewed), "")
-        return replace(self, segments=segments, word=word)
+        state: ScanState = "open"
+        if entry.given_labels:
+            state = "predicted" if word else "labelled"
+        return FoundScan(replace(entry, word=word, state=state), self.values, segments)
 
-    def entry(
-        self,
-        classes: Sequence[CampaignClass],
-        kept_path: Callable[[Path], str],
-        patient: str,
-        order: int,
+    def kept(
+        self, classes: Sequence[CampaignClass], kept_path: Callable[[Path], str], **more: Any
     ) -> ScanEntry:
-        """As a campaign with these classes has it."""
+        """As a campaign with these classes keeps it."""
         values = {
             value: list(names)
             for value, names in self.values.items()
             if {*names} != {c.name for c in classes_of_segment(value, classes)}
         }
         names = (name for s in self.segments for name in segment_names(s, values))
-        return ScanEntry(
-            self.id,
-            self.name,
-            tuple(map(kept_path, self.images)),
-            self.series,
-            tuple(map(kept_path, self.labels)),
-            tuple(dict.fromkeys(names)),
-            values,
-            self.drawn,
-            self.known,
-            patient,
-            self.digest,
-            self.size,
-            order,
-            "open" if not self.labels else "predicted" if self.word else "labelled",
-            self.word,
+        labels = map(Path, self.entry.given_labels)
+        return replace(
+            self.entry,
+            images=tuple(map(kept_path, self.images)),
+            given_labels=tuple(map(kept_path, labels)),
+            given_names=tuple(dict.fromkeys(names)),
+            given_values=values,
             revision=1,
+            **more,
         )
 
 
@@ -149,9 +125,9 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
     places = filter(is_of_lab, dict.fromkeys([*sets, *roots]))
     cases = [case for place in places for case in _cases(place, found)]
     images = {image for case in cases for image in case.images}
-    series = {case.series for case in cases} - {""}
+    series = {case.entry.series for case in cases} - {""}
     # 2. All other scans of the trees; label maps beside them are theirs.
-    taken = images.union(*(case.labels for case in cases))
+    taken = images.union(*(map(Path, case.entry.given_labels) for case in cases))
     scans: list[Scan] = []
     for path in paths:
         try:
@@ -172,18 +148,28 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
     for scan in scans:
         own = _channels(scan)
         if scan.series not in series if scan.series else own and not images & {*own}:
-            labels = tuple(pairs.get(scan.path, ()))
-            cases.append(FoundScan(scan.name, own, scan.series or "", labels))
-    found.problems += [f"{name} is a label without a scan and is not used." for name in orphans]
+            labels = pairs.get(scan.path, [])
+            cases.append(_found(scan.name, own, scan.series or "", labels))
+    found.problems += [
+        f"{name} is a label for which no scan is left and is not used." for name in orphans
+    ]
     # 3. What they are, once each.
     known = (_recognised(case, found) for case in cases)
-    kept = _once((scan for scan in known if scan.digest), found.problems)
-    short = [s.name.rpartition("/")[2] for s in kept]
+    kept = _once((scan for scan in known if scan.entry.digest), found.problems)
+    short = [s.entry.name.rpartition("/")[2] for s in kept]
     found.scans = [
-        replace(s, name=name) if short.count(name) == 1 else s
+        replace(s, entry=replace(s.entry, name=name)) if short.count(name) == 1 else s
         for s, name in zip(kept, short, strict=True)
     ]
     return found
+
+
+def _found(
+    name: str, images: Sequence[Path], series: str, labels: Sequence[Path], **more: Any
+) -> FoundScan:
+    files, given = tuple(map(str, images)), tuple(map(str, labels))
+    values = more.pop("values", {})
+    return FoundScan(ScanEntry("", name, files, series, given, **more), values)
 
 
 def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
@@ -207,15 +193,15 @@ def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
     for case in cases.cases:
         parts = [split_part(path) for path in case.images]
         ignored = {} if case.ignore_value is None else {str(case.ignore_value): [IGNORE]}
-        yield FoundScan(
+        yield _found(
             case.name,
-            tuple(path for path, _ in parts),
+            [path for path, _ in parts],
             parts[0][1],
             case.labels,
-            case.patient,
+            patient=case.patient,
             values=names | ignored,
-            drawn=ALL_DRAWN if case.drawn == "all" else case.drawn or (),
-            known=case.known,
+            given_drawn=ALL_DRAWN if case.drawn == "all" else case.drawn or (),
+            given_known=case.known,
         )
 
 
@@ -258,7 +244,17 @@ def _paired(
             orphans.append(name)
         else:
             pairs.setdefault(ranks[0][1], []).append(path)
+    for scan_path, own in pairs.items():
+        # Only files that name their segments can be joined; of others one is taken.
+        named = [p for p in own if p.name.lower().endswith(".nrrd")]
+        pairs[scan_path] = kept = named or sorted(own, key=_rank)[:1]
+        orphans += [labels[p][2] for p in own if p not in kept]
     return [s for s in scans if s.path not in labels], pairs, orphans
+
+
+def _rank(label: Path) -> int:
+    ending = _LABEL_ENDING.search(_bare(label))
+    return _LABEL_WORDS.index(ending[1].lower()) if ending else 0
 
 
 def _distance(path: Path) -> tuple[int, bool]:
@@ -274,12 +270,12 @@ def proposed_classes(scans: Sequence[FoundScan]) -> tuple[ClassValue, ...]:
 
     proposal = ClassProposal()
     for scan in scans:
-        proposal.add(scan.name, filter(is_class, scan.segments))
+        proposal.add(scan.entry.name, filter(is_class, scan.segments))
     return proposal.classes()
 
 
 def patient_marks(
-    scans: Sequence[FoundScan], there: Sequence[ScanEntry], salt: str
+    scans: Sequence[ScanEntry], there: Sequence[ScanEntry], salt: str
 ) -> dict[str, str]:
     """Return identifier of a scan to the mark of its patient, which is of no use elsewhere.
 
@@ -295,7 +291,7 @@ def patient_marks(
     of = {s.id: mark(f"id {s.patient}") for s in scans if s.patient}
     of |= {key: scan.patient for key, scan in known.items()}
     found = {key: (scan.path, scan.series) for key, scan in known.items()}
-    found |= {s.id: (s.images[0], s.series) for s in scans if s.id not in of}
+    found |= {s.id: (Path(s.images[0]), s.series) for s in scans if s.id not in of}
     by_name: dict[str, list[str]] = {}
     for key, name in zip(found, bare_paths([*found.values()]), strict=True):
         by_name.setdefault(name, []).append(key)
@@ -346,31 +342,34 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
     """Return the same with its fingerprint and patient; without one where it is no scan."""
+    entry = scan.entry
     try:
-        digest, size, series, patient = fingerprint(scan.images, scan.series)
+        digest, size, series, patient = fingerprint(scan.images, entry.series)
     except (VolumeError, OSError) as error:
-        found.problems.append(f"{scan.name}: {' '.join(str(error).split())}")
+        found.problems.append(f"{entry.name}: {' '.join(str(error).split())}")
         return scan
-    match = _CHANNEL.fullmatch(scan.name)
-    return replace(
-        scan,
-        name=match["stem"] if match and match["channel"] == "0000" else scan.name,
+    match = _CHANNEL.fullmatch(entry.name)
+    known = replace(
+        entry,
+        id=digest[:12],
+        name=match["stem"] if match and match["channel"] == "0000" else entry.name,
         series=series,
-        patient=patient or scan.patient,
+        patient=patient or entry.patient,
         digest=digest,
         size=size,
     )
+    return replace(scan, entry=known)
 
 
 def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
     """Each scan once, with the labels of any of its finds; copies are told."""
     kept: dict[str, FoundScan] = {}
     for scan in scans:
-        first = kept.setdefault(scan.digest, scan)
+        first = kept.setdefault(scan.entry.id, scan)
         if first.images[0].resolve() != scan.images[0].resolve():
-            problems.append(f"{scan.name} is a copy of {first.name} and counts once.")
-        if scan.labels and not first.labels:
-            kept[scan.digest] = scan
+            problems.append(f"{scan.entry.name} is a copy of {first.entry.name} and counts once.")
+        if scan.entry.given_labels and not first.entry.given_labels:
+            kept[scan.entry.id] = scan
     return list(kept.values())
 
 

@@ -19,7 +19,6 @@ from pumit.campaign.predicting import CampaignModel, judge, model_in_use
 from pumit.campaign.progress import (
     TrainingRound,
     learnt_from,
-    scan_count,
     trainable,
     used_round,
 )
@@ -27,6 +26,7 @@ from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
 from pumit.system.atomic import atomic_path
+from pumit.system.wording import count_of
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
     one = _begun(campaign)
     try:
         if one.dice is None:  # else it was interrupted while the clicks were refined
-            say(f"Round {one.number}: training on {scan_count(len(one.trained))}.")
+            say(f"Round {one.number}: training on {count_of(len(one.trained), 'scan')}.")
             checkpoint = _train(campaign, one, device)
             say("Judging it on the validation scans.")
             one = _judged(campaign, one, checkpoint, device)
@@ -338,7 +338,7 @@ def _seconds(campaign: Campaign, one: TrainingRound) -> float:
 
 
 def _sentence(one: TrainingRound) -> str:
-    on = f"on {scan_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
+    on = f"on {count_of(len(one.validated), 'scan')}{' (rough)' if one.is_rough else ''}"
     before = "" if one.dice_before is None else f", {one.dice_before:.2f} before"
     used = "taken into use" if one.is_used else "not better, so the model before stays"
     return f"Round {one.number}: Dice {one.dice:.2f} {on}{before}: {used}."

@@ -240,6 +240,26 @@ def test_writer_that_was_killed_blocks_nobody_for_long(
     assert not left.exists()
 
 
+def test_a_lock_that_does_not_fit_on_a_full_disk_blocks_no_one(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pumit.campaign.shared_file.json.dump", full)
+    with pytest.raises(PumitError, match="No space left"):
+        campaign.lock(scan)
+    with pytest.raises(PumitError, match="No space left"):
+        campaign.leave_out(scan)
+    monkeypatch.undo()
+    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
+    with campaign.lock(scan):
+        assert campaign.scan(scan).state == "checking"
+
+
 def test_read_only_scans_are_labelled_all_the_same(make_campaign: Make, truth_of: Callable) -> None:
     campaign = make_campaign(1)
     scan = campaign.scans()[0]

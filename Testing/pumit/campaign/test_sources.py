@@ -76,7 +76,7 @@ def test_a_label_without_a_scan_is_told(tmp_path: Path) -> None:
     write_scan(tmp_path / "gone.nii.gz", 1, lab / "labels" / "b.nii.gz")
     campaign = Campaign.create(tmp_path / "c", [lab])
     assert states(campaign) == {"a": "labelled"}
-    assert campaign.problems == ["labels/b is a label without a scan and is not used."]
+    assert campaign.problems == ["labels/b is a label for which no scan is left and is not used."]
 
 
 def test_scans_in_another_campaign_are_not_taken_for_a_labs(
@@ -219,3 +219,65 @@ def test_a_class_can_be_renamed_and_stays_renamed(
     assert set(campaign.truth(now, volume)) == {"left atrium", "inner"}
     with pytest.raises(Exception, match="share the name 'inner'"):
         campaign.rename_class("left atrium", "Inner")
+
+
+def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    data_set(lab / "Dataset001", {"background": 0, "outer": 1, "inner": 2})
+    other = data_set(lab / "Dataset002", {"background": 0, "inner": 1, "rim": 2})
+    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)  # other scans than those of the first one
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    assert list(campaign.unknown_names()) == ["rim"]
+    campaign.remember_name("rim", "outer")
+    scan = next(s for s in campaign.scans() if s.given_values)
+    volume = campaign.volume(scan)
+    values = read_label_file(campaign.label_paths(scan)[0]).volume.array
+    truth = campaign.truth(scan, volume)
+    assert np.array_equal(truth["inner"], values == 1)
+    assert np.array_equal(truth["outer"], values == 2)
+    (path,) = campaign.training_labels(scan)
+    file = read_label_file(path)
+    assert {s.name: int(file.mask(s).sum()) for s in file.segments} == {
+        "outer": int((values == 2).sum()),
+        "inner": int((values == 1).sum()),
+    }
+
+
+def test_all_label_files_of_a_scan_are_shown_and_accepted(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    from dataclasses import replace
+
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = tmp_path / "lab"
+    home = lab / "site" / "a" / "ct"
+    write_scan(home / "scan00.nii.gz", 0)
+    begun = Campaign.create(tmp_path / "b", [lab], ["outer", "inner"])
+    whole = truth_of(begun.scans()[0])
+    for segment in whole.segments:
+        one = replace(whole, segments=(segment,))
+        name = {"outer": "scan00", "inner": "scan00_label"}[segment.name]
+        write_seg_nrrd(one, home / f"{name}.seg.nrrd", is_reviewed=True)
+    (home / "scan00_label.seg.nrrd").rename(home / "scan00-label.nrrd")
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer", "inner"])
+    (scan,) = campaign.scans()
+    files = campaign.files(scan)
+    assert (len(files.drawn), scan.drawn) == (2, ())
+    made = campaign.accept(scan, files.drawn)
+    volume = campaign.volume(made)
+    assert set(campaign.truth(made, volume)) == {"outer", "inner"}
+
+
+def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: Path) -> None:
+    home = tmp_path / "lab" / "site" / "a" / "ct"
+    write_scan(home / "x.nii.gz", 0, home / "x_mask.nii.gz")
+    write_scan(home / "x.nii.gz", 0, home / "x_seg.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    (scan,) = campaign.scans()
+    assert [Path(p).name for p in scan.given_labels] == ["x_seg.nii.gz"]
+    assert campaign.problems == [
+        "site/a/ct/x_mask is a label for which no scan is left and is not used."
+    ]
