@@ -38,7 +38,6 @@ from pumit.campaign.labels import (
 from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
 from pumit.campaign.progress import (
     CampaignChart,
-    CampaignState,
     NextAction,
     TrainingRound,
     ValidationSet,
@@ -217,7 +216,9 @@ class Campaign(CampaignFolder):
             ignored = sorted({*self.ignored_names, name})
             self._change(lambda content: {"ignored_names": ignored})
             return
-        if class_named(class_name, classes) is None and class_name == name and self.takes_classes:
+        # A class that comes later would be missing in what is labelled.
+        is_new = class_named(class_name, classes) is None and class_name == name
+        if is_new and not any(scan.is_truth for scan in self.scans()):
             value = max((v for c in classes for v in c.values), default=0) + 1
             self._change_classes([*classes, {"name": name, "value": value}])
             return
@@ -246,11 +247,6 @@ class Campaign(CampaignFolder):
     def _change_classes(self, classes: Sequence[Any]) -> None:
         rows = _rows(classes)
         self._change(lambda content: {"classes": rows})
-
-    @property
-    def takes_classes(self) -> bool:
-        """Whether a class can be added: no scan is labelled, in which it would be missing."""
-        return not any(scan.is_truth for scan in self.scans())
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Names of segments, or their values, that are of no class and were not asked about."""
@@ -499,24 +495,24 @@ class Campaign(CampaignFolder):
 
     def next_action(self) -> NextAction:
         """Return what the one button says and does."""
-        return next_action(self._state())
+        scans, has_first = self.scans(), bool(self.settings.first_model)
+        following = self.next_scan(scans=scans)
+        return next_action(
+            scans, self.rounds, following, has_first_model=has_first, **self._facts(scans)
+        )
 
     @property
     def is_training_due(self) -> bool:
         """Whether enough was accepted since the last training."""
-        return is_training_due(self._state())
-
-    def _state(self) -> CampaignState:
         scans = self.scans()
-        return CampaignState(
-            scans,
-            self.rounds,
-            self.unknown_names(scans),
-            self.at_work,
-            self.settings.train_after,
-            self.next_scan(scans=scans),
-            bool(self.settings.first_model),
-        )
+        return is_training_due(scans, self.rounds, **self._facts(scans))
+
+    def _facts(self, scans: Sequence[ScanEntry]) -> dict[str, Any]:
+        return {
+            "unknown_names": self.unknown_names(scans),
+            "at_work": self.at_work,
+            "train_after": self.settings.train_after,
+        }
 
     def chart(self) -> CampaignChart:
         """Curves over the rounds, and the sentence under them."""

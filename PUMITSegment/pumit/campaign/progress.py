@@ -126,29 +126,6 @@ class ValidationSet:
     is_rough: bool
 
 
-@dataclass(frozen=True)
-class CampaignState:
-    """Facts that the next action depends on.
-
-    Attributes:
-        scans: All scans.
-        rounds: All rounds.
-        unknown_names: Segment name that no class has, to scans with it.
-        at_work: What a process does now: "train", "predict", or "".
-        train_after: Accepted scans after which it is trained again.
-        next_scan: Scan that would be opened next.
-        has_first_model: Whether an installed model predicts before the first training.
-    """
-
-    scans: Sequence[ScanEntry]
-    rounds: Sequence[TrainingRound]
-    unknown_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    at_work: str = ""
-    train_after: int = 3
-    next_scan: ScanEntry | None = None
-    has_first_model: bool = False
-
-
 def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     """Return scans that can be learnt from: labelled by a person, and of no validation patient."""
     return [scan for scan in scans if scan.is_truth and not scan.is_validation]
@@ -214,61 +191,78 @@ def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     return [s for s in scans if s.stored_state in ("open", "predicted", "later")]
 
 
-def is_training_due(state: CampaignState) -> bool:
-    """Whether enough was accepted since the last training."""
-    ready = trainable(state.scans)
-    if state.at_work or not ready or state.unknown_names:
+def is_training_due(
+    scans: Sequence[ScanEntry],
+    rounds: Sequence[TrainingRound],
+    *,
+    unknown_names: Mapping[str, Sequence[str]],
+    at_work: str,
+    train_after: int,
+) -> bool:
+    """Whether enough was accepted since the last training; see `next_action`."""
+    ready = {s.id for s in trainable(scans)}
+    if at_work or not ready or unknown_names:
         return False
-    begun = next((r for r in reversed(state.rounds) if r.state != "failed"), None)
+    last = rounds[-1] if rounds else None
+    begun = next((r for r in reversed(rounds) if r.state != "failed"), None)
     if begun is not None and begun.state == "training":
         return True  # it was interrupted
-    last = state.rounds[-1] if state.rounds else None
-    if (
-        last
-        and last.state == "failed"
-        and {s.id for s in ready} <= {*last.trained, *last.validated}
-    ):
+    if last and last.state == "failed" and ready <= {*last.trained, *last.validated}:
         return False  # nothing has changed since: a person decides
-    new = len({s.id for s in ready} - set((begun.trained + begun.validated) if begun else ()))
+    left = remaining(scans)
     if begun is None:
-        is_all = not remaining(state.scans)
-        return len(ready) >= FIRST_LABELLED or (is_all and len(ready) > 1)
-    return new >= state.train_after and bool(remaining(state.scans))
+        return len(ready) >= FIRST_LABELLED or (not left and len(ready) > 1)
+    return len(ready - {*begun.trained, *begun.validated}) >= train_after and bool(left)
 
 
-def next_action(state: CampaignState) -> NextAction:
-    """Choose the next action."""
-    scans, left = state.scans, remaining(state.scans)
+def next_action(
+    scans: Sequence[ScanEntry],
+    rounds: Sequence[TrainingRound],
+    next_scan: ScanEntry | None,
+    *,
+    unknown_names: Mapping[str, Sequence[str]],
+    at_work: str,
+    train_after: int,
+    has_first_model: bool,
+) -> NextAction:
+    """Choose the next action.
+
+    Args:
+        next_scan: Scan that would be opened next.
+        unknown_names: Segment name that no class has, to scans with it.
+        at_work: What a process does now: "train", "predict", or "".
+        train_after: Accepted scans after which it is trained again.
+        has_first_model: Whether an installed model predicts before the first training.
+    """
+    left, chart = remaining(scans), chart_of(scans, rounds)
     if not scans:
         return NextAction("add", 0, "Add scans")
-    if state.unknown_names:
-        name, where = next(iter(state.unknown_names.items()))
-        return NextAction(
-            "name", len(where), f"Say what {name!r} is ({count_of(len(where), 'scan')})"
-        )
-    chart = chart_of(scans, state.rounds)
-    count = len(trainable(scans))
-    if is_training_due(state) and not chart.can_stop:
-        again = "again " if state.rounds else ""
-        if state.rounds and state.rounds[-1].state == "training":
+    if unknown_names:
+        name, where = next(iter(unknown_names.items()))
+        words = f"Say what {name!r} is ({count_of(len(where), 'scan')})"
+        return NextAction("name", len(where), words)
+    is_due = is_training_due(
+        scans, rounds, unknown_names=unknown_names, at_work=at_work, train_after=train_after
+    )
+    if is_due and not chart.can_stop:
+        count = len(trainable(scans))
+        if rounds and rounds[-1].state == "training":
             return NextAction("train", count, "Continue the training")
-        return NextAction("train", count, f"Train {again}on {count}")
-    waiting = to_predict(scans, state.rounds, has_first_model=state.has_first_model)
-    if waiting and not state.at_work:
+        return NextAction("train", count, f"Train {'again ' if rounds else ''}on {count}")
+    waiting = to_predict(scans, rounds, has_first_model=has_first_model)
+    if waiting and not at_work:
         return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
     if not left:
         return NextAction("done", len(scans), "All scans are done: export them")
-    if state.next_scan is None:
-        if state.at_work:
-            return NextAction("wait", len(left), _DOING[state.at_work])
-        return NextAction("wait", len(left), f"Others check the last {len(left)}")
+    if next_scan is None:
+        doing = _DOING.get(at_work, f"Others check the last {len(left)}")
+        return NextAction("wait", len(left), doing)
     if chart.can_stop:
-        sentence = f"You can stop ({len(left)} left to check)"
-        return NextAction("stop", len(left), sentence, state.next_scan)
-    if state.next_scan.stored_state == "predicted":
-        return NextAction("check", len(left), f"Check the next ({len(left)} left)", state.next_scan)
-    kept = " (for validation)" if state.next_scan.is_validation else ""
-    return NextAction("open", len(left), f"Open the next scan{kept}", state.next_scan)
+        return NextAction("stop", len(left), f"You can stop ({len(left)} left to check)", next_scan)
+    if next_scan.stored_state == "predicted":
+        return NextAction("check", len(left), f"Check the next ({len(left)} left)", next_scan)
+    kept = " (for validation)" if next_scan.is_validation else ""
+    return NextAction("open", len(left), f"Open the next scan{kept}", next_scan)
 
 
 def chart_of(scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> CampaignChart:

@@ -99,12 +99,14 @@ class FoundScans:
         scans: Scans in order.
         classes: Classes that a data set names, such as by its dataset.json.
         channels: Names of the channels, likewise.
+        values: Folder of a data set to the values in its labels and the names that it has for them.
         problems: Files and folders that are no scans, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
     classes: tuple[ClassValue, ...] = ()
     channels: tuple[str, ...] = ()
+    values: dict[Path, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -149,7 +151,8 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
         own = _channels(scan)
         if scan.series not in series if scan.series else own and not images & {*own}:
             labels = pairs.get(scan.path, [])
-            cases.append(_found(scan.name, own, scan.series or "", labels))
+            values = next((v for p, v in found.values.items() if scan.path.is_relative_to(p)), {})
+            cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
     found.problems += [
         f"{name} is a label for which no scan is left and is not used." for name in orphans
     ]
@@ -190,16 +193,17 @@ def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
     for one in cases.classes:
         for value in one.values:
             names.setdefault(str(value), []).append(one.label.name)
+    ignored = {c.ignore_value for c in cases.cases} - {None}
+    found.values[folder] = names | {str(value): [IGNORE] for value in ignored}
     for case in cases.cases:
         parts = [split_part(path) for path in case.images]
-        ignored = {} if case.ignore_value is None else {str(case.ignore_value): [IGNORE]}
         yield _found(
             case.name,
             [path for path, _ in parts],
             parts[0][1],
             case.labels,
             patient=case.patient,
-            values=names | ignored,
+            values=found.values[folder],
             given_drawn=ALL_DRAWN if case.drawn == "all" else case.drawn or (),
             given_known=case.known,
         )

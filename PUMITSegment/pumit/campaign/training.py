@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,6 @@ CLICK_SHARE = 0.5
 # Few weights at first, all when there is enough to learn from.
 CLICK_PARTS = ((8, "decoder"), (16, "adapters"), (sys.maxsize, "all"))
 NICENESS = 15
-Step = Callable[[str], None]
 
 
 def work_in_background() -> None:
@@ -59,9 +58,7 @@ def work_in_background() -> None:
         psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
 
 
-def train_round(
-    campaign: Campaign, *, device: str = "auto", on_step: Step | None = None
-) -> TrainingRound:
+def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
     """Train on the accepted scans, or continue a training that was interrupted.
 
     The new model is used if it is better than the one before on the validation scans. Where these
@@ -71,37 +68,29 @@ def train_round(
         PumitError: If too little is accepted, a scan cannot be used, or another process trains.
         RunStopped: If the training was stopped; the same call continues it.
     """
-    with working_alone(campaign.folder, "train"):
-        return _trained(campaign, device, on_step or (lambda what: None))
-
-
-def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
     from pumit.training.run.control import RunStopped
 
-    campaign.refresh()
-    one = _begun(campaign)
-    try:
-        if one.dice is None:  # else it was interrupted while the clicks were refined
-            say(f"Round {one.number}: training on {count_of(len(one.trained), 'scan')}.")
-            checkpoint = _train(campaign, one, device)
-            say("Judging it on the validation scans.")
-            one = _judged(campaign, one, checkpoint, device)
-            campaign.save_round(one)
-        if campaign.settings.refines_clicks:
-            say("Refining the clicks.")
-            one = _with_clicks(campaign, one, device)
-    except RunStopped:
-        raise
-    except Exception as error:
-        is_said = isinstance(error, PumitError)
-        text = _with_names(campaign, str(error)) if is_said else f"{type(error).__name__}."
-        campaign.save_round(replace(one, state="failed", sentence=text))
-        if not is_said:
+    with working_alone(campaign.folder, "train"):
+        campaign.refresh()
+        one = _begun(campaign)
+        try:
+            if one.dice is None:  # else it was interrupted while the clicks were refined
+                one = _judged(campaign, one, _train(campaign, one, device), device)
+                campaign.save_round(one)
+            if campaign.settings.refines_clicks:
+                one = _with_clicks(campaign, one, device)
+        except RunStopped:
             raise
-        raise type(error)(text) from None
-    one = replace(one, state="finished", seconds=_seconds(campaign, one))
-    one = replace(one, sentence=_sentence(one))
-    campaign.save_round(one)
+        except Exception as error:
+            is_said = isinstance(error, PumitError)
+            text = _with_names(campaign, str(error)) if is_said else f"{type(error).__name__}."
+            campaign.save_round(replace(one, state="failed", sentence=text))
+            if not is_said:
+                raise
+            raise type(error)(text) from None
+        one = replace(one, state="finished", seconds=_seconds(campaign, one))
+        one = replace(one, sentence=_sentence(one))
+        campaign.save_round(one)
     return one
 
 

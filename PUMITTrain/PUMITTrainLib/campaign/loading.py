@@ -160,7 +160,9 @@ def _loaded(
     begun = _begun(campaign, entry)
     state = (entry.revision, begun)
     if ahead is not None and isAhead and (ahead.entry.revision, ahead.begun) == state:
-        return replace(ahead, entry=entry)
+        shown = {segment.name for segment in ahead.review.segments}
+        if shown.issuperset(c.name for c in campaign.classes):  # none was renamed since
+            return replace(ahead, entry=entry)
     volume = ahead.review.volume if ahead is not None and isAhead else None
     review = readScan(campaign, entry, volume)
     return LoadedScan(entry, review, prepare(review), begun)

@@ -227,9 +227,10 @@ def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path)
     other = data_set(lab / "Dataset002", {"background": 0, "inner": 1, "rim": 2})
     for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
         write_scan(file, number)  # other scans than those of the first one
+    write_scan(other / "imagesTs" / "t_0000.nii.gz", 9, other / "labelsTs" / "t.nii.gz")
     campaign = Campaign.create(tmp_path / "c", [lab])
     assert [c.name for c in campaign.classes] == ["outer", "inner"]
-    assert list(campaign.unknown_names()) == ["rim"]
+    assert {k: len(v) for k, v in campaign.unknown_names().items()} == {"rim": 3}
     campaign.remember_name("rim", "outer")
     scan = next(s for s in campaign.scans() if s.given_values)
     volume = campaign.volume(scan)
