@@ -49,9 +49,10 @@ from pumit.campaign.progress import (
     to_predict,
     validation_of,
 )
-from pumit.campaign.shared_file import ShareLock, at_work, gone, write_shared
+from pumit.campaign.shared_file import ShareLock, at_work, write_shared
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
+from pumit.system.atomic import make_folder
 
 if TYPE_CHECKING:
     from pumit.geometry import Triple
@@ -129,10 +130,7 @@ class Campaign(CampaignFolder):
             "validation": [],
             "rounds": [],
         }
-        try:
-            (folder / SCANS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise gone(folder, error) from None
+        make_folder(folder / SCANS)
         write_shared(folder / FILE, content)
         campaign = cls(folder)
         try:
@@ -182,12 +180,8 @@ class Campaign(CampaignFolder):
         for number, scan in enumerate(read, start=len(there)):
             mark = marks[scan.entry.id]
             entry = scan.kept(self.classes, self._kept_path, patient=mark, order=number)
-            home = self.home(entry)
-            try:
-                home.mkdir(exist_ok=True)
-            except OSError as error:
-                raise gone(home, error) from None
-            write_shared(home / STATE, entry.as_file())
+            make_folder(self.home(entry))
+            write_shared(self.home(entry) / STATE, entry.as_file())
         self.problems = found.problems
         return found.problems
 

@@ -25,7 +25,7 @@ from pumit.errors import ExportError, PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
 from pumit.report.document import write_template
-from pumit.system.atomic import atomic_path, write_json
+from pumit.system.atomic import atomic_path, make_folder, write_json
 from pumit.system.wording import count_of
 from pumit.volume import Volume
 
@@ -79,7 +79,7 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
     has_unknown = False
     with atomic_path(target) as temporary:
         for part in ("imagesTr", "labelsTr"):
-            (temporary / part).mkdir(parents=True)
+            make_folder(temporary / part)
         for case, scan in cases.items():
             volume = campaign.volume(scan)
             labels, is_partial = _values(campaign, scan, volume, values, ignored)
@@ -174,7 +174,7 @@ def _dicom(campaign: Campaign, target: Path) -> str:
     if not scans:
         raise PumitError("No accepted scan is DICOM; export a data set.")
     with atomic_path(target) as temporary:
-        temporary.mkdir()
+        make_folder(temporary)
         for scan in scans:
             home, place = campaign.home(scan), temporary / f"{scan.id}.dcm"
             if (home / DICOM_LABEL).is_file():

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, ClassLabel, Mask, Segment, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, make_folder
 
 if TYPE_CHECKING:
     from pumit.io.labels.label_file import LabelFile, LabelledSegment
@@ -236,10 +236,7 @@ def keep_copy(path: Path, revision: int) -> Path | None:
     if not path.is_file():
         return None
     folder = path.parent / "previous"
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"The label before cannot be kept: {error.strerror}.") from None
+    make_folder(folder)
     name = path.name.partition(".")
     target, number = folder / f"{name[0]}.{revision}.{name[2]}", 1
     while target.exists():

@@ -27,7 +27,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.inference.interactive.uncertainty import doubtful_places
 from pumit.segmentation import Algorithm, LabelMap, Mask
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.system.watch import UNWATCHED
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def look_at_scans(
         except VolumeError as error:
             campaign.set_word(scan, str(error))
             continue
-        with atomic_path(campaign.home(scan) / EMBEDDING) as temporary:
-            temporary.write_text(json.dumps([round(float(v), 4) for v in values]), "utf-8")
+        rounded = [round(float(v), 4) for v in values]
+        write_text(campaign.home(scan) / EMBEDDING, json.dumps(rounded))
         done += 1
     return done

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 
 FORMAT = 1
 # Format to what makes the next one of it.
@@ -257,6 +257,5 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON, whole or not at all, on the disk before the old one goes."""
-    with atomic_path(path, durable=True) as temporary:
-        text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
-        temporary.write_text(text, encoding="utf-8")
+    text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
+    write_text(path, text, durable=True)

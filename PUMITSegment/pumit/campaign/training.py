@@ -14,7 +14,7 @@ from typing import Any
 
 from pumit.campaign.campaign import CLICKS, Campaign
 from pumit.campaign.entry import ScanEntry
-from pumit.campaign.folder import ROUNDS
+from pumit.campaign.folder import GIVEN, ROUNDS
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
 from pumit.campaign.progress import (
     TrainingRound,
@@ -25,7 +25,7 @@ from pumit.campaign.progress import (
 from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import make_folder, write_text
 from pumit.system.wording import count_of
 
 logger = logging.getLogger(__name__)
@@ -121,10 +121,7 @@ def _begun(campaign: Campaign) -> TrainingRound:
     if not trained:
         raise PumitError("Nothing is accepted to train on; accept some scans first.")
     folder = f"{ROUNDS}/{number:03d}"
-    try:
-        (campaign.folder / folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PumitError(f"The folder of the round cannot be made: {error.strerror}.") from None
+    make_folder(campaign.folder / folder)
     one = TrainingRound(
         number, "training", folder, tuple(trained), tuple(validated), validation.is_rough
     )
@@ -223,8 +220,7 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
     folder = campaign.folder / f"{one.folder}{CLICKS}"
     plan = folder / CLICK_PLAN
     if not plan.exists():
-        with suppress(OSError):
-            folder.mkdir(exist_ok=True)
+        make_folder(folder)
         initial = None if _is_seen(campaign, one) else campaign.click_model
         count = len(one.trained)
         recipe = {
@@ -266,7 +262,8 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
             "name": key, "images": list(map(str, images)), "label": list(map(str, labels)),
             "patient": scan.patient,
         }  # fmt: skip
-        if scan.stored_state == "accepted" or scan.drawn or scan.known != "all":
+        is_ours = scan.stored_state == "accepted" or labels[0].name == GIVEN
+        if is_ours or scan.drawn or scan.known != "all":
             # A class without a segment is not there, unless the person has not looked for it.
             row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
         cases.append(row)
@@ -304,8 +301,7 @@ def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: st
 def _write(path: Path, recipe: dict[str, Any]) -> None:
     from pumit.training.recipes.writer import recipe_text
 
-    with atomic_path(path) as temporary:
-        temporary.write_text(recipe_text(recipe, ("A round of a campaign.",)), encoding="utf-8")
+    write_text(path, recipe_text(recipe, ("A round of a campaign.",)))
 
 
 def _name(campaign: Campaign, one: TrainingRound) -> str:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,6 +124,22 @@ def test_model_is_used_only_if_it_is_better_on_the_fixed_patients(
     assert "not better" in third.sentence
     assert campaign.chart().sentence == "The last round brought -0.01: you can stop."
     assert not any(s.id in campaign.validation.scans for s in campaign.scans_to_predict())
+
+
+def test_labels_of_values_that_were_asked_about_train_by_their_classes(
+    make_folder: Callable, fake_run: dict[str, Any], tmp_path: Path
+) -> None:
+    lab = make_folder(4, 3)
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer"], settings=SETTINGS)
+    campaign.remember_name("2", None)
+    fake_run["dice"] = {1: 0.8}
+    train_round(campaign)
+    cases = fake_run["trained"][0]["data"]["cases"]
+    assert len(cases) == 3
+    for case in cases:
+        (label,) = map(Path, case["label"])
+        assert [s.name for s in named_segments(label)] == ["outer"]
+        assert (case["drawn"], case["known"]) == ("all", "all")  # its file had no names
 
 
 def test_training_that_was_stopped_is_continued_as_the_same_round(
