@@ -1,16 +1,11 @@
 """Campaigns: from a folder of scans to a folder of labels that people accepted."""
 
-from pumit.campaign.campaign import (
-    Campaign,
-    CampaignConflict,
-    CampaignSettings,
-    ScanFiles,
-    ValidationSet,
-)
+from pumit.campaign.campaign import Campaign, CampaignSettings
 from pumit.campaign.entry import ScanEntry, ScanState
+from pumit.campaign.folder import CampaignConflict, ScanFiles
 from pumit.campaign.labels import CampaignClass
 from pumit.campaign.order import ScanOrder
-from pumit.campaign.progress import CampaignChart, NextAction, TrainingRound
+from pumit.campaign.progress import CampaignChart, NextAction, TrainingRound, ValidationSet
 from pumit.campaign.shared_file import LockTaken, ShareLock
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,7 @@ from pumit.campaign.labels import (
     join_by_class,
     keep_copy,
     masks_of_files,
+    named_masks,
     segmentation_of,
     write_label,
 )
@@ -28,6 +29,8 @@ from pumit.segmentation import Algorithm, Mask, Segmentation
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
+    from pumit.campaign.entry import ScanEntry
+    from pumit.campaign.folder import CampaignFolder
     from pumit.volume import Volume
 
 DICOM_LABEL = "label.dcm"
@@ -56,12 +59,10 @@ def write_draft(
 
 
 def write_accepted(
-    label: str | Path | Segmentation | None,
-    home: Path,
-    volume: Volume,
+    campaign: CampaignFolder,
+    scan: ScanEntry,
+    label: str | Path | Sequence[Path] | Segmentation | None,
     *,
-    classes: Sequence[CampaignClass],
-    ignored: Sequence[str],
     reviewer: str,
 ) -> tuple[Path, tuple[str, ...]]:
     """Write an accepted label of a scan into a new file, which is not yet called a label.
@@ -73,26 +74,28 @@ def write_accepted(
         PumitError: If it is off the scan's grid, was cut by it, was drawn on another series, holds
             other classes, or cannot be written.
     """
-    masks: dict[str, Mask] = {}
+    volume = campaign.volume(scan)
     doubts: tuple[str, ...] = ()
+    segments: Iterable[tuple[str, Mask]] = ()
     try:
         if isinstance(label, Segmentation):
             same_grid(label.volume, volume, "it")
-            volume, segments = label.volume, ((s.name, 0, s.mask) for s in label.segments)
-            masks = join_by_class(segments, classes, ignored=ignored)
+            volume, segments = label.volume, ((s.name, s.mask) for s in label.segments)
         elif label is not None:
-            file = read_all_labels([Path(label)], volume)
+            paths = [Path(label)] if isinstance(label, (str, Path)) else label
+            file = read_all_labels(paths, volume)
             doubts = tuple(d for d in file.doubts if d not in (file.unreviewed, IN_PROGRESS))
             for doubt in doubts:
                 if OUTSIDE in doubt or OTHER_SERIES in doubt:
                     raise VolumeError(f"{doubt}; make it on this scan.")
-            found = ((s.name, s.value, file.mask(s)) for s in file.segments)
-            masks = join_by_class(found, classes, ignored=ignored)
+            segments = named_masks(file, campaign.values_of(scan, paths))
+        masks = join_by_class(segments, campaign.classes, ignored=campaign.ignored_names)
     except VolumeError as error:
         text = " ".join(str(error).split())
         raise VolumeError(f"This label cannot be accepted: {text}") from None
-    written = home / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
-    write_label(segmentation_of(masks, volume, classes, PERSON), volume, written, reviewer)
+    written = campaign.home(scan) / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
+    found = segmentation_of(masks, volume, campaign.classes, PERSON)
+    write_label(found, volume, written, reviewer)
     return written, doubts
 
 
@@ -116,8 +119,8 @@ def agreement_of(
     found = []
     for path in (label, prediction):
         file = read_label_file(path)
-        segments = ((s.name, s.value, file.mask(s)) for s in file.segments)
-        found.append((file.volume.shape, join_by_class(segments, classes, keeps_others=True)))
+        masks = join_by_class(named_masks(file), classes, keeps_others=True)
+        found.append((file.volume.shape, masks))
     (shape, accepted), (other, predicted) = found
     return class_dice(accepted, predicted) if shape == other else None
 

@@ -1,86 +1,65 @@
 """A campaign: a folder that knows which of a lab's scans are labelled, by whom, and what is next.
 
-    campaign.json                 classes, settings, rounds, patients kept for validation
-    scans/<id>/state.json         how far a scan is, with a counter of changes
-    scans/<id>/lock               a person has it open
-    scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
-    scans/<id>/draft.seg.nrrd     begun, not accepted
-    scans/<id>/prediction.seg.nrrd
-    scans/<id>/thumbnail-<...>.png  and embedding.json, once the scan was looked at
-    rounds/<number>               runs of the trainings
-
-The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
+`folder` says what is in it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, entry_of
+from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, of_row
+from pumit.campaign.folder import (
+    DRAFT,
+    FILE,
+    GIVEN,
+    LABEL,
+    PREDICTION,
+    SCANS,
+    STATE,
+    CampaignConflict,
+    CampaignFolder,
+)
 from pumit.campaign.labels import (
-    NO_CLASS,
     CampaignClass,
     class_named,
     classes_of_rows,
+    classes_of_segment,
+    is_passed,
     keep_copy,
-    plain,
 )
 from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
 from pumit.campaign.progress import (
-    ROUGH_BELOW,
     CampaignChart,
-    CampaignState,
     NextAction,
     TrainingRound,
+    ValidationSet,
     chart_of,
     is_training_due,
-    learnt_from,
     next_action,
+    patients_to_keep,
     round_of,
-    round_row,
     to_predict,
-    trainable,
+    validation_of,
 )
-from pumit.campaign.shared_file import (
-    LockTaken,
-    ShareLock,
-    at_work,
-    disk_time,
-    gone,
-    lock_holder,
-    read_shared,
-    write_shared,
-    writing,
-)
-from pumit.errors import PumitError, VolumeError
+from pumit.campaign.shared_file import ShareLock, at_work, write_shared
+from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
+from pumit.system.atomic import make_folder
 
 if TYPE_CHECKING:
-    from pumit.campaign.sources import FoundScan
     from pumit.geometry import Triple
     from pumit.segmentation import Segmentation
-    from pumit.volume import Volume
 
-FILE = "campaign.json"
-LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
 CLICKS = "-clicks"  # ends the name of the folder where the clicks are refined
-STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
-# Patients that are kept for validation: so much of all, within these bounds.
-VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
-UNNAMED = "another person"
-
-
-class CampaignConflict(PumitError):
-    """Two people decided on one scan; the second decision is kept beside the first."""
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -105,53 +84,12 @@ class CampaignSettings:
     first_model: str = ""
 
 
-@dataclass(frozen=True)
-class ValidationSet:
-    """Scans that a model is judged on.
-
-    Attributes:
-        patients: Marks of the patients that are kept for it; empty before they are drawn.
-        scans: Identifiers of their scans.
-        labelled: Identifiers of those that are labelled.
-        is_rough: Whether too little is labelled for them to count: one patient is left out in turn.
-    """
-
-    patients: tuple[str, ...]
-    scans: tuple[str, ...]
-    labelled: tuple[str, ...]
-    is_rough: bool
-
-
-@dataclass(frozen=True)
-class ScanFiles:
-    """Files of a scan that a program opens.
-
-    Attributes:
-        images: The scan, one file for each channel, or its folder.
-        shown: Segmentation to begin with: the draft, what is accepted, or the prediction.
-        prediction: Prediction, or None.
-    """
-
-    images: tuple[Path, ...]
-    shown: Path | None
-    prediction: Path | None
-
-
-class Campaign:
-    """A campaign in its folder; made by `create` or `open`.
-
-    Attributes:
-        folder: The same, absolute.
-        problems: Sentences about what was given last: files and folders that are no scans, copies,
-            doubts about a label that was accepted.
-    """
+class Campaign(CampaignFolder):
+    """A campaign in its folder; made by `create` or `open`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
-        self._cache: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        super().__init__(folder)
         self._embeddings: dict[str, list[float]] = {}
-        self.problems: list[str] = []
-        self._content = read_shared(self.folder / FILE, "The campaign")
 
     @classmethod
     def create(
@@ -162,7 +100,7 @@ class Campaign:
         *,
         name: str = "",
         settings: CampaignSettings | None = None,
-        progress: Callable[[str, float], None] | None = None,
+        progress: Progress | None = None,
     ) -> Campaign:
         """Make a campaign.
 
@@ -181,22 +119,18 @@ class Campaign:
         folder = Path(folder)
         if (folder / FILE).exists():
             raise PumitError(f"There is a campaign in {folder.name!r} already; open it.")
-        made = _known_classes(classes)
-        try:
-            (folder / SCANS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise gone(folder, error) from None
         content = {
             "name": name or folder.absolute().name,
             "revision": 0,
             "salt": secrets.token_hex(8),
-            "classes": [c.as_row() for c in made],
+            "classes": _rows(classes),
             "ignored_names": [],
             "settings": asdict(settings or CampaignSettings()),
             "sources": [],
             "validation": [],
             "rounds": [],
         }
+        make_folder(folder / SCANS)
         write_shared(folder / FILE, content)
         campaign = cls(folder)
         try:
@@ -211,234 +145,8 @@ class Campaign:
             raise
         return campaign
 
-    @classmethod
-    def open(cls, folder: str | Path) -> Campaign:
-        """Open a campaign.
-
-        Raises:
-            PumitError: If there is none, it is damaged, or of a newer version.
-        """
-        folder = Path(folder)
-        if folder.is_dir() and not (folder / FILE).exists():
-            raise PumitError(
-                f"There is no campaign in {folder.name!r}; make one with `pumit campaign new`."
-            )
-        return cls(folder)
-
-    # What is the same for all scans.
-
-    def refresh(self) -> None:
-        """Read again what other computers may have changed; `scans` does so by itself."""
-        self._content = read_shared(self.folder / FILE, "The campaign")
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return str(self._content.get("name", self.folder.name))
-
-    @property
-    def classes(self) -> tuple[CampaignClass, ...]:
-        """Classes, fixed once."""
-        return classes_of_rows(self._content["classes"])
-
-    @property
-    def settings(self) -> CampaignSettings:
-        """Settings."""
-        known = CampaignSettings.__dataclass_fields__
-        given = self._content.get("settings", {})
-        return CampaignSettings(**{k: v for k, v in given.items() if k in known})
-
-    @property
-    def rounds(self) -> tuple[TrainingRound, ...]:
-        """Rounds, the first one first."""
-        return tuple(map(round_of, self._content.get("rounds", ())))
-
-    @property
-    def validation(self) -> ValidationSet:
-        """Scans that models are judged on."""
-        scans = self.scans()
-        kept = [s for s in scans if s.is_validation]
-        labelled = [s for s in kept if s.is_truth]
-        enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
-        patients = {s.patient for s in labelled}
-        return ValidationSet(
-            tuple(self._content.get("validation", ())),
-            tuple(s.id for s in kept),
-            tuple(s.id for s in labelled),
-            not (enough and len(patients) >= FEWEST_PATIENTS),
-        )
-
-    def change_settings(self, **changes: Any) -> None:
-        """Change settings; see `CampaignSettings`."""
-        settings = asdict(replace(self.settings, **changes))
-        self._change(lambda content: {**content, "settings": settings})
-
-    def remember_name(self, name: str, class_name: str | None) -> None:
-        """Remember which class segments of a name are; None for none of them.
-
-        Before the first scan is labelled, a name may be that of a new class itself.
-
-        Raises:
-            PumitError: If there is no such class.
-        """
-        if class_name is None:
-            self._change(
-                lambda c: {**c, "ignored_names": sorted({*c.get("ignored_names", ()), name})}
-            )
-            return
-        found = class_named(class_name, self.classes)
-        if found is None and class_name == name and self.takes_classes:
-            row = {"name": name, "value": max((c.value for c in self.classes), default=0) + 1}
-            made = [c.as_row() for c in _known_classes([*self.classes, row])]
-            self._change(lambda c: {**c, "classes": made})
-            return
-        if found is None:
-            known = ", ".join(c.name for c in self.classes) or "none"
-            raise PumitError(f"There is no class {class_name!r}; there are {known}.")
-        rows = [
-            replace(c, other_names=(*c.other_names, name)).as_row() if c == found else c.as_row()
-            for c in self.classes
-        ]
-        self._change(lambda content: {**content, "classes": rows})
-
-    @property
-    def takes_classes(self) -> bool:
-        """Whether a class can be added: no scan is labelled, in which it would be missing."""
-        return not any(scan.is_truth for scan in self.scans())
-
-    @property
-    def ignored_names(self) -> tuple[str, ...]:
-        """Names of segments that are of no class."""
-        return tuple(self._content.get("ignored_names", ()))
-
-    def unknown_names(self, scans: Sequence[ScanEntry] | None = None) -> dict[str, list[str]]:
-        """Names in labels that scans came with of which no class knows, to these scans."""
-        classes, passed = self.classes, set(map(plain, (*self.ignored_names, *NO_CLASS)))
-        found: dict[str, list[str]] = {}
-        for scan in self.scans() if scans is None else scans:
-            for name in scan.given_names if scan.stored_state == "labelled" else ():
-                if class_named(name, classes) is None and plain(name) not in passed:
-                    found.setdefault(name, []).append(scan.id)
-        return found
-
-    def _change(self, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-        path = self.folder / FILE
-        with writing(path):
-            now = read_shared(path, "The campaign")
-            changed = {**change(now), "revision": int(now.get("revision", 0)) + 1}
-            write_shared(path, changed)
-            self._content = changed
-
-    # Scans.
-
-    def scans(self) -> list[ScanEntry]:
-        """All scans, in order."""
-        self.refresh()
-        try:
-            folders = [Path(item.path) for item in os.scandir(self.folder / SCANS)]
-        except OSError as error:
-            raise gone(self.folder, error) from None
-        now: list[float] = []
-        kept = set(self._content.get("validation", ()))
-        found = [self._entry(f, kept, now) for f in folders if (f / STATE).is_file()]
-        return sorted(found, key=lambda s: (s.order, s.name, s.id))
-
-    def scan(self, scan: ScanEntry | str) -> ScanEntry:
-        """Return a scan as it is now, by its entry, identifier or name.
-
-        Raises:
-            PumitError: If there is none, or several have that name.
-        """
-        key = scan.id if isinstance(scan, ScanEntry) else scan
-        if key and (self.folder / SCANS / key / STATE).is_file():
-            kept = set(self._content.get("validation", ()))
-            return self._entry(self.folder / SCANS / key, kept, [])
-        found = [s for s in self.scans() if s.name == key]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ids = ", ".join(s.id for s in found)
-            raise PumitError(f"Several scans are called {key!r}; give one of {ids}.")
-        raise PumitError(f"There is no scan {key!r} in this campaign.")
-
-    def _entry(self, folder: Path, kept: set[str], now: list[float]) -> ScanEntry:
-        try:
-            content = self._read(folder / STATE)
-            entry = entry_of(content, self._absolute((content.get("images") or [""])[0]))
-        except (ValueError, TypeError) as error:
-            word = str(error) if isinstance(error, PumitError) else "Its state is damaged."
-            return ScanEntry(
-                folder.name, folder.name, state="left_out", stored_state="left_out", word=word
-            )
-        entry = replace(entry, is_validation=entry.patient in kept)
-        lock = folder / LOCK
-        if not lock.exists():
-            return entry
-        if not now:
-            now.append(disk_time(self.folder))
-        holder = lock_holder(lock, now=now[0])
-        if holder is None or not holder.is_alive:
-            return entry
-        return replace(entry, state="checking", checked_by=holder.name or UNNAMED)
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise gone(path, error) from None
-        mark = (status.st_mtime_ns, status.st_size)
-        found = self._cache.get(path.parent.name)
-        if found is None or found[0] != mark:  # another thread may drop it at any time
-            found = (mark, read_shared(path, "The state of a scan"))
-            self._cache[path.parent.name] = found
-        return found[1]
-
-    def _absolute(self, text: str) -> Path:
-        return Path(os.path.normpath(self.folder / text))
-
-    def _kept_path(self, path: Path) -> str:
-        """Return a path from the campaign's folder, so that a share may move as a whole."""
-        try:
-            return Path(os.path.relpath(path.absolute(), self.folder)).as_posix()
-        except ValueError:  # another drive of Windows
-            return path.absolute().as_posix()
-
-    def home(self, scan: ScanEntry | str) -> Path:
-        """Folder of a scan within the campaign."""
-        return self.folder / SCANS / (scan.id if isinstance(scan, ScanEntry) else scan)
-
-    def _update(
-        self,
-        scan: ScanEntry | str,
-        change: Callable[[ScanEntry], ScanEntry],
-        *,
-        decides: bool = False,
-        before_writing: Callable[[ScanEntry], None] | None = None,
-    ) -> ScanEntry:
-        """Change a scan's state; of two decisions at once only the first counts."""
-        current = self.scan(scan)
-        path = self.home(current) / STATE
-        with writing(path):
-            self._cache.pop(current.id, None)
-            self._read(path)  # what is damaged or newer is not written over
-            now = self.scan(current.id)
-            if decides and isinstance(scan, ScanEntry) and now.decided > scan.revision:
-                raise CampaignConflict(_decided(now))
-            if before_writing is not None:
-                before_writing(now)
-            revision = now.revision + 1
-            made = replace(change(now), revision=revision)
-            made = replace(made, decided=revision) if decides else made
-            state = made.state if made.state != "checking" else now.stored_state
-            write_shared(path, replace(made, state=state).as_file())
-        self._cache.pop(current.id, None)
-        return self.scan(current.id)
-
     def add_scans(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        progress: Callable[[str, float], None] | None = None,
+        self, paths: Sequence[str | Path], *, progress: Progress | None = None
     ) -> list[str]:
         """Add scans; those that are there are known by their content and stay as they are.
 
@@ -448,223 +156,106 @@ class Campaign:
         Raises:
             PumitError: If a path does not exist, or nothing is a scan.
         """
-        from pumit.campaign.sources import find_campaign_scans
+        from pumit.campaign.sources import find_campaign_scans, patient_marks, proposed_classes
 
-        given = [Path(path) for path in paths]
+        given = [Path(path).absolute() for path in paths]
         step = progress or (lambda what, share: None)
         step("Looking for scans", 0.0)
-        found = find_campaign_scans(given)
+        found, there = find_campaign_scans(given), self.scans()
         if not found.scans:
             why = f" ({found.problems[0]})" if found.problems else ""
             raise PumitError(f"No scan was found{why}; give a folder of scans.")
-        if not self.classes and found.classes:
-            self._change(lambda c: {**c, "classes": [v.as_row() for v in found.classes]})
-        patients = self._patients(found.scans)
-        there = {scan.id for scan in self.scans()}
-        sources = [self._kept_path(path) for path in given]
-        self._change(
-            lambda c: {**c, "sources": list(dict.fromkeys([*c.get("sources", ()), *sources]))}
-        )
-        problems, announced = list(found.problems), []
-        for number, scan in enumerate(found.scans):
-            step(scan.name, number / len(found.scans))
-            identifier = scan.digest[:12]
-            if identifier in there:
-                continue
-            names, word = (), ""
-            if scan.labels:
-                try:
-                    segments = _announced(scan.labels)
-                    announced.append((scan.name, segments))
-                    names = tuple(dict.fromkeys(s.name for s in segments if s.name))
-                    word = next((s.unreviewed for s in segments if s.unreviewed), "")
-                except (VolumeError, OSError) as error:
-                    word = f"its label cannot be read: {' '.join(str(error).split())}"
-                    problems.append(f"{scan.name}: {word}")
-                    scan = replace(scan, labels=())
-            self._enter(scan, identifier, patients[identifier], names, word, len(there) + number)
-        if not self.classes and announced:
-            self._propose_classes(announced)
-        self.problems = problems
-        return problems
+        marks = patient_marks([s.entry for s in found.scans], there, self._content["salt"])
+        known = {scan.id for scan in there}
+        new = [scan for scan in found.scans if scan.entry.id not in known]
+        read = []
+        for number, scan in enumerate(new):
+            step(scan.entry.name, number / len(new))
+            read.append(scan.with_labels_read(found.problems))
+        rows = [c.as_row() for c in self.classes or found.classes or proposed_classes(read)]
+        sources = [*self._content.get("sources", ()), *map(self._kept_path, given)]
+        changed = {"classes": rows, "sources": list(dict.fromkeys(sources))}
+        changed["channels"] = list(self.channels or found.channels)
+        self._change(lambda content: changed)
+        for number, scan in enumerate(read, start=len(there)):
+            mark = marks[scan.entry.id]
+            entry = scan.kept(self.classes, self._kept_path, patient=mark, order=number)
+            make_folder(self.home(entry))
+            write_shared(self.home(entry) / STATE, entry.as_file())
+        self.problems = found.problems
+        return found.problems
 
-    def _enter(
-        self,
-        scan: FoundScan,
-        identifier: str,
-        patient: str,
-        names: tuple[str, ...],
-        word: str,
-        order: int,
-    ) -> None:
-        home = self.home(identifier)
-        try:
-            home.mkdir(exist_ok=True)
-        except OSError as error:
-            raise gone(home, error) from None
-        state: ScanState = "open"
-        if scan.labels:
-            state = "predicted" if word else "labelled"
-        entry = ScanEntry(
-            identifier,
-            scan.name,
-            tuple(map(self._kept_path, scan.images)),
-            scan.series,
-            tuple(map(self._kept_path, scan.labels)),
-            names,
-            patient,
-            scan.digest,
-            scan.size,
-            order,
-            state,
-            word,
-            revision=1,
-        )
-        write_shared(home / STATE, entry.as_file())
+    # What is the same for all scans.
 
-    def _patients(self, scans: Sequence[FoundScan]) -> dict[str, str]:
-        """Return identifier of a scan to the mark of its patient, which is of no use elsewhere.
+    @property
+    def settings(self) -> CampaignSettings:
+        """Settings."""
+        return of_row(CampaignSettings, self._content.get("settings", {}))
 
-        Where the data tell none it is guessed from the paths of all scans; those that are there
-        keep their marks.
-        """
-        from pumit.campaign.sources import bare_paths
-        from pumit.training.data.split import patients_of
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings; see `CampaignSettings`."""
+        settings = asdict(replace(self.settings, **changes))
+        self._change(lambda content: {"settings": settings})
 
-        salt = self._content["salt"]
+    def remember_name(self, name: str, class_name: str | None) -> None:
+        """Remember which class segments of a name are; None for none of them.
 
-        def mark(text: str) -> str:
-            return hashlib.sha256(f"{salt} {text}".encode()).hexdigest()[:12]
-
-        of = {s.digest[:12]: mark(f"id {s.patient}") for s in scans if s.patient}
-        there = {s.id: s for s in self.scans() if s.images}
-        of |= {key: scan.patient for key, scan in there.items()}
-        found = {key: (scan.path, scan.series) for key, scan in there.items()}
-        found |= {k: (s.images[0], s.series) for s in scans if (k := s.digest[:12]) not in of}
-        by_name: dict[str, list[str]] = {}
-        for key, name in zip(found, bare_paths([*found.values()]), strict=True):
-            by_name.setdefault(name, []).append(key)
-        for patient, names in patients_of([*by_name], None, {})[0].items():
-            keys = [key for name in names for key in by_name[name]]
-            known = next((of[key] for key in keys if key in of), mark(f"name {patient}"))
-            of = {**dict.fromkeys(keys, known), **of}
-        return of
-
-    def _propose_classes(self, announced: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        from pumit.training.data.class_proposal import ClassProposal
-
-        proposal = ClassProposal()
-        for name, segments in announced:
-            proposal.add(name, segments)
-        self._change(lambda c: {**c, "classes": [v.as_row() for v in proposal.classes()]})
-
-    def locate(self, scan: ScanEntry | str) -> tuple[Path, ...]:
-        """Files of a scan as they are at present; one that was moved is found by its content.
+        Before the first scan is labelled, a name may be that of a new class itself.
 
         Raises:
-            PumitError: If it is not there any more, or another scan has its name.
+            PumitError: If there is no such class.
         """
-        from pumit.campaign.sources import find_again, fingerprint
+        classes = self.classes
+        if class_name is None:
+            ignored = sorted({*self.ignored_names, name})
+            self._change(lambda content: {"ignored_names": ignored})
+            return
+        # A class that comes later would be missing in what is labelled.
+        is_new = class_named(class_name, classes) is None and class_name == name
+        if is_new and not any(scan.is_truth for scan in self.scans()):
+            value = max((v for c in classes for v in c.values), default=0) + 1
+            self._change_classes([*classes, {"name": name, "value": value}])
+            return
+        one = self._class(class_name)
+        names = (*one.other_names, name)
+        self._change_classes([replace(c, other_names=names) if c == one else c for c in classes])
 
-        entry = self.scan(scan)
-        if not entry.images:  # its state cannot be read
-            raise PumitError(entry.word)
-        paths = tuple(map(self._absolute, entry.images))
-        is_other = False
-        if paths[0].exists():
-            with suppress(OSError, VolumeError):
-                is_other = fingerprint(paths, entry.series)[0] != entry.digest
-                if not is_other:
-                    return paths
-        roots = [self._absolute(source) for source in self._content.get("sources", ())]
-        there = [root for root in roots if root.exists()]
-        names = [path.name for path in paths[1:]]
-        found = find_again(there, entry.digest, size=entry.size, series=entry.series, others=names)
-        if found is None and is_other:
-            raise PumitError(
-                f"{entry.name} is not the scan that it was: another one has its name. Put the "
-                "first one back, or rename the other and add it."
-            )
+    def rename_class(self, name: str, new: str) -> None:
+        """Rename a class; labels, predictions and models with its former name are still of it.
+
+        Raises:
+            PumitError: If there is no such class, or another one has the new name.
+        """
+        one = self._class(name)
+        others = tuple(dict.fromkeys((*one.other_names, one.name)))
+        made = replace(one, name=new.strip(), other_names=others)
+        self._change_classes([made if c == one else c for c in self.classes])
+
+    def _class(self, name: str) -> CampaignClass:
+        found = class_named(name, self.classes)
         if found is None:
-            raise PumitError(
-                f"{entry.name} is not where it was; connect its disk or share, or add the folder "
-                "that it was moved to."
-            )
-        moved = (found, *map(found.with_name, names))
-        kept = tuple(map(self._kept_path, moved))
+            known = ", ".join(c.name for c in self.classes) or "none"
+            raise PumitError(f"There is no class {name!r} in this campaign; there are {known}.")
+        return found
 
-        def place(text: str) -> str:
-            """Get a label that is not where it was is looked for as far from its scan as before."""
-            path = self._absolute(text)
-            from_scan = os.path.relpath(path, paths[0].parent)
-            other = Path(os.path.normpath(found.parent / from_scan))
-            return text if path.exists() or not other.exists() else self._kept_path(other)
+    def _change_classes(self, classes: Sequence[Any]) -> None:
+        rows = _rows(classes)
+        self._change(lambda content: {"classes": rows})
 
-        self._update(
-            entry.id,
-            lambda now: replace(now, images=kept, given_labels=tuple(map(place, now.given_labels))),
-        )
-        return moved
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Names of segments, or their values, that are of no class and were not asked about."""
+        classes, ignored = self.classes, self.ignored_names
+        return [n for n in names if not (classes_of_segment(n, classes) or is_passed(n, ignored))]
 
-    def files(self, scan: ScanEntry | str) -> ScanFiles:
-        """Return the files of a scan that a program opens."""
-        entry = self.scan(scan)
-        return ScanFiles(self.locate(entry), self.shown(entry), self._drawn(entry)[2])
-
-    def shown(self, entry: ScanEntry) -> Path | None:
-        """Segmentation to begin with: the draft, what is accepted, or the prediction."""
-        return next((path for path in self._drawn(entry) if path is not None), None)
-
-    def _drawn(self, entry: ScanEntry) -> tuple[Path | None, Path | None, Path | None]:
-        """Draft, label and prediction of a scan."""
-        home, given = self.home(entry), next(map(self._absolute, entry.given_labels), None)
-        prediction = home / PREDICTION if (home / PREDICTION).exists() else None
-        is_given = prediction is None or entry.before == "labelled"
-        if is_given and entry.stored_state in ("predicted", "later"):
-            prediction = given
-        if entry.is_validation and not entry.is_truth:
-            prediction = None
-        draft = home / DRAFT if (home / DRAFT).exists() else None
-        return draft, next(iter(self.label_paths(entry)), None), prediction
-
-    def label_paths(self, scan: ScanEntry | str) -> tuple[Path, ...]:
-        """Label files of a scan that a person made or accepted; empty where it has none."""
-        entry = self.scan(scan)
-        given = tuple(map(self._absolute, entry.given_labels))
-        found = {"accepted": (self.home(entry) / LABEL,), "labelled": given}
-        return found.get(entry.stored_state, ())
-
-    def volume(self, scan: ScanEntry | str) -> Volume:
-        """Read a scan."""
-        from pumit.io.file_part import with_part
-        from pumit.io.labels.label_source import read_scan
-
-        entry = self.scan(scan)
-        paths = self.locate(entry)
-        try:
-            is_part = bool(entry.series) and paths[0].is_dir()
-            return read_scan([with_part(paths[0], entry.series)] if is_part else paths)
-        except (VolumeError, OSError) as error:
-            text = " ".join(str(error).split())
-            raise VolumeError(f"{entry.name} cannot be read: {text}") from None
+    def unknown_names(self, scans: Sequence[ScanEntry] | None = None) -> dict[str, list[str]]:
+        """Names in labels that scans came with of which no class knows, to these scans."""
+        found: dict[str, list[str]] = {}
+        for scan in self.scans() if scans is None else scans:
+            for name in self.unknown(scan.given_names) if scan.stored_state == "labelled" else ():
+                found.setdefault(name, []).append(scan.id)
+        return found
 
     # One scan in the hands of a person.
-
-    def lock(self, scan: ScanEntry | str, name: str = "") -> ShareLock:
-        """Have a scan open: others are told, and are not given it.
-
-        Call `beat()` twice a minute, and `release()` at the end; a silent one is free after two
-        minutes.
-
-        Raises:
-            LockTaken: If another has it open.
-        """
-        entry = self.scan(scan)
-        try:
-            return ShareLock(self.home(entry) / LOCK, name=name)
-        except LockTaken as error:
-            text = str(error).removesuffix(".").replace("has it open", f"has {entry.name} open")
-            raise LockTaken(f"{text}; take another.") from None
 
     def save_draft(
         self,
@@ -688,20 +279,17 @@ class Campaign:
 
         entry = self.scan(scan)
         target = self.home(entry) / DRAFT
-        is_ours = lock is None or lock.is_held
-        if lock is not None and not is_ours:
+        is_lost = lock is not None and not lock.is_held
+        if lock is not None and is_lost:
             target = target.with_name(f"conflict-{lock.token[:6]}.seg.nrrd")
         write_draft(label, target, lambda: self.volume(entry))
-        if not is_ours:
-            raise CampaignConflict(
-                f"Another person has taken {entry.name}. Yours is kept as {target.name} in its "
-                "folder."
-            )
+        if is_lost:
+            raise CampaignConflict(_kept(f"Another person has taken {entry.name}.", target))
 
     def accept(
         self,
         scan: ScanEntry | str,
-        label: str | Path | Segmentation | None,
+        label: str | Path | Sequence[Path] | Segmentation | None,
         reviewer: str | None = None,
         *,
         clicks: int = 0,
@@ -716,7 +304,7 @@ class Campaign:
         Args:
             scan: The scan, as it was when it was opened: if another person has decided on it
                 since, this label is kept beside theirs.
-            label: Label file, or segments on the scan's grid; None for a scan without structures.
+            label: Label files, or segments on the scan's grid; None for a scan without structures.
             reviewer: Name of the person, where it is to be kept.
             clicks: Prompts that it took.
             seconds: Seconds that it took.
@@ -727,9 +315,6 @@ class Campaign:
                 `complete` later, on a thread.
             lock: Lock under which it was drawn; where it is lost, the draft is another person's.
 
-        Returns:
-            The scan as it is now.
-
         Raises:
             CampaignConflict: If another person decided on it in between.
             PumitError: If the label is not on the scan's grid or of other classes, or cannot be
@@ -739,31 +324,21 @@ class Campaign:
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
-        unknown = [name for name in drawn if class_named(name, self.classes) is None]
-        if unknown:
-            raise PumitError(f"There is no class {unknown[0]!r} in this campaign.")
+        drawn = tuple(self._class(name).name for name in drawn)
         home = self.home(entry)
-        written, doubts = write_accepted(
-            label,
-            home,
-            self.volume(entry),
-            classes=self.classes,
-            ignored=self.ignored_names,
-            reviewer=who,
-        )
+        written, doubts = write_accepted(self, entry, label, reviewer=who)
         self.problems = [f"{entry.name}: {doubt}." for doubt in doubts]
 
         def changed(now: ScanEntry) -> ScanEntry:
-            before = now.before if now.stored_state == "accepted" else now.stored_state
             return replace(
                 now,
                 state="accepted",
-                before=before,
+                before=now.before if now.stored_state == "accepted" else now.stored_state,
                 reviewer=who,
                 accepted_at=datetime.now().astimezone().isoformat(timespec="seconds"),
                 clicks=int(clicks),
                 seconds=round(float(seconds), 1),
-                drawn=tuple(drawn),
+                drawn=drawn,
                 known=known,
                 agreement=None,
                 class_agreement={},
@@ -778,9 +353,7 @@ class Campaign:
         except CampaignConflict as error:
             other = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
             os.replace(written, other)
-            raise CampaignConflict(
-                f"{error} Yours is kept as {other.name} in its folder."
-            ) from None
+            raise CampaignConflict(_kept(str(error), other)) from None
         finally:
             with suppress(OSError):
                 written.unlink(missing_ok=True)
@@ -824,10 +397,9 @@ class Campaign:
         if entry.stored_state != "accepted":
             return entry
         label = home / LABEL
-        if entry.series:
-            volume = self.volume(entry)
-            if volume.source is not None:
-                write_dicom(label, home / DICOM_LABEL, volume, self.classes, entry.reviewer)
+        volume = self.volume(entry) if entry.series else None
+        if volume is not None and volume.source is not None:
+            write_dicom(label, home / DICOM_LABEL, volume, self.classes, entry.reviewer)
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
         found = agreement_of(label, home / PREDICTION, self.classes)
@@ -848,11 +420,11 @@ class Campaign:
             PumitError: If it is not accepted.
             CampaignConflict: If another person decided on it in between.
         """
+        from pumit.campaign.accepting import DICOM_LABEL, remove_beside, set_aside
+
         entry = self.scan(scan)
         if entry.stored_state != "accepted":
             raise PumitError(f"{entry.name} is not accepted: there is nothing to undo.")
-        from pumit.campaign.accepting import DICOM_LABEL, remove_beside, set_aside
-
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
@@ -917,30 +489,35 @@ class Campaign:
 
     def next_action(self) -> NextAction:
         """Return what the one button says and does."""
-        return next_action(self._state())
+        scans, has_first = self.scans(), bool(self.settings.first_model)
+        following = self.next_scan(scans=scans)
+        return next_action(
+            scans, self.rounds, following, has_first_model=has_first, **self._facts(scans)
+        )
 
     @property
     def is_training_due(self) -> bool:
         """Whether enough was accepted since the last training."""
-        return is_training_due(self._state())
-
-    def _state(self) -> CampaignState:
         scans = self.scans()
-        return CampaignState(
-            scans,
-            self.rounds,
-            self.unknown_names(scans),
-            self.at_work,
-            self.settings.train_after,
-            self.next_scan(scans=scans),
-            bool(self.settings.first_model),
-        )
+        return is_training_due(scans, self.rounds, **self._facts(scans))
+
+    def _facts(self, scans: Sequence[ScanEntry]) -> dict[str, Any]:
+        return {
+            "unknown_names": self.unknown_names(scans),
+            "at_work": self.at_work,
+            "train_after": self.settings.train_after,
+        }
 
     def chart(self) -> CampaignChart:
         """Curves over the rounds, and the sentence under them."""
         return chart_of(self.scans(), self.rounds)
 
     # Rounds.
+
+    @property
+    def rounds(self) -> tuple[TrainingRound, ...]:
+        """Rounds, the first one first."""
+        return tuple(round_of(row, self.classes) for row in self._content.get("rounds", ()))
 
     @property
     def at_work(self) -> str:
@@ -957,8 +534,8 @@ class Campaign:
 
     def training(self) -> RunStatus | None:
         """Status of the last round's run while it is not judged; None where nothing is trained."""
-        rounds, folder = self.rounds, self.training_folder()
-        if not rounds or rounds[-1].state != "training" or folder is None:
+        folder = self.training_folder()
+        if folder is None or self.rounds[-1].state != "training":
             return None
         return read_status(folder)
 
@@ -967,35 +544,22 @@ class Campaign:
 
         def changed(content: dict[str, Any]) -> dict[str, Any]:
             rows = [row for row in content.get("rounds", ()) if row["number"] != one.number]
-            rows = sorted([*rows, round_row(one)], key=lambda row: row["number"])
-            return {**content, "rounds": rows}
+            return {"rounds": sorted([*rows, dict(vars(one))], key=lambda row: row["number"])}
 
         self._change(changed)
 
-    def draw_validation(self) -> None:
-        """Choose the patients that are kept for validation, once, before a training.
+    @property
+    def validation(self) -> ValidationSet:
+        """Scans that models are judged on."""
+        return validation_of(self.scans(), self._content.get("validation", ()))
 
-        Of those that no model was trained on or has predicted. Where eight patients are labelled,
-        of these; else of those that are not, as the first training needs what there is. With fewer
-        than eight patients none is kept.
-        """
-        scans = self.scans()
-        patients = sorted({s.patient for s in scans if s.stored_state != "left_out"})
-        if self._content.get("validation") or len(patients) < ROUGH_BELOW:
+    def draw_validation(self) -> None:
+        """Choose the patients that are kept for validation, once; see `patients_to_keep`."""
+        if self._content.get("validation"):
             return
-        count = round(VALIDATION_SHARE * len(patients))
-        count = min(max(count, FEWEST_PATIENTS), MOST_PATIENTS)
-        seen = learnt_from(self.rounds)
-        touched = {s.patient for s in scans if s.round or s.id in seen}
-        labelled = {s.patient for s in scans if s.is_truth}
-        untouched = {s.patient for s in scans if s.stored_state == "open"} - touched
-        pool = labelled - touched if len(labelled) >= ROUGH_BELOW else untouched - labelled
-        if len(pool) < FEWEST_PATIENTS:
-            pool = labelled - touched
-        if touched and len(pool) < FEWEST_PATIENTS:
-            return  # figures stay rough
-        chosen = random.Random(self._content["salt"]).sample(sorted(pool), min(count, len(pool)))
-        self._change(lambda c: c if c.get("validation") else {**c, "validation": sorted(chosen)})
+        pool, count = patients_to_keep(self.scans(), self.rounds)
+        chosen = sorted(random.Random(self._content["salt"]).sample(sorted(pool), count))
+        self._change(lambda c: {} if c.get("validation") else {"validation": chosen})
 
     def scans_to_predict(self) -> list[ScanEntry]:
         """Open scans that the model in use has not predicted; none of validation patients."""
@@ -1007,6 +571,27 @@ class Campaign:
         """Checkpoint for clicks that was refined on the accepted scans; None without."""
         found = next((r.click_model for r in reversed(self.rounds) if r.click_model), "")
         return self.folder / found if found else None
+
+    def training_labels(self, scan: ScanEntry) -> tuple[Path, ...]:
+        """Label files that a training understands, which knows the campaign's classes only.
+
+        Raises:
+            PumitError: If the scan is not labelled any more, or they cannot be brought to these.
+        """
+        paths = self.label_paths(scan)
+        if not paths:
+            raise PumitError(f"{scan.name} is not accepted any more; train again.")
+        values = {str(v) for c in self.classes for v in c.values}
+        other = [n for n in scan.given_names if n.isdecimal() and n not in values]
+        if scan.stored_state == "accepted" or not (scan.given_values or other):
+            return paths
+        from pumit.campaign.accepting import PERSON
+        from pumit.campaign.labels import segmentation_of, write_label
+
+        volume, target = self.volume(scan), self.home(scan) / GIVEN
+        masks = self.truth(scan, volume)
+        write_label(segmentation_of(masks, volume, self.classes, PERSON), volume, target, "")
+        return (target,)
 
     def set_prediction(
         self,
@@ -1040,10 +625,9 @@ class Campaign:
 
         def changed(now: ScanEntry) -> ScanEntry:
             is_first = expected is not None and now.stored_state == "open"
-            state = "predicted" if is_first else now.stored_state
             return replace(
-                now, state=state, round=number, word=word, expected=dict(expected or {}),
-                places=dict(places or {}),
+                now, state="predicted" if is_first else now.stored_state, round=number, word=word,
+                expected=dict(expected or {}), places=dict(places or {}),
             )  # fmt: skip
 
         return self._update(self.scan(scan).id, changed, before_writing=placed)
@@ -1053,29 +637,17 @@ class Campaign:
         return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
 
 
-def _known_classes(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
-    """Classes whose terms are known: an unknown one shall not be found out by an export."""
-    made = classes_of_rows(rows)
+def _rows(classes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows of classes whose terms are known: an unknown one shall not be found by an export."""
+    made = classes_of_rows(classes)
     if any(c.terminology for c in made):
         from pumit.export.terminology import concept_for
 
         for c in made:
             if c.terminology:
                 concept_for(c.terminology)
-    return made
+    return [c.as_row() for c in made]
 
 
-def _announced(paths: Sequence[Path]) -> list[Any]:
-    from pumit.io.labels.label_source import announced_segments
-
-    return [segment for path in paths for segment in announced_segments(path)]
-
-
-def _decided(now: ScanEntry) -> str:
-    who = now.reviewer or "Another person"
-    words = {
-        "accepted": f"{who} has accepted {now.name} since you opened it",
-        "left_out": f"{now.name} was left out since you opened it",
-        "later": f"{now.name} was put off since you opened it",
-    }
-    return f"{words.get(now.stored_state, f'{now.name} was changed since you opened it')}."
+def _kept(sentence: str, path: Path) -> str:
+    return f"{sentence} Yours is kept as {path.name} in its folder."

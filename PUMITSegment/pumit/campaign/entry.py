@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
+from pumit.campaign.labels import CampaignClass, class_named
 from pumit.geometry import Triple
 
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
 KnownPart = Literal["all", "slices", "strokes"]
+ALL_DRAWN = ("all",)
 # Not kept in the file: where the scan is at present, and who has it open.
 _COMPUTED = ("path", "checked_by", "is_validation", "stored_state")
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,11 @@ class ScanEntry:
         images: Its files, one for each channel, as paths from the campaign's folder.
         series: SeriesInstanceUID, where it is DICOM.
         given_labels: Files with labels that it came with, likewise.
-        given_names: Names of their segments that have one.
+        given_names: Names of their segments, or values where these have none.
+        given_values: Value to the names that its data set has for it, where the campaign's differ.
+        given_drawn: Classes that were drawn in these labels; `ALL_DRAWN`, or empty where their
+            names tell.
+        given_known: Part of the scan of which they tell what is there.
         patient: Mark of its patient, which tells nothing but which scans are of one.
         digest: Fingerprint of its content, by which it is found again.
         size: Size of its first file, bytes; 0 for DICOM.
@@ -36,7 +43,6 @@ class ScanEntry:
         expected: Class to the overlap that is expected of its prediction, 0 to 1.
         places: Class to places where its prediction may be wrong, LPS mm, the worst first.
         clicks: Clicks, boxes and other prompts that it took.
-        seconds: Seconds that it took.
         agreement: Dice of the prediction and what was accepted, mean of the classes.
         class_agreement: Class to that Dice.
         round: Round whose model predicted it; 0 for none.
@@ -60,6 +66,9 @@ class ScanEntry:
     series: str = ""
     given_labels: tuple[str, ...] = ()
     given_names: tuple[str, ...] = ()
+    given_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    given_drawn: tuple[str, ...] = ()
+    given_known: KnownPart = "all"
     patient: str = ""
     digest: str = ""
     size: int = 0
@@ -102,20 +111,54 @@ class ScanEntry:
     def as_file(self) -> dict[str, Any]:
         """Content of its file."""
         row = asdict(self)
+        row["state"] = self.stored_state if self.state == "checking" else self.state
         return {key: value for key, value in row.items() if key not in _COMPUTED}
 
 
-def entry_of(content: Mapping[str, Any], path: Path) -> ScanEntry:
-    """Return an entry of its file's content; a later version may tell more.
+def of_row(kind: type[Row], row: Mapping[str, Any], tuples: Sequence[str] = ()) -> Row:
+    """Return a dataclass of JSON's row; a later version may tell more.
+
+    Args:
+        tuples: Fields that are tuples of texts.
+    """
+    known = {f.name: row[f.name] for f in fields(kind) if f.name in row}  # type: ignore[arg-type]
+    return kind(**known | {key: tuple(map(str, known.get(key, ()))) for key in tuples})
+
+
+def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignClass]) -> ScanEntry:
+    """Return an entry of its file's content, by the names that the classes have at present.
 
     Raises:
         ValueError: If it is no entry.
     """
-    known = {f.name for f in fields(ScanEntry)} - set(_COMPUTED)
-    row = {key: value for key, value in content.items() if key in known}
-    for key in ("images", "given_labels", "given_names", "drawn"):
-        row[key] = tuple(map(str, row.get(key, ())))
-    entry = ScanEntry(**row, path=path, stored_state=row.get("state", "open"))
+    row = {key: value for key, value in content.items() if key not in _COMPUTED}
+    tuples = ("images", "given_labels", "given_names", "given_drawn", "drawn")
+    entry = of_row(ScanEntry, row, tuples)
     if entry.state not in get_args(ScanState) or not entry.id:
         raise ValueError(f"state {entry.state!r}")
-    return entry
+    entry = replace(entry, path=path, stored_state=entry.state)
+    if entry.state != "accepted":
+        entry = replace(entry, drawn=_given_drawn(entry, classes), known=entry.given_known)
+    return replace(
+        entry,
+        drawn=tuple(renamed(dict.fromkeys(entry.drawn), classes)),
+        expected=renamed(entry.expected, classes),
+        places=renamed(entry.places, classes),
+        class_agreement=renamed(entry.class_agreement, classes),
+    )
+
+
+def renamed(by_class: Mapping[str, Any], classes: Sequence[CampaignClass]) -> dict[str, Any]:
+    """Return values by the names that their classes have at present."""
+    found = ((class_named(name, classes), name, value) for name, value in by_class.items())
+    return {one.name if one is not None else name: value for one, name, value in found}
+
+
+def _given_drawn(entry: ScanEntry, classes: Sequence[CampaignClass]) -> tuple[str, ...]:
+    """Classes that were drawn in given labels: where all segments have names, these tell."""
+    if entry.given_drawn:
+        return () if entry.given_drawn == ALL_DRAWN else entry.given_drawn
+    if entry.given_values or any(name.isdecimal() for name in entry.given_names):
+        return ()
+    names = {one.name for n in entry.given_names if (one := class_named(n, classes)) is not None}
+    return () if len(names) == len(classes) else tuple(c.name for c in classes if c.name in names)

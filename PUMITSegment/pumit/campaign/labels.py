@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.errors import ExportError, PumitError, VolumeError
-from pumit.segmentation import Algorithm, ClassLabel, Segment, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.errors import PumitError, VolumeError
+from pumit.segmentation import Algorithm, ClassLabel, Mask, Segment, Segmentation
+from pumit.system.atomic import atomic_path, make_folder
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from pumit.io.labels.label_file import LabelFile, LabelledSegment
     from pumit.volume import Volume
 
 # Segments that say what is unknown, or certainly background.
@@ -26,14 +24,15 @@ NO_CLASS = (*UNKNOWN_NAMES, "background")
 
 @dataclass(frozen=True)
 class CampaignClass:
-    """A class of a campaign, fixed once.
+    """A class of a campaign.
 
     Attributes:
         name: Its name.
         value: Value in label maps, from 1.
         terminology: Concept of a terminology, by name or code; empty where unknown.
         color_rgb: Colour, each part 0 to 1.
-        other_names: Other names that its segments may have.
+        other_names: Other names that its segments may have, former ones of its own among them.
+        values: All its values; several where it may overlap others, as the whole tumour its core.
     """
 
     name: str
@@ -41,6 +40,12 @@ class CampaignClass:
     terminology: str = ""
     color_rgb: tuple[float, float, float] | None = None
     other_names: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take the only value for all of them; refuse names that no format can hold."""
+        object.__setattr__(self, "values", tuple(self.values) or (self.value,))
+        self.label  # noqa: B018
 
     @property
     def label(self) -> ClassLabel:
@@ -49,7 +54,8 @@ class CampaignClass:
 
     def as_row(self) -> dict[str, Any]:
         """As a recipe and the campaign's file name it."""
-        row: dict[str, Any] = {"name": self.name, "value": self.value}
+        row: dict[str, Any] = {"name": self.name}
+        row |= {"values": list(self.values)} if len(self.values) > 1 else {"value": self.value}
         row |= {"terminology": self.terminology} if self.terminology else {}
         row |= {"color_rgb": list(self.color_rgb)} if self.color_rgb else {}
         return row | ({"segments": list(self.other_names)} if self.other_names else {})
@@ -67,16 +73,22 @@ def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
             made.append(row)
             continue
         given = row if isinstance(row, Mapping) else {"name": row}
-        name = str(given.get("name") or "").strip()
-        color = given.get("color_rgb")
-        value = given.get("value") or max((c.value for c in made), default=0) + 1
-        terms = str(given.get("terminology") or "")
-        other = tuple(map(str, given.get("segments", ())))
-        made.append(CampaignClass(name, int(value), terms, tuple(color) if color else None, other))
-        made[-1].label  # noqa: B018 - refuses names that no format can hold
+        values = tuple(map(int, given.get("values", ())))
+        free = max((c.value for c in made), default=0) + 1
+        value = given.get("value") or next(iter(values), free)
+        made.append(
+            CampaignClass(
+                str(given.get("name") or "").strip(),
+                int(value),
+                str(given.get("terminology") or ""),
+                tuple(given.get("color_rgb") or ()) or None,
+                tuple(map(str, given.get("segments", ()))),
+                values,
+            )
+        )
     for what, keys in (
         ("name", [plain(c.name) for c in made]),
-        ("value", [str(c.value) for c in made]),
+        ("value", [", ".join(map(str, c.values)) for c in made]),
     ):
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
@@ -95,17 +107,43 @@ def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | 
     return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
 
 
+def is_passed(name: str, ignored: Sequence[str]) -> bool:
+    """Return whether segments of a name are of no class, and need none."""
+    return plain(name) in map(plain, (*ignored, *NO_CLASS))
+
+
+def classes_of_segment(name: str, classes: Sequence[CampaignClass]) -> list[CampaignClass]:
+    """Return classes that a segment is of, by its name, or by its value where that is its name."""
+    found = class_named(name, classes)
+    if found is not None or not name.isdecimal():
+        return [found] if found is not None else []
+    return [c for c in classes if int(name) in c.values]
+
+
+def segment_names(segment: LabelledSegment, given: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return a segment's name, else those that its data set has for its value, else this."""
+    value = str(segment.value)
+    return [segment.name] if segment.name else given.get(value, [value])
+
+
+def named_masks(
+    file: LabelFile, given: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[tuple[str, Mask]]:
+    """Masks of a label file with their names; see `segment_names`."""
+    return ((n, file.mask(s)) for s in file.segments for n in segment_names(s, given or {}))
+
+
 def join_by_class(
-    segments: Iterable[tuple[str, int, npt.NDArray[np.bool_]]],
+    segments: Iterable[tuple[str, Mask]],
     classes: Sequence[CampaignClass],
     *,
     ignored: Sequence[str] = (),
     keeps_others: bool = False,
-) -> dict[str, npt.NDArray[np.bool_]]:
+) -> dict[str, Mask]:
     """Masks of segments by class, without those that are empty; what is unknown is `UNKNOWN`.
 
     Args:
-        segments: Name, value where it has no name, and mask of each.
+        segments: Name, or value where it has none, and mask of each.
         classes: Classes of the campaign.
         ignored: Names of segments that are none of them.
         keeps_others: Whether segments of no class are kept by their own names.
@@ -113,25 +151,20 @@ def join_by_class(
     Raises:
         VolumeError: If one is of no class.
     """
-    masks: dict[str, npt.NDArray[np.bool_]] = {}
-    passed = set(map(plain, (*ignored, *NO_CLASS)))
-    for name, value, mask in segments:
-        found = class_named(name, classes)
-        if not name:
-            found = next((c for c in classes if c.value == value), None)
-        key = found.name if found is not None else name or str(value)
-        if found is None and plain(name) in UNKNOWN_NAMES:
-            key = UNKNOWN
-        elif found is None and plain(name) in passed:
+    masks: dict[str, Mask] = {}
+    for name, mask in segments:
+        keys = [c.name for c in classes_of_segment(name, classes)]
+        if not keys and plain(name) in UNKNOWN_NAMES:
+            keys = [UNKNOWN]
+        elif (not keys and is_passed(name, ignored)) or not mask.any():
             continue
-        if not mask.any():
-            continue
-        if found is None and key != UNKNOWN and not keeps_others:
+        if not keys and not keeps_others:
             raise VolumeError(
-                f"{key!r} is no class of this campaign; its classes are "
+                f"{name!r} is no class of this campaign; its classes are "
                 f"{', '.join(c.name for c in classes) or 'none'}. Rename it, or say which it is."
             )
-        masks[key] = masks[key] | mask if key in masks else mask
+        for key in (keys or [name]) if mask.any() else ():
+            masks[key] = masks[key] | mask if key in masks else mask
     return masks
 
 
@@ -140,9 +173,10 @@ def masks_of_files(
     volume: Volume,
     classes: Sequence[CampaignClass],
     *,
+    given: Mapping[str, Sequence[str]] | None = None,
     ignored: Sequence[str] = (),
     keeps_others: bool = False,
-) -> dict[str, npt.NDArray[np.bool_]]:
+) -> dict[str, Mask]:
     """Masks of label files on the grid of their scan, by class; see `join_by_class`.
 
     Raises:
@@ -150,13 +184,12 @@ def masks_of_files(
     """
     from pumit.io.labels.label_source import read_all_labels
 
-    file = read_all_labels(paths, volume)
-    found = ((s.name, s.value, file.mask(s)) for s in file.segments)
+    found = named_masks(read_all_labels(paths, volume), given)
     return join_by_class(found, classes, ignored=ignored, keeps_others=keeps_others)
 
 
 def segmentation_of(
-    masks: Mapping[str, npt.NDArray[np.bool_]],
+    masks: Mapping[str, Mask],
     volume: Volume,
     classes: Sequence[CampaignClass],
     algorithm: Algorithm,
@@ -203,10 +236,7 @@ def keep_copy(path: Path, revision: int) -> Path | None:
     if not path.is_file():
         return None
     folder = path.parent / "previous"
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"The label before cannot be kept: {error.strerror}.") from None
+    make_folder(folder)
     name = path.name.partition(".")
     target, number = folder / f"{name[0]}.{revision}.{name[2]}", 1
     while target.exists():
@@ -217,9 +247,7 @@ def keep_copy(path: Path, revision: int) -> Path | None:
     return target
 
 
-def class_dice(
-    one: Mapping[str, npt.NDArray[np.bool_]], other: Mapping[str, npt.NDArray[np.bool_]]
-) -> dict[str, float]:
+def class_dice(one: Mapping[str, Mask], other: Mapping[str, Mask]) -> dict[str, float]:
     """Dice of each class that is in either, where both know; a class that only one has gets 0."""
     found = {}
     unknown = [masks[UNKNOWN] for masks in (one, other) if UNKNOWN in masks]

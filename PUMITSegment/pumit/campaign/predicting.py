@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
-from pumit.campaign.campaign import PREDICTION, Campaign, CampaignConflict
+from pumit.campaign.campaign import Campaign
 from pumit.campaign.entry import ScanEntry
+from pumit.campaign.folder import PREDICTION, CampaignConflict
 from pumit.campaign.labels import (
     CampaignClass,
     class_dice,
     class_named,
-    masks_of_files,
     segmentation_of,
 )
 from pumit.campaign.order import EMBEDDING, read_embedding
@@ -27,7 +27,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.inference.interactive.uncertainty import doubtful_places
 from pumit.segmentation import Algorithm, LabelMap, Mask
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.system.watch import UNWATCHED
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def judge(
     pairs: dict[str, list[tuple[float, float]]] = {}
     for scan in whole:
         volume = campaign.volume(scan)
-        paths, ignored = campaign.label_paths(scan), campaign.ignored_names
-        truth = masks_of_files(paths, volume, campaign.classes, ignored=ignored)
+        truth = campaign.truth(scan, volume)
         masks, expected, _, _ = answer(answers, volume, campaign.classes)
         drawn = set(scan.drawn or (c.name for c in campaign.classes))
         dice = {k: d for k, d in class_dice(truth, masks).items() if k in drawn}
@@ -161,35 +160,29 @@ def predict_open(
     Raises:
         PumitError: If there is no model yet, another process is at work, or the disk is full.
     """
-    model = model_in_use(campaign)
+    model, done, problems = model_in_use(campaign), 0, []
     if model is None:
         raise PumitError(
             "There is no model yet: accept some scans, then train (`pumit campaign train`)."
         )
     with working_alone(campaign.folder, "predict"):
-        return _predict_open(campaign, model, device, progress or (lambda what, share: None))
-
-
-def _predict_open(
-    campaign: Campaign, model: CampaignModel, device: str, step: Progress
-) -> tuple[int, list[str]]:
-    campaign.draw_validation()
-    scans = campaign.scans_to_predict()
-    answers = model.answerer(device) if scans else None
-    done, problems = 0, []
-    for number, scan in enumerate(scans):
-        step(f"{number + 1} of {len(scans)} scans", number / len(scans))
-        now = campaign.scan(scan)
-        if answers is None or now.is_truth or now.checked_by:
-            continue  # a person was faster
-        try:
-            _predict(campaign, now, model, answers)
-            done += 1
-        except CampaignConflict:
-            continue
-        except VolumeError as error:
-            problems.append(str(error))
-            campaign.set_prediction(scan, number=model.number, word=str(error))
+        campaign.draw_validation()
+        scans = campaign.scans_to_predict()
+        answers = model.answerer(device) if scans else None
+        for number, scan in enumerate(scans):
+            if progress is not None:
+                progress(f"{number + 1} of {len(scans)} scans", number / len(scans))
+            now = campaign.scan(scan)
+            if answers is None or now.is_truth or now.checked_by:
+                continue  # a person was faster
+            try:
+                _predict(campaign, now, model, answers)
+                done += 1
+            except CampaignConflict:
+                continue
+            except VolumeError as error:
+                problems.append(str(error))
+                campaign.set_prediction(scan, number=model.number, word=str(error))
     return done, problems
 
 
@@ -244,12 +237,10 @@ def look_at_scans(
     from pumit.inference.interactive.scan_embedding import scan_embedding
     from pumit.inference.interactive.segmenter import load_segmenter
 
-    segmenter = load_segmenter("default", device)
-    step = progress or (lambda what, share: None)
-    done = 0
+    segmenter, done = load_segmenter("default", device), 0
     for number, scan in enumerate(missing):
-        step(f"Looking at {number + 1} of {len(missing)} scans", number / len(missing))
-        home = campaign.home(scan)
+        if progress is not None:
+            progress(f"Looking at {number + 1} of {len(missing)} scans", number / len(missing))
         try:
             volume = campaign.volume(scan)
             draw_thumbnail(campaign, scan, volume)
@@ -257,7 +248,7 @@ def look_at_scans(
         except VolumeError as error:
             campaign.set_word(scan, str(error))
             continue
-        with atomic_path(home / EMBEDDING) as temporary:
-            temporary.write_text(json.dumps([round(float(v), 4) for v in values]), "utf-8")
+        rounded = [round(float(v), 4) for v in values]
+        write_text(campaign.home(scan) / EMBEDDING, json.dumps(rounded))
         done += 1
     return done

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pumit.campaign.entry import ScanEntry
+from pumit.campaign.entry import ScanEntry, of_row, renamed
+from pumit.campaign.labels import CampaignClass
+from pumit.system.wording import count_of
 
 FIRST_LABELLED = 4  # scans of the first training, unless there are fewer
 ROUGH_BELOW = 8  # labelled scans below which a figure is called rough
 SMALL_GAIN = 0.01
+# Patients that are kept for validation: so much of all, within these bounds.
+VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
 _DOING = {"train": "Training", "predict": "Predicting"}
 
 ActionKind = Literal["add", "name", "open", "train", "predict", "check", "wait", "stop", "done"]
@@ -106,31 +110,59 @@ class CampaignChart:
 
 
 @dataclass(frozen=True)
-class CampaignState:
-    """Facts that the next action depends on.
+class ValidationSet:
+    """Scans that a model is judged on.
 
     Attributes:
-        scans: All scans.
-        rounds: All rounds.
-        unknown_names: Segment name that no class has, to scans with it.
-        at_work: What a process does now: "train", "predict", or "".
-        train_after: Accepted scans after which it is trained again.
-        next_scan: Scan that would be opened next.
-        has_first_model: Whether an installed model predicts before the first training.
+        patients: Marks of the patients that are kept for it; empty before they are drawn.
+        scans: Identifiers of their scans.
+        labelled: Identifiers of those that are labelled.
+        is_rough: Whether too little is labelled for them to count: one patient is left out in turn.
     """
 
-    scans: Sequence[ScanEntry]
-    rounds: Sequence[TrainingRound]
-    unknown_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    at_work: str = ""
-    train_after: int = 3
-    next_scan: ScanEntry | None = None
-    has_first_model: bool = False
+    patients: tuple[str, ...]
+    scans: tuple[str, ...]
+    labelled: tuple[str, ...]
+    is_rough: bool
 
 
 def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     """Return scans that can be learnt from: labelled by a person, and of no validation patient."""
     return [scan for scan in scans if scan.is_truth and not scan.is_validation]
+
+
+def validation_of(scans: Sequence[ScanEntry], patients: Sequence[str]) -> ValidationSet:
+    """Return the scans that models are judged on, of the patients that were drawn."""
+    kept = [s for s in scans if s.is_validation]
+    labelled = [s for s in kept if s.is_truth]
+    is_enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
+    is_rough = not is_enough or len({s.patient for s in labelled}) < FEWEST_PATIENTS
+    ids, known = tuple(s.id for s in kept), tuple(s.id for s in labelled)
+    return ValidationSet(tuple(patients), ids, known, is_rough)
+
+
+def patients_to_keep(
+    scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]
+) -> tuple[set[str], int]:
+    """Return patients of whom some are kept for validation, and how many.
+
+    Of those that no model was trained on or has predicted. Where eight patients are labelled, of
+    these; else of those that are not, as the first training needs what there is. With fewer than
+    eight patients none is kept.
+    """
+    patients = {s.patient for s in scans if s.stored_state != "left_out"}
+    count = min(max(round(VALIDATION_SHARE * len(patients)), FEWEST_PATIENTS), MOST_PATIENTS)
+    seen = learnt_from(rounds)
+    touched = {s.patient for s in scans if s.round or s.id in seen}
+    labelled = {s.patient for s in scans if s.is_truth}
+    untouched = {s.patient for s in scans if s.stored_state == "open"} - touched
+    pool = labelled - touched if len(labelled) >= ROUGH_BELOW else untouched - labelled
+    if len(pool) < FEWEST_PATIENTS:
+        pool = labelled - touched
+    is_rough = bool(touched) and len(pool) < FEWEST_PATIENTS
+    if len(patients) < ROUGH_BELOW or is_rough:
+        return set(), 0
+    return pool, min(count, len(pool))
 
 
 def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
@@ -159,59 +191,78 @@ def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     return [s for s in scans if s.stored_state in ("open", "predicted", "later")]
 
 
-def is_training_due(state: CampaignState) -> bool:
-    """Whether enough was accepted since the last training."""
-    ready = trainable(state.scans)
-    if state.at_work or not ready or state.unknown_names:
+def is_training_due(
+    scans: Sequence[ScanEntry],
+    rounds: Sequence[TrainingRound],
+    *,
+    unknown_names: Mapping[str, Sequence[str]],
+    at_work: str,
+    train_after: int,
+) -> bool:
+    """Whether enough was accepted since the last training; see `next_action`."""
+    ready = {s.id for s in trainable(scans)}
+    if at_work or not ready or unknown_names:
         return False
-    begun = next((r for r in reversed(state.rounds) if r.state != "failed"), None)
+    last = rounds[-1] if rounds else None
+    begun = next((r for r in reversed(rounds) if r.state != "failed"), None)
     if begun is not None and begun.state == "training":
         return True  # it was interrupted
-    last = state.rounds[-1] if state.rounds else None
-    if (
-        last
-        and last.state == "failed"
-        and {s.id for s in ready} <= {*last.trained, *last.validated}
-    ):
+    if last and last.state == "failed" and ready <= {*last.trained, *last.validated}:
         return False  # nothing has changed since: a person decides
-    new = len({s.id for s in ready} - set((begun.trained + begun.validated) if begun else ()))
+    left = remaining(scans)
     if begun is None:
-        is_all = not remaining(state.scans)
-        return len(ready) >= FIRST_LABELLED or (is_all and len(ready) > 1)
-    return new >= state.train_after and bool(remaining(state.scans))
+        return len(ready) >= FIRST_LABELLED or (not left and len(ready) > 1)
+    return len(ready - {*begun.trained, *begun.validated}) >= train_after and bool(left)
 
 
-def next_action(state: CampaignState) -> NextAction:
-    """Choose the next action."""
-    scans, left = state.scans, remaining(state.scans)
+def next_action(
+    scans: Sequence[ScanEntry],
+    rounds: Sequence[TrainingRound],
+    next_scan: ScanEntry | None,
+    *,
+    unknown_names: Mapping[str, Sequence[str]],
+    at_work: str,
+    train_after: int,
+    has_first_model: bool,
+) -> NextAction:
+    """Choose the next action.
+
+    Args:
+        next_scan: Scan that would be opened next.
+        unknown_names: Segment name that no class has, to scans with it.
+        at_work: What a process does now: "train", "predict", or "".
+        train_after: Accepted scans after which it is trained again.
+        has_first_model: Whether an installed model predicts before the first training.
+    """
+    left, chart = remaining(scans), chart_of(scans, rounds)
     if not scans:
         return NextAction("add", 0, "Add scans")
-    if state.unknown_names:
-        name, where = next(iter(state.unknown_names.items()))
-        return NextAction("name", len(where), f"Say what {name!r} is ({scan_count(len(where))})")
-    chart = chart_of(scans, state.rounds)
-    count = len(trainable(scans))
-    if is_training_due(state) and not chart.can_stop:
-        again = "again " if state.rounds else ""
-        if state.rounds and state.rounds[-1].state == "training":
+    if unknown_names:
+        name, where = next(iter(unknown_names.items()))
+        words = f"Say what {name!r} is ({count_of(len(where), 'scan')})"
+        return NextAction("name", len(where), words)
+    is_due = is_training_due(
+        scans, rounds, unknown_names=unknown_names, at_work=at_work, train_after=train_after
+    )
+    if is_due and not chart.can_stop:
+        count = len(trainable(scans))
+        if rounds and rounds[-1].state == "training":
             return NextAction("train", count, "Continue the training")
-        return NextAction("train", count, f"Train {again}on {count}")
-    waiting = to_predict(scans, state.rounds, has_first_model=state.has_first_model)
-    if waiting and not state.at_work:
+        return NextAction("train", count, f"Train {'again ' if rounds else ''}on {count}")
+    waiting = to_predict(scans, rounds, has_first_model=has_first_model)
+    if waiting and not at_work:
         return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
     if not left:
         return NextAction("done", len(scans), "All scans are done: export them")
-    if state.next_scan is None:
-        if state.at_work:
-            return NextAction("wait", len(left), _DOING[state.at_work])
-        return NextAction("wait", len(left), f"Others check the last {len(left)}")
+    if next_scan is None:
+        doing = _DOING.get(at_work, f"Others check the last {len(left)}")
+        return NextAction("wait", len(left), doing)
     if chart.can_stop:
-        sentence = f"You can stop ({len(left)} left to check)"
-        return NextAction("stop", len(left), sentence, state.next_scan)
-    if state.next_scan.stored_state == "predicted":
-        return NextAction("check", len(left), f"Check the next ({len(left)} left)", state.next_scan)
-    kept = " (for validation)" if state.next_scan.is_validation else ""
-    return NextAction("open", len(left), f"Open the next scan{kept}", state.next_scan)
+        return NextAction("stop", len(left), f"You can stop ({len(left)} left to check)", next_scan)
+    if next_scan.stored_state == "predicted":
+        return NextAction("check", len(left), f"Check the next ({len(left)} left)", next_scan)
+    kept = " (for validation)" if next_scan.is_validation else ""
+    return NextAction("open", len(left), f"Open the next scan{kept}", next_scan)
 
 
 def chart_of(scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> CampaignChart:
@@ -256,19 +307,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def scan_count(count: int) -> str:
-    """Return a number of scans in words."""
-    return "1 scan" if count == 1 else f"{count} scans"
-
-
-def round_row(one: TrainingRound) -> dict[str, Any]:
-    """As JSON has it."""
-    return dict(vars(one))
-
-
-def round_of(row: Mapping[str, Any]) -> TrainingRound:
-    """Return a round of its row; a later version may tell more."""
-    known = {key: row[key] for key in TrainingRound.__dataclass_fields__ if key in row}
-    for key in ("trained", "validated"):
-        known[key] = tuple(known.get(key, ()))
-    return TrainingRound(**known)
+def round_of(row: Mapping[str, Any], classes: Sequence[CampaignClass]) -> TrainingRound:
+    """Return a round of its row, by the names that the classes have at present."""
+    one = of_row(TrainingRound, row, ("trained", "validated"))
+    return replace(one, calibration=renamed(one.calibration, classes))

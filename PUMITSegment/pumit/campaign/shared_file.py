@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 
 FORMAT = 1
 # Format to what makes the next one of it.
@@ -102,13 +102,17 @@ class ShareLock:
 
     def _create(self) -> bool:
         try:
-            handle = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            file = self._path.open("x", encoding="utf-8")
         except FileExistsError:
             return False
         except OSError as error:
             raise gone(self._path, error) from None
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"name": self.name, "token": self._token}, file)
+        try:
+            with file:
+                json.dump({"name": self.name, "token": self._token}, file)
+        except OSError as error:  # the disk is full
+            self._path.unlink(missing_ok=True)
+            raise gone(self._path, error) from None
         return True
 
     def _remove(self, holder: LockHolder | None) -> None:
@@ -156,24 +160,29 @@ class ShareLock:
         self.release()
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Hold a file for a block that reads and replaces it."""
-    until = time.monotonic() + PATIENCE_S
-    lock_path = path.with_name(f"{path.name}.writing")
+def _patiently(
+    path: Path, name: str, *, stale_s: float, patience_s: float, pause_s: float, otherwise: str
+) -> ShareLock:
+    """Take a lock as soon as it is free; one whose holder was killed is waited for."""
+    until = time.monotonic() + patience_s
     while True:
         try:
-            lock = ShareLock(lock_path, stale_s=WRITING_STALE_S)
-            break
+            return ShareLock(path, name=name, stale_s=stale_s)
         except LockTaken:
             if time.monotonic() > until:
-                raise LockTaken(
-                    f"Another computer has been writing {path.name} for {PATIENCE_S:g} s; wait "
-                    f"for it and try again, or remove {lock_path.name}."
-                ) from None
-            time.sleep(TRY_S)
-    with lock:
-        yield
+                raise LockTaken(otherwise) from None
+            time.sleep(pause_s)
+
+
+def writing(path: Path) -> ShareLock:
+    """Hold a file for a block that reads and replaces it."""
+    lock = path.with_name(f"{path.name}.writing")
+    words = (
+        f"Another computer has been writing {path.name} for {PATIENCE_S:g} s; wait for it and try "
+        f"again, or remove {lock.name}."
+    )
+    times = {"stale_s": WRITING_STALE_S, "patience_s": PATIENCE_S, "pause_s": TRY_S}
+    return _patiently(lock, "", **times, otherwise=words)
 
 
 def at_work(folder: Path) -> str:
@@ -184,22 +193,10 @@ def at_work(folder: Path) -> str:
 
 @contextmanager
 def working_alone(folder: Path, what: str) -> Iterator[None]:
-    """Hold a campaign's work for a block, and say all the while that it is held.
-
-    A process that was killed holds it for some more seconds, which are waited for.
-    """
-    until = time.monotonic() + 1.5 * WORK_STALE_S
-    while True:
-        try:
-            lock = ShareLock(folder / WORK_LOCK, name=what, stale_s=WORK_STALE_S)
-            break
-        except LockTaken:
-            if time.monotonic() > until:
-                doing = "predicted" if at_work(folder) == "predict" else "trained"
-                raise LockTaken(
-                    f"This campaign is {doing} already, here or on another computer; wait for it."
-                ) from None
-            time.sleep(1.0)
+    """Hold a campaign's work for a block, and say all the while that it is held."""
+    words = "This campaign is trained or predicted already, here or on another computer; wait."
+    times = {"stale_s": WORK_STALE_S, "patience_s": 1.5 * WORK_STALE_S, "pause_s": 1.0}
+    lock = _patiently(folder / WORK_LOCK, what, **times, otherwise=words)
     is_over = threading.Event()
 
     def beat() -> None:
@@ -233,20 +230,17 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
     Raises:
         PumitError: If it is not there, damaged, or of a newer format.
     """
+    content: Any = None
     for attempt in range(READ_TRIES):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             break
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise gone(path, error) from None
         except (OSError, ValueError) as error:
             # It is just being replaced, on Windows or a slow share.
-            if attempt + 1 < READ_TRIES:
-                time.sleep(TRY_S)
-            elif isinstance(error, OSError):
+            is_gone = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            if isinstance(error, OSError) and (is_gone or attempt + 1 == READ_TRIES):
                 raise gone(path, error) from None
-            else:
-                raise PumitError(f"{what} is damaged; take its file from a backup.") from None
+            time.sleep(TRY_S)
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int):
         raise PumitError(f"{what} is damaged; take its file from a backup.")
@@ -263,6 +257,5 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON, whole or not at all, on the disk before the old one goes."""
-    with atomic_path(path, durable=True) as temporary:
-        text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
-        temporary.write_text(text, encoding="utf-8")
+    text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
+    write_text(path, text, durable=True)

@@ -6,23 +6,29 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pumit.campaign.entry import ALL_DRAWN, ScanEntry, ScanState
+from pumit.campaign.labels import CampaignClass, classes_of_segment, segment_names
 from pumit.errors import PumitError, VolumeError
-from pumit.io.scans import Scan, find_scans
+from pumit.io.scans import IMAGE_SUFFIXES, Scan, find_scans, suffix_of
 
 if TYPE_CHECKING:
+    from pumit.io.labels.label_file import LabelledSegment
     from pumit.training.data.classes import ClassValue
 
 # Parts of a file that tell it from others, bytes: at either end only headers and borders are.
 _PART, _PARTS = 1 << 16, 64
+DATA_SET = "dataset.json"
 # Folders of labels beside folders of scans.
 _LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
-_LABEL_NAMES = re.compile(r".*[_\-. ](seg|label|mask|gt|segmentation)", re.IGNORECASE)
+_IMAGE_FOLDERS = re.compile(r"(images?|scans?|volumes?)(tr|ts|val)?", re.IGNORECASE)
+_LABEL_WORDS = ("seg", "segmentation", "label", "gt", "mask")
+_LABEL_ENDING = re.compile(rf"[_\-. ]({'|'.join(_LABEL_WORDS)})$", re.IGNORECASE)
 _CHANNEL = re.compile(r"(?P<stem>.+)_(?P<channel>\d{4})")
 
 
@@ -31,22 +37,58 @@ class FoundScan:
     """A scan that was found, with labels where it has some.
 
     Attributes:
-        name: Name of its file or folder, or of its case.
-        images: Files, one for each channel; a folder of DICOM.
-        series: SeriesInstanceUID.
-        labels: Files with its labels.
-        patient: Patient as the data name it; never kept as it is.
-        digest: Fingerprint.
-        size: Size of the first file, bytes.
+        entry: As a campaign keeps it, but with whole paths, and the patient as the data name it.
+        values: Value in its labels to the names that its data set has for it.
+        segments: Segments of its labels, once these are read.
     """
 
-    name: str
-    images: tuple[Path, ...]
-    series: str = ""
-    labels: tuple[Path, ...] = ()
-    patient: str = ""
-    digest: str = ""
-    size: int = 0
+    entry: ScanEntry
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    segments: tuple[LabelledSegment, ...] = ()
+
+    @property
+    def images(self) -> tuple[Path, ...]:
+        """Files, one for each channel; a folder of DICOM."""
+        return tuple(map(Path, self.entry.images))
+
+    def with_labels_read(self, problems: list[str]) -> FoundScan:
+        """Return it with the segments of its labels; what cannot be read is told."""
+        from pumit.io.labels.label_source import announced_segments
+
+        entry = self.entry
+        try:
+            paths = map(Path, entry.given_labels)
+            segments = tuple(s for path in paths for s in announced_segments(path))
+        except (VolumeError, OSError) as error:
+            word = f"its label cannot be read: {' '.join(str(error).split())}"
+            problems.append(f"{entry.name}: {word}")
+            return replace(self, entry=replace(entry, word=word, given_labels=()))
+        word = next((s.unreviewed for s in segments if s.unreviewed), "")
+        state: ScanState = "open"
+        if entry.given_labels:
+            state = "predicted" if word else "labelled"
+        return FoundScan(replace(entry, word=word, state=state), self.values, segments)
+
+    def kept(
+        self, classes: Sequence[CampaignClass], kept_path: Callable[[Path], str], **more: Any
+    ) -> ScanEntry:
+        """As a campaign with these classes keeps it."""
+        values = {
+            value: list(names)
+            for value, names in self.values.items()
+            if {*names} != {c.name for c in classes_of_segment(value, classes)}
+        }
+        names = (name for s in self.segments for name in segment_names(s, values))
+        labels = map(Path, self.entry.given_labels)
+        return replace(
+            self.entry,
+            images=tuple(map(kept_path, self.images)),
+            given_labels=tuple(map(kept_path, labels)),
+            given_names=tuple(dict.fromkeys(names)),
+            given_values=values,
+            revision=1,
+            **more,
+        )
 
 
 @dataclass
@@ -56,11 +98,15 @@ class FoundScans:
     Attributes:
         scans: Scans in order.
         classes: Classes that a data set names, such as by its dataset.json.
+        channels: Names of the channels, likewise.
+        values: Folder of a data set to the values in its labels and the names that it has for them.
         problems: Files and folders that are no scans, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
     classes: tuple[ClassValue, ...] = ()
+    channels: tuple[str, ...] = ()
+    values: dict[Path, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -70,69 +116,202 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
     for path in paths:
         if not path.exists():
             raise PumitError(f"There is no file or folder {path.name!r}; check the path.")
-        labelled = _labelled(path, found) if path.is_dir() else []
-        known = {image for scan in labelled for image in scan.images}
-        labels = {label for scan in labelled for label in scan.labels}
-        found.scans += [_recognised(scan, found) for scan in labelled]
+    roots = [path for path in paths if path.is_dir()]
+    campaigns = [file.parent for root in roots for file in root.rglob("campaign.json")]
+
+    def is_of_lab(path: Path) -> bool:
+        return not any(path.is_relative_to(campaign) for campaign in campaigns)
+
+    # 1. Cases of data sets, pairs by the usual names, and DICOM with its segmentations.
+    sets = [file.parent for root in roots for file in sorted(root.rglob(DATA_SET))]
+    places = filter(is_of_lab, dict.fromkeys([*sets, *roots]))
+    cases = [case for place in places for case in _cases(place, found)]
+    images = {image for case in cases for image in case.images}
+    series = {case.entry.series for case in cases} - {""}
+    # 2. All other scans of the trees; label maps beside them are theirs.
+    taken = images.union(*(map(Path, case.entry.given_labels) for case in cases))
+    scans: list[Scan] = []
+    for path in paths:
         try:
-            others = find_scans([path])
+            others = find_scans([path], whole_tree=True)
         except VolumeError as error:
             found.problems.append(str(error))
             continue
-        series = {scan.series for scan in labelled if scan.series}
-        for scan in _without_labels(others, path, labels):
-            images = _channels(scan)
-            if images and not known & {*images} and (scan.series or "") not in series - {""}:
-                made = FoundScan(scan.name, images, scan.series or "")
-                found.scans.append(_recognised(made, found))
-    kept = _once((s for s in found.scans if s.digest), found.problems)
-    last = Counter(s.name.rpartition("/")[2] for s in kept)
-    short = (s.name.rpartition("/")[2] for s in kept)
+        scans += [s for s in others if not path.is_dir() or is_of_lab(s.path)]
+    walked = ((path, root) for root in roots for path in _files(root))
+    files = (
+        (path, root)
+        for path, root in walked
+        if suffix_of(path, IMAGE_SUFFIXES) and path not in taken and is_of_lab(path)
+    )
+    scans, pairs, orphans = _paired(
+        [s for s in scans if s.series or s.path not in taken], files, is_only=len(roots) == 1
+    )
+    for scan in scans:
+        own = _channels(scan)
+        if scan.series not in series if scan.series else own and not images & {*own}:
+            labels = pairs.get(scan.path, [])
+            values = next((v for p, v in found.values.items() if scan.path.is_relative_to(p)), {})
+            cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
+    found.problems += [
+        f"{name} is a label for which no scan is left and is not used." for name in orphans
+    ]
+    # 3. What they are, once each.
+    known = (_recognised(case, found) for case in cases)
+    kept = _once((scan for scan in known if scan.entry.digest), found.problems)
+    short = [s.entry.name.rpartition("/")[2] for s in kept]
     found.scans = [
-        replace(s, name=name) if last[name] == 1 else s for s, name in zip(kept, short, strict=True)
+        replace(s, entry=replace(s.entry, name=name)) if short.count(name) == 1 else s
+        for s, name in zip(kept, short, strict=True)
     ]
     return found
 
 
-def _labelled(folder: Path, found: FoundScans) -> list[FoundScan]:
+def _found(
+    name: str, images: Sequence[Path], series: str, labels: Sequence[Path], **more: Any
+) -> FoundScan:
+    files, given = tuple(map(str, images)), tuple(map(str, labels))
+    values = more.pop("values", {})
+    return FoundScan(ScanEntry("", name, files, series, given, **more), values)
+
+
+def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
+    """Labelled scans of a folder."""
     from pumit.io.file_part import split_part
+    from pumit.training.data.dataset_json import IGNORE
     from pumit.training.data.labelled_set import cases_of_folder
 
     try:
-        cases = cases_of_folder(folder)
+        cases = cases_of_folder(folder).data
     except PumitError as error:
-        if (folder / "dataset.json").is_file():  # it says something, and cannot be read
+        if (folder / DATA_SET).is_file():  # it says something, and cannot be read
             found.problems.append(str(error))
-        return []
-    found.classes = found.classes or cases.data.classes
-    scans = []
-    for case in cases.data.cases:
+        return
+    found.classes = found.classes or cases.classes
+    found.channels = found.channels or cases.channels
+    names: dict[str, list[str]] = {}
+    for one in cases.classes:
+        for value in one.values:
+            names.setdefault(str(value), []).append(one.label.name)
+    ignored = {c.ignore_value for c in cases.cases} - {None}
+    found.values[folder] = names | {str(value): [IGNORE] for value in ignored}
+    for case in cases.cases:
         parts = [split_part(path) for path in case.images]
-        images = tuple(path for path, _ in parts)
-        scans.append(FoundScan(case.name, images, parts[0][1], case.labels, case.patient))
-    return scans
+        yield _found(
+            case.name,
+            [path for path, _ in parts],
+            parts[0][1],
+            case.labels,
+            patient=case.patient,
+            values=found.values[folder],
+            given_drawn=ALL_DRAWN if case.drawn == "all" else case.drawn or (),
+            given_known=case.known,
+        )
 
 
-def _without_labels(scans: Sequence[Scan], folder: Path, labels: set[Path]) -> Iterator[Scan]:
-    stems = {scan.path.parent / _stem(scan.path) for scan in scans}
-    for scan in scans:
-        path = scan.path
-        inside = path.relative_to(folder).parts[:-1] if path.is_relative_to(folder) else ()
-        if path in labels or any(_LABEL_FOLDERS.fullmatch(part) for part in inside):
+def _paired(
+    scans: Sequence[Scan], files: Iterable[tuple[Path, Path]], *, is_only: bool
+) -> tuple[list[Scan], dict[Path, list[Path]], list[str]]:
+    """Tell label maps from scans, by the names of files and folders.
+
+    Args:
+        scans: What may be scans.
+        files: Files that may be label maps, each with the folder that was given.
+        is_only: Whether only one folder was given, which then is none of labels itself.
+
+    Returns:
+        Scans, the labels of those that have some, and names of labels that are of no scan.
+    """
+    stems = {scan.path.parent / _bare(scan.path) for scan in scans}
+    labels: dict[Path, tuple[Path, str, str]] = {}
+    for path, root in files:
+        inside = path.relative_to(root.parent).parts[is_only:-1]
+        base = _LABEL_ENDING.sub("", _bare(path))
+        depth = next((i for i, p in enumerate(inside) if _LABEL_FOLDERS.fullmatch(p)), None)
+        if depth is not None:
+            home = path.parents[len(inside) - depth]
+        elif base != _bare(path) and path.parent / base in stems:
+            home = path.parent
+        else:
             continue
-        stem = _stem(path)
-        # scan_seg.nii.gz beside scan.nii.gz
-        if _LABEL_NAMES.fullmatch(stem):
-            base = re.sub(r"[_\-. ][^_\-. ]+$", "", stem)
-            if path.parent / base in stems:
-                continue
-        yield scan
+        labels[path] = home, base, (path.relative_to(root).parent / _bare(path)).as_posix()
+    by_name: dict[str, list[Scan]] = {}
+    for scan in scans:
+        if scan.path not in labels:
+            by_name.setdefault(_bare(scan.path), []).append(scan)
+    pairs: dict[Path, list[Path]] = {}
+    orphans = []
+    for path, (home, base, name) in labels.items():
+        near = [s.path for s in by_name.get(base, ()) if s.path.is_relative_to(home)]
+        ranks = sorted((_distance(p), p) for p in near)
+        if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):  # it may be of either
+            orphans.append(name)
+        else:
+            pairs.setdefault(ranks[0][1], []).append(path)
+    for scan_path, own in pairs.items():
+        # Only files that name their segments can be joined; of others one is taken.
+        named = [p for p in own if p.name.lower().endswith(".nrrd")]
+        pairs[scan_path] = kept = named or sorted(own, key=_rank)[:1]
+        orphans += [labels[p][2] for p in own if p not in kept]
+    return [s for s in scans if s.path not in labels], pairs, orphans
+
+
+def _rank(label: Path) -> int:
+    ending = _LABEL_ENDING.search(_bare(label))
+    return _LABEL_WORDS.index(ending[1].lower()) if ending else 0
+
+
+def _distance(path: Path) -> tuple[int, bool]:
+    """Return how far a scan is from labels above it; a folder of images is as near as none."""
+    is_image_folder = bool(_IMAGE_FOLDERS.fullmatch(path.parent.name))
+    return len(path.parts) - is_image_folder, not is_image_folder
+
+
+def proposed_classes(scans: Sequence[FoundScan]) -> tuple[ClassValue, ...]:
+    """Return the classes that labels hold."""
+    from pumit.training.data.class_matching import is_class
+    from pumit.training.data.class_proposal import ClassProposal
+
+    proposal = ClassProposal()
+    for scan in scans:
+        proposal.add(scan.entry.name, filter(is_class, scan.segments))
+    return proposal.classes()
+
+
+def patient_marks(
+    scans: Sequence[ScanEntry], there: Sequence[ScanEntry], salt: str
+) -> dict[str, str]:
+    """Return identifier of a scan to the mark of its patient, which is of no use elsewhere.
+
+    Where the data tell none it is guessed from the paths of all scans; those that are there keep
+    their marks.
+    """
+    from pumit.training.data.split import patients_of
+
+    def mark(text: str) -> str:
+        return hashlib.sha256(f"{salt} {text}".encode()).hexdigest()[:12]
+
+    known = {s.id: s for s in there if s.images}
+    of = {s.id: mark(f"id {s.patient}") for s in scans if s.patient}
+    of |= {key: scan.patient for key, scan in known.items()}
+    found = {key: (scan.path, scan.series) for key, scan in known.items()}
+    found |= {s.id: (Path(s.images[0]), s.series) for s in scans if s.id not in of}
+    by_name: dict[str, list[str]] = {}
+    for key, name in zip(found, bare_paths([*found.values()]), strict=True):
+        by_name.setdefault(name, []).append(key)
+    for patient, names in patients_of([*by_name], None, {})[0].items():
+        keys = [key for name in names for key in by_name[name]]
+        first = next((of[key] for key in keys if key in of), mark(f"name {patient}"))
+        of = {**dict.fromkeys(keys, first), **of}
+    return of
 
 
 def _stem(path: Path) -> str:
-    from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
-
     return path.name[: len(path.name) - len(suffix_of(path, IMAGE_SUFFIXES) or "")]
+
+
+def _bare(path: Path) -> str:
+    return _stem(path).removesuffix("_0000")
 
 
 def bare_paths(scans: Sequence[tuple[Path, str]]) -> list[str]:
@@ -167,30 +346,34 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
     """Return the same with its fingerprint and patient; without one where it is no scan."""
+    entry = scan.entry
     try:
-        digest, size, series, patient = fingerprint(scan.images, scan.series)
+        digest, size, series, patient = fingerprint(scan.images, entry.series)
     except (VolumeError, OSError) as error:
-        found.problems.append(f"{scan.name}: {' '.join(str(error).split())}")
+        found.problems.append(f"{entry.name}: {' '.join(str(error).split())}")
         return scan
-    return FoundScan(
-        _named(scan), scan.images, series, scan.labels, patient or scan.patient, digest, size
+    match = _CHANNEL.fullmatch(entry.name)
+    known = replace(
+        entry,
+        id=digest[:12],
+        name=match["stem"] if match and match["channel"] == "0000" else entry.name,
+        series=series,
+        patient=patient or entry.patient,
+        digest=digest,
+        size=size,
     )
-
-
-def _named(scan: FoundScan) -> str:
-    match = _CHANNEL.fullmatch(scan.name)
-    return match["stem"] if match and match["channel"] == "0000" else scan.name
+    return replace(scan, entry=known)
 
 
 def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
     """Each scan once, with the labels of any of its finds; copies are told."""
     kept: dict[str, FoundScan] = {}
     for scan in scans:
-        first = kept.setdefault(scan.digest, scan)
+        first = kept.setdefault(scan.entry.id, scan)
         if first.images[0].resolve() != scan.images[0].resolve():
-            problems.append(f"{scan.name} is a copy of {first.name} and counts once.")
-        if scan.labels and not first.labels:
-            kept[scan.digest] = scan
+            problems.append(f"{scan.entry.name} is a copy of {first.entry.name} and counts once.")
+        if scan.entry.given_labels and not first.entry.given_labels:
+            kept[scan.entry.id] = scan
     return list(kept.values())
 
 

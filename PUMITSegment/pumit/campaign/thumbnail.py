@@ -9,7 +9,6 @@ import numpy as np
 
 from pumit.campaign.campaign import Campaign
 from pumit.campaign.entry import ScanEntry
-from pumit.campaign.labels import masks_of_files
 
 if TYPE_CHECKING:
     from pumit.volume import Volume
@@ -19,7 +18,7 @@ _PALETTE = ((0.9, 0.3, 0.25), (0.2, 0.6, 0.9), (0.95, 0.75, 0.2), (0.35, 0.75, 0
 
 def thumbnail_due(campaign: Campaign, scan: ScanEntry) -> Path:
     """File that the picture of a scan has as it is now; another one once its segments change."""
-    shown = campaign.shown(scan)
+    shown = next(iter(campaign.drawn_files(scan)), None)
     stamp = shown.stat().st_mtime_ns if shown is not None and shown.exists() else 0
     return campaign.home(scan) / f"thumbnail-{stamp:x}.png"
 
@@ -38,13 +37,13 @@ def draw_thumbnail(campaign: Campaign, scan: ScanEntry, volume: Volume | None = 
     """
     from pumit.training.data.thumbnail import write_thumbnail
 
-    due, shown = thumbnail_due(campaign, scan), campaign.shown(scan)
+    due, shown = thumbnail_due(campaign, scan), campaign.drawn_files(scan)
     if due.is_file():
         return
     volume = volume or campaign.volume(scan)
     classes, masks = campaign.classes[:255], {}
-    if shown is not None:
-        masks = masks_of_files([shown], volume, classes, keeps_others=True)
+    if shown:
+        masks = campaign.masks(scan, shown, volume, keeps_others=True)
     labels = np.zeros(volume.shape, np.uint8)
     for number, one in enumerate(classes, start=1):
         if one.name in masks:

@@ -6,26 +6,27 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pumit.campaign.campaign import CLICKS, ROUNDS, Campaign
+from pumit.campaign.campaign import CLICKS, Campaign
 from pumit.campaign.entry import ScanEntry
+from pumit.campaign.folder import GIVEN, ROUNDS
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
 from pumit.campaign.progress import (
     TrainingRound,
     learnt_from,
-    scan_count,
     trainable,
     used_round,
 )
 from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import make_folder, write_text
+from pumit.system.wording import count_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,6 @@ CLICK_SHARE = 0.5
 # Few weights at first, all when there is enough to learn from.
 CLICK_PARTS = ((8, "decoder"), (16, "adapters"), (sys.maxsize, "all"))
 NICENESS = 15
-Step = Callable[[str], None]
 
 
 def work_in_background() -> None:
@@ -58,9 +58,7 @@ def work_in_background() -> None:
         psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
 
 
-def train_round(
-    campaign: Campaign, *, device: str = "auto", on_step: Step | None = None
-) -> TrainingRound:
+def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
     """Train on the accepted scans, or continue a training that was interrupted.
 
     The new model is used if it is better than the one before on the validation scans. Where these
@@ -70,37 +68,29 @@ def train_round(
         PumitError: If too little is accepted, a scan cannot be used, or another process trains.
         RunStopped: If the training was stopped; the same call continues it.
     """
-    with working_alone(campaign.folder, "train"):
-        return _trained(campaign, device, on_step or (lambda what: None))
-
-
-def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
     from pumit.training.run.control import RunStopped
 
-    campaign.refresh()
-    one = _begun(campaign)
-    try:
-        if one.dice is None:  # else it was interrupted while the clicks were refined
-            say(f"Round {one.number}: training on {scan_count(len(one.trained))}.")
-            checkpoint = _train(campaign, one, device)
-            say("Judging it on the validation scans.")
-            one = _judged(campaign, one, checkpoint, device)
-            campaign.save_round(one)
-        if campaign.settings.refines_clicks:
-            say("Refining the clicks.")
-            one = _with_clicks(campaign, one, device)
-    except RunStopped:
-        raise
-    except Exception as error:
-        is_said = isinstance(error, PumitError)
-        text = _with_names(campaign, str(error)) if is_said else f"{type(error).__name__}."
-        campaign.save_round(replace(one, state="failed", sentence=text))
-        if not is_said:
+    with working_alone(campaign.folder, "train"):
+        campaign.refresh()
+        one = _begun(campaign)
+        try:
+            if one.dice is None:  # else it was interrupted while the clicks were refined
+                one = _judged(campaign, one, _train(campaign, one, device), device)
+                campaign.save_round(one)
+            if campaign.settings.refines_clicks:
+                one = _with_clicks(campaign, one, device)
+        except RunStopped:
             raise
-        raise type(error)(text) from None
-    one = replace(one, state="finished", seconds=_seconds(campaign, one))
-    one = replace(one, sentence=_sentence(one))
-    campaign.save_round(one)
+        except Exception as error:
+            is_said = isinstance(error, PumitError)
+            text = _with_names(campaign, str(error)) if is_said else f"{type(error).__name__}."
+            campaign.save_round(replace(one, state="failed", sentence=text))
+            if not is_said:
+                raise
+            raise type(error)(text) from None
+        one = replace(one, state="finished", seconds=_seconds(campaign, one))
+        one = replace(one, sentence=_sentence(one))
+        campaign.save_round(one)
     return one
 
 
@@ -131,10 +121,7 @@ def _begun(campaign: Campaign) -> TrainingRound:
     if not trained:
         raise PumitError("Nothing is accepted to train on; accept some scans first.")
     folder = f"{ROUNDS}/{number:03d}"
-    try:
-        (campaign.folder / folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PumitError(f"The folder of the round cannot be made: {error.strerror}.") from None
+    make_folder(campaign.folder / folder)
     one = TrainingRound(
         number, "training", folder, tuple(trained), tuple(validated), validation.is_rough
     )
@@ -233,8 +220,7 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
     folder = campaign.folder / f"{one.folder}{CLICKS}"
     plan = folder / CLICK_PLAN
     if not plan.exists():
-        with suppress(OSError):
-            folder.mkdir(exist_ok=True)
+        make_folder(folder)
         initial = None if _is_seen(campaign, one) else campaign.click_model
         count = len(one.trained)
         recipe = {
@@ -268,22 +254,16 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
 
 def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
     """Cases by their identifiers, which tell nothing in a log."""
-    from pumit.io.file_part import with_part
-    from pumit.training.recipes.labelled import CaseEntry
-
     cases: list[dict[str, Any]] = []
     for key in (*one.trained, *one.validated):
         scan = campaign.scan(key)
-        paths = campaign.locate(scan)
-        if scan.series and paths[0].is_dir():
-            paths = (with_part(paths[0], scan.series),)
-        labels = [str(path) for path in campaign.label_paths(scan)]
-        if not labels:
-            raise PumitError(f"{scan.name} is not accepted any more; train again.")
+        images, labels = campaign.image_parts(scan), campaign.training_labels(scan)
         row = {
-            "name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient
+            "name": key, "images": list(map(str, images)), "label": list(map(str, labels)),
+            "patient": scan.patient,
         }  # fmt: skip
-        if "drawn" in CaseEntry.model_fields and scan.stored_state == "accepted":
+        is_ours = scan.stored_state == "accepted" or labels[0].name == GIVEN
+        if is_ours or scan.drawn or scan.known != "all":
             # A class without a segment is not there, unless the person has not looked for it.
             row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
         cases.append(row)
@@ -292,6 +272,7 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
         "classes": [c.as_row() for c in campaign.classes],
         "training": list(one.trained),
         "validation": list(one.validated),
+        **({"channels": list(campaign.channels)} if campaign.channels else {}),
     }
 
 
@@ -320,8 +301,7 @@ def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: st
 def _write(path: Path, recipe: dict[str, Any]) -> None:
     from pumit.training.recipes.writer import recipe_text
 
-    with atomic_path(path) as temporary:
-        temporary.write_text(recipe_text(recipe, ("A round of a campaign.",)), encoding="utf-8")
+    write_text(path, recipe_text(recipe, ("A round of a campaign.",)))
 
 
 def _name(campaign: Campaign, one: TrainingRound) -> str:
@@ -343,7 +323,7 @@ def _seconds(campaign: Campaign, one: TrainingRound) -> float:
 
 
 def _sentence(one: TrainingRound) -> str:
-    on = f"on {scan_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
+    on = f"on {count_of(len(one.validated), 'scan')}{' (rough)' if one.is_rough else ''}"
     before = "" if one.dice_before is None else f", {one.dice_before:.2f} before"
     used = "taken into use" if one.is_used else "not better, so the model before stays"
     return f"Round {one.number}: Dice {one.dice:.2f} {on}{before}: {used}."

@@ -60,8 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     accept.add_argument("--empty", action="store_true", help="the scan has none of the structures")
     accept.add_argument("--reviewer", help="your name, where it is to be kept")
-    accept.add_argument("--clicks", type=int, default=0, help="clicks that it took")
-    accept.add_argument("--took", type=float, default=0.0, help="seconds that it took")
+    accept.add_argument(
+        "--clicks", type=int, help="clicks that it took; without, what is kept of the scan"
+    )
+    accept.add_argument("--took", type=float, help="seconds that it took, likewise")
     accept.add_argument(
         "--drawn", action="append", default=[], metavar="CLASS", help="only these were drawn"
     )
@@ -81,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     renamed = action("name", "say which class segments of a name are")
     renamed.add_argument("segment", help="name of the segments")
     renamed.add_argument("class_name", nargs="?", metavar="CLASS", help="the class; without, none")
+    new_name = action("rename", "rename a class; what has its former name is still of it")
+    new_name.add_argument("class_name", metavar="CLASS", help="the class")
+    new_name.add_argument("new", metavar="NEW", help="its new name")
     train = action("train", "train on the accepted scans, in the background of other programs")
     train.add_argument(
         "--foreground", action="store_true", help="as fast as other programs, such as at night"
@@ -226,17 +231,17 @@ def _accept(args: argparse.Namespace) -> None:
         raise PumitError("Give a label or --empty, not both.")
     label = args.label
     if label is None and not args.empty:
-        label = campaign.files(scan).shown
-        if label is None:
+        label = campaign.files(scan).drawn
+        if not label:
             raise PumitError(f"{scan.name} has no draft and no prediction; give a label file.")
-    elif label is not None and not label.exists():
-        raise PumitError(f"There is no file {label.name!r}; check the path.")
+    elif args.label is not None and not args.label.exists():
+        raise PumitError(f"There is no file {args.label.name!r}; check the path.")
     made = campaign.accept(
         scan,
         label,
         args.reviewer,
-        clicks=args.clicks,
-        seconds=args.took,
+        clicks=scan.clicks if args.clicks is None else args.clicks,
+        seconds=scan.seconds if args.took is None else args.took,
         drawn=args.drawn,
         known=args.known,
     )
@@ -259,6 +264,12 @@ def _tell(args: argparse.Namespace, scan: ScanEntry) -> None:
 def _name(args: argparse.Namespace) -> None:
     campaign = Campaign.open(args.folder)
     campaign.remember_name(args.segment, args.class_name)
+    _show_status(args, campaign)
+
+
+def _rename(args: argparse.Namespace) -> None:
+    campaign = Campaign.open(args.folder)
+    campaign.rename_class(args.class_name, args.new)
     _show_status(args, campaign)
 
 
@@ -318,6 +329,7 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], None]] = {
     "accept": _accept,
     **dict.fromkeys(("undo", "later", "leave-out", "take-in"), _decide),
     "name": _name,
+    "rename": _rename,
     "predict": _predict,
     "look": _look,
     "export": _export,

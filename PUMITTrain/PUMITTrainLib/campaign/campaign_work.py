@@ -133,6 +133,7 @@ class CampaignWork:
 
         def done(made: Campaign) -> None:
             self._takeUp(made)
+            self._sayFound(made.problems)
             self._look(made)
 
         self._run(make, done, _("Looking for scans..."))
@@ -144,11 +145,18 @@ class CampaignWork:
             return
 
         def done(problems: list[str]) -> None:
-            self._status.done(" ".join([_("The scans are added."), *problems[:1]]))
+            self._status.done(_("The scans are added."))
+            self._sayFound(problems)
             self._look(campaign)
             self.refresh()
 
         self._run(lambda: campaign.add_scans(paths), done, _("Looking for scans..."))
+
+    def _sayFound(self, problems: Sequence[str]) -> None:
+        """Say which files were passed over, the first of them by name."""
+        if problems:
+            more = _("{count} more").format(count=len(problems) - 1)
+            self._status.done(" ".join([problems[0], f"({more})" if problems[1:] else ""]).strip())
 
     def close(self) -> None:
         """Show no campaign; trainings continue."""
@@ -202,8 +210,13 @@ class CampaignWork:
             self.question = None
             self._onChanged()
 
-    def answer(self, className: str | None) -> None:
-        """Answer the question, for good; None for no class at all."""
+    def answer(self, className: str | None, renames: bool = False) -> None:
+        """Answer the question, for good.
+
+        Args:
+            className: Class that segments of the name are; None for no class at all.
+            renames: Whether it has that name itself from now on.
+        """
         question, campaign = self.question, self.campaign
         if question is None or campaign is None:
             return
@@ -213,7 +226,13 @@ class CampaignWork:
             question.goOn()
             self.refresh()
 
-        self._run(lambda: campaign.remember_name(question.name, className), done)
+        def remember() -> None:
+            if renames and className is not None:
+                campaign.rename_class(className, question.name)
+            else:
+                campaign.remember_name(question.name, className)
+
+        self._run(remember, done)
 
     # Processes
 

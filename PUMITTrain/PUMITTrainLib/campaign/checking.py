@@ -10,7 +10,7 @@ from typing import Any
 
 import slicer
 from pumit.campaign import Campaign, CampaignConflict, ScanEntry
-from pumit.campaign.labels import NO_CLASS, class_named, join_by_class, plain
+from pumit.campaign.labels import class_named, join_by_class
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from PUMITSlicerLib.computing.background import BackgroundJob
@@ -271,7 +271,7 @@ class Checking:
             self._problem(str(error))
             return
         campaign = current.campaign
-        unknown = _unknown(campaign, masks)
+        unknown = campaign.unknown(name for name, _mask in masks)
         if unknown:
             self._asked = current
             self._work.ask(unknown[0], 1, self._acceptAsked)
@@ -593,13 +593,6 @@ class Checking:
         self._onChanged()
 
 
-def _unknown(campaign: Campaign, masks: Masks) -> list[str]:
-    """Names of segments that no class has."""
-    passed = set(map(plain, (*campaign.ignored_names, *NO_CLASS)))
-    names = (name for name, _mask in masks if plain(name) not in passed)
-    return [name for name in names if class_named(name, campaign.classes) is None]
-
-
 def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
     """Write what is drawn, unless there is nothing new or it is decided on; on a thread."""
     with checked.writing:
@@ -613,7 +606,7 @@ def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
     volume, campaign = checked.loaded.review.volume, checked.campaign
     if any(part.shape != volume.shape for _name, part in masks):
         raise VolumeError(_("The scan has changed since it was opened; open it again."))
-    whole = ((name, 0, part.whole()) for name, part in masks)
+    whole = ((name, part.whole()) for name, part in masks)
     joined = join_by_class(
         whole, campaign.classes, ignored=campaign.ignored_names, keeps_others=True
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
-from pumit.campaign.labels import masks_of_files
 from pumit.campaign.thumbnail import draw_thumbnail, thumbnail_due
 from pumit.errors import PumitError
 from pumit.volume import Volume
@@ -61,12 +60,8 @@ def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None)
     files = campaign.files(entry)
     volume = volume or campaign.volume(entry)
     masks = {}
-    if files.shown is not None:
-        masks = masks_of_files(
-            *([files.shown], volume, campaign.classes),
-            ignored=campaign.ignored_names,
-            keeps_others=True,
-        )
+    if files.drawn:
+        masks = campaign.masks(entry, files.drawn, volume, keeps_others=True)
     isPredicted = files.shown is not None and files.shown == files.prediction
     segments = [
         ReviewSegment(
@@ -165,7 +160,9 @@ def _loaded(
     begun = _begun(campaign, entry)
     state = (entry.revision, begun)
     if ahead is not None and isAhead and (ahead.entry.revision, ahead.begun) == state:
-        return replace(ahead, entry=entry)
+        shown = {segment.name for segment in ahead.review.segments}
+        if shown.issuperset(c.name for c in campaign.classes):  # none was renamed since
+            return replace(ahead, entry=entry)
     volume = ahead.review.volume if ahead is not None and isAhead else None
     review = readScan(campaign, entry, volume)
     return LoadedScan(entry, review, prepare(review), begun)
@@ -173,7 +170,7 @@ def _loaded(
 
 def _begun(campaign: Campaign, entry: ScanEntry) -> tuple[Path, int] | None:
     """File of what is drawn in a scan, and when it was written: a draft changes no revision."""
-    path = campaign.shown(entry)
+    path = next(iter(campaign.drawn_files(entry)), None)
     with suppress(OSError):
         return (path, path.stat().st_mtime_ns) if path is not None else None
     return None

@@ -20,6 +20,7 @@ from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 
 _FOLDER, _SCENE, _DATABASE = "folder", "scene", "database"
 _ORDERS = ("uncertain", "random", "list")
+_RENAMED = "\n"  # before the name of a class, which has none in it
 _DICE: Color = (0.9, 0.2, 0.2)
 _CLICKS: Color = (0.12, 0.47, 0.71)
 _CHART_HEIGHT, _MARGINS = 84, 24
@@ -154,15 +155,16 @@ class CampaignSection:
         )
         names = [one.name for one in work.view.classes]
         isNew = not any(scan.is_truth for scan in work.view.scans)
-        made = [question.name] if isNew else []
+        words = _("{name}, called {new!r} from now on")
+        answers = [(name, name) for name in names]
+        answers += [(_("A new class"), question.name)] if isNew else []
+        answers += [(words.format(name=n, new=question.name), _RENAMED + n) for n in names]
+        answers.append((_("None of the classes"), ""))
         selector = ui.campaignAnswerSelector
-        if [selector.itemData(i) for i in range(selector.count)] != [*names, *made, ""]:
+        if [selector.itemText(i) for i in range(selector.count)] != [text for text, _d in answers]:
             selector.clear()
-            for name in names:
-                selector.addItem(name, name)
-            for name in made:
-                selector.addItem(_("A new class"), name)
-            selector.addItem(_("None of the classes"), "")
+            for text, data in answers:
+                selector.addItem(text, data)
 
     def _showTraining(self) -> None:
         ui, work = self._ui, self._logic.campaign
@@ -313,7 +315,9 @@ class CampaignSection:
 
     def _onAnswer(self) -> None:
         selector = self._ui.campaignAnswerSelector
-        self._logic.campaign.answer(selector.itemData(selector.currentIndex) or None)
+        name = str(selector.itemData(selector.currentIndex) or "")
+        renames = name.startswith(_RENAMED)
+        self._logic.campaign.answer(name.removeprefix(_RENAMED) or None, renames)
 
     def _onPause(self) -> None:
         view = self._logic.campaign.view

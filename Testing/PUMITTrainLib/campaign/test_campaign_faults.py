@@ -337,6 +337,32 @@ def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: Campai
     assert opened.checked.given.name == "scan01"
 
 
+def test_a_renamed_segment_can_rename_its_class_for_good(opened: CampaignModules) -> None:
+    opened.draw()
+    logic = opened.segment.logic
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    segment.SetName("nucleus")
+    opened.key("A")
+    selector = opened.ui.campaignAnswerSelector
+    words = [selector.itemText(i) for i in range(selector.count)]
+    assert "inner, called 'nucleus' from now on" in words
+    selector.setCurrentIndex(words.index("inner, called 'nucleus' from now on"))
+    opened.press(opened.ui.campaignAnswerButton)
+    opened.look()
+    assert [c.name for c in opened.campaign.classes] == ["outer", "nucleus"]
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+    assert [s.name for s in opened.checked.given.segments] == ["outer", "nucleus"]
+
+
+def test_what_is_passed_over_in_a_new_campaign_is_said(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    lab = makeLab(tmp_path / "lab", 3, (0, 1))
+    (lab / "images" / "scan01.nii.gz").unlink()
+    modules.create(lab)
+    assert "labels/scan01 is a label for which no scan is left" in modules.status
+
+
 def test_a_campaign_without_classes_takes_what_is_drawn_as_one(
     modules: CampaignModules, tmp_path: Path
 ) -> None:

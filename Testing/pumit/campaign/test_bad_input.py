@@ -158,7 +158,7 @@ def test_disk_that_fills_up_after_the_label_takes_it_back(
     def full(path: Path, content: object) -> None:
         raise DiskFullError("The result cannot be written: the disk is full.")
 
-    monkeypatch.setattr("pumit.campaign.campaign.write_shared", full)
+    monkeypatch.setattr("pumit.campaign.folder.write_shared", full)
     for scan in (accepted, second):
         with pytest.raises(DiskFullError):
             campaign.accept(scan, None)
@@ -182,7 +182,7 @@ def test_label_and_state_stay_together_when_either_fails(
             write_shared(path, content)
         raise OSError(errno.EIO, "The share went away")
 
-    monkeypatch.setattr("pumit.campaign.campaign.write_shared", fail)
+    monkeypatch.setattr("pumit.campaign.folder.write_shared", fail)
     with pytest.raises(OSError, match="went away"):
         campaign.accept(scan, None, "Bob")
     now = campaign.scan(scan.id)
@@ -238,6 +238,26 @@ def test_writer_that_was_killed_blocks_nobody_for_long(
     os.utime(left, (1e9, 1e9))
     assert campaign.accept(scan, truth_of(scan)).state == "accepted"
     assert not left.exists()
+
+
+def test_a_lock_that_does_not_fit_on_a_full_disk_blocks_no_one(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pumit.campaign.shared_file.json.dump", full)
+    with pytest.raises(PumitError, match="No space left"):
+        campaign.lock(scan)
+    with pytest.raises(PumitError, match="No space left"):
+        campaign.leave_out(scan)
+    monkeypatch.undo()
+    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
+    with campaign.lock(scan):
+        assert campaign.scan(scan).state == "checking"
 
 
 def test_read_only_scans_are_labelled_all_the_same(make_campaign: Make, truth_of: Callable) -> None:

@@ -68,7 +68,7 @@ def test_a_campaign_from_the_command_line(
         (("train", "CAMPAIGN"), "Two patients at least must be labelled"),
         (("export", "CAMPAIGN", "nnunet", "-o", "out"), "No scan is accepted yet"),
         (("export", "CAMPAIGN", "model", "-o", "a.pumit.zip"), "There is no model yet"),
-        (("status", "nowhere"), "not there any more"),
+        (("status", "nowhere"), "There is no folder 'nowhere'"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -102,3 +102,22 @@ def test_exports_are_read_again(run: Any, make_campaign: Callable, tmp_path: Pat
     assert "How the data set was made" in page
     assert "Ada" in page
     assert "scan00" not in page
+
+
+def test_accepting_again_after_undo_keeps_what_it_took(
+    run: Any, make_campaign: Callable, tmp_path: Path, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    campaign.accept(scan, truth_of(scan), "Ada", clicks=3, seconds=20)
+    folder = str(campaign.folder)
+    assert run("undo", folder, scan.name)[0] == 0
+    assert run("accept", folder, scan.name)[0] == 0
+    now = campaign.scan(scan.id)
+    assert (now.clicks, now.seconds) == (3, 20.0)
+
+
+def test_a_folder_that_is_not_there_is_named(run: Any, tmp_path: Path) -> None:
+    status, _, error = run("status", str(tmp_path / "nowhere"))
+    assert status != 0
+    assert "There is no folder 'nowhere'" in error

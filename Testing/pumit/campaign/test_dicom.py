@@ -113,3 +113,15 @@ def test_dicom_seg_beside_a_series_is_its_label(
     assert [c.name for c in again.classes] == ["outer", "inner"]
     assert sum(s.state == "labelled" for s in again.scans()) == 1
     assert len(again.scans()) == 3
+
+
+def test_a_labelled_series_hides_none_of_its_folder(
+    dicom_campaign: Campaign, tmp_path: Path
+) -> None:
+    scan, other, _ = dicom_campaign.scans()
+    dicom_campaign.accept(scan, truth(dicom_campaign, scan))
+    (scan.path / "seg.dcm").write_bytes((dicom_campaign.home(scan) / "label.dcm").read_bytes())
+    for number, file in enumerate(sorted(other.path.iterdir())):
+        file.rename(scan.path / f"other{number}.dcm")
+    again = Campaign.create(tmp_path / "again", [tmp_path / "pacs"])
+    assert sorted(s.state for s in again.scans()) == ["labelled", "open", "open"]

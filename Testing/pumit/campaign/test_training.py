@@ -7,12 +7,20 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from pumit.campaign import Campaign, CampaignSettings, LockTaken, ShareLock, TrainingRound
+from pumit.campaign import (
+    Campaign,
+    CampaignSettings,
+    LockTaken,
+    ScanEntry,
+    ShareLock,
+    TrainingRound,
+)
 from pumit.campaign.predicting import CampaignModel, judge, look_at_scans, predict_open
 from pumit.campaign.thumbnail import thumbnail_due
 from pumit.campaign.training import train_round
@@ -118,6 +126,22 @@ def test_model_is_used_only_if_it_is_better_on_the_fixed_patients(
     assert not any(s.id in campaign.validation.scans for s in campaign.scans_to_predict())
 
 
+def test_labels_of_values_that_were_asked_about_train_by_their_classes(
+    make_folder: Callable, fake_run: dict[str, Any], tmp_path: Path
+) -> None:
+    lab = make_folder(4, 3)
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer"], settings=SETTINGS)
+    campaign.remember_name("2", None)
+    fake_run["dice"] = {1: 0.8}
+    train_round(campaign)
+    cases = fake_run["trained"][0]["data"]["cases"]
+    assert len(cases) == 3
+    for case in cases:
+        (label,) = map(Path, case["label"])
+        assert [s.name for s in named_segments(label)] == ["outer"]
+        assert (case["drawn"], case["known"]) == ("all", "all")  # its file had no names
+
+
 def test_training_that_was_stopped_is_continued_as_the_same_round(
     make_campaign: Callable, fake_run: dict[str, Any]
 ) -> None:
@@ -182,7 +206,7 @@ def test_second_computer_does_not_train_at_once(
         monkeypatch.setattr("pumit.campaign.shared_file.time.sleep", lambda seconds: None)
         ticks = iter(range(0, 10**6, 7))
         monkeypatch.setattr("pumit.campaign.shared_file.time.monotonic", lambda: next(ticks))
-        with pytest.raises(LockTaken, match="is trained already"):
+        with pytest.raises(LockTaken, match="is trained or predicted already"):
             train_round(campaign)
     assert not campaign.rounds
 
@@ -234,6 +258,26 @@ def test_scan_that_cannot_be_predicted_is_said_once(
     assert (done, problems) == (0, ["It cannot be read."] * 2)
     assert not campaign.scans_to_predict()
     assert {s.word for s in campaign.scans() if s.state == "open"} == {"It cannot be read."}
+
+
+def test_a_scan_that_is_gone_hinders_no_other(
+    make_campaign: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(4, settings=CampaignSettings(first_model="known"))
+    gone, *others = campaign.scans()
+    gone.path.unlink()
+    predicted: list[str] = []
+
+    def predict(campaign: Campaign, scan: ScanEntry, *_: Any) -> None:
+        campaign.volume(scan)
+        predicted.append(scan.name)
+
+    monkeypatch.setattr(CampaignModel, "answerer", lambda self, device: predict)
+    monkeypatch.setattr("pumit.campaign.predicting._predict", predict)
+    done, (problem,) = predict_open(campaign)
+    assert (done, predicted) == (3, [s.name for s in others])
+    assert problem.startswith(f"{gone.name} is not where it was")
+    assert gone.id not in [s.id for s in campaign.scans_to_predict()]
 
 
 def unreadable(*_: Any) -> None:

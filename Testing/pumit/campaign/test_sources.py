@@ -1,0 +1,284 @@
+"""Scans and labels are found in whatever folders labs have, and nothing is passed over silently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.campaign import Campaign
+from pumit.campaign.exporting import export
+from pumit.export.labelmap import write_labels
+from pumit.export.volume_file import write_volume_file
+from pumit.io.labels.label_file import read_label_file
+from two_balls import make_scan
+
+
+def write_scan(path: Path, number: int, label: Path | None = None) -> None:
+    volume, labels = make_scan(number)
+    for each in (path, *([label] if label else [])):
+        each.parent.mkdir(parents=True, exist_ok=True)
+    write_volume_file(volume.array, volume, path)
+    if label is not None:
+        write_labels(labels, volume, label)
+
+
+def states(campaign: Campaign) -> dict[str, str]:
+    return {scan.name: scan.state for scan in campaign.scans()}
+
+
+def test_labels_beside_scans_of_a_tree_are_theirs(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    for number in range(4):
+        home = lab / f"site{number % 2}" / f"p{number}" / "mr"
+        write_scan(home / "T1.nii.gz", number, home / "T1_seg.nii.gz" if number < 2 else None)
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {
+        "site0/p0/mr/T1": "labelled",
+        "site0/p2/mr/T1": "open",
+        "site1/p1/mr/T1": "labelled",
+        "site1/p3/mr/T1": "open",
+    }
+    assert [c.value for c in campaign.classes] == [1, 2]
+    assert campaign.problems == []
+
+
+def test_a_loose_file_hides_no_scan_of_the_tree(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "x.nii.gz", 0, lab / "labels" / "x.nii.gz")
+    write_scan(lab / "siteA" / "x.nii.gz", 1, lab / "siteA" / "x-label.nii.gz")
+    write_scan(lab / "siteB" / "images" / "x.nii.gz", 2, lab / "siteB" / "masks" / "x.nii.gz")
+    write_scan(lab / "siteC" / "y.nii.gz", 3)
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {
+        "x": "labelled",
+        "siteA/x": "labelled",
+        "siteB/images/x": "labelled",
+        "y": "open",
+    }
+
+
+def test_folders_of_scans_and_of_labels_may_be_given_one_by_one(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    for number in range(3):
+        label = lab / "labels" / f"s{number}.nii.gz" if number < 2 else None
+        write_scan(lab / "images" / f"s{number}.nii.gz", number, label)
+    campaign = Campaign.create(tmp_path / "c", [lab / "images", lab / "labels"])
+    assert states(campaign) == {"s0": "labelled", "s1": "labelled", "s2": "open"}
+
+
+def test_a_label_without_a_scan_is_told(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "images" / "a.nii.gz", 0, lab / "labels" / "a.nii.gz")
+    write_scan(tmp_path / "gone.nii.gz", 1, lab / "labels" / "b.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"a": "labelled"}
+    assert campaign.problems == ["labels/b is a label for which no scan is left and is not used."]
+
+
+def test_scans_in_another_campaign_are_not_taken_for_a_labs(
+    make_campaign: Callable[..., Campaign], truth_of: Callable[..., Any]
+) -> None:
+    campaign = make_campaign(3, labelled=1)
+    scan = campaign.scans()[1]
+    campaign.accept(scan, truth_of(scan))
+    write_scan(campaign.folder / "scene" / "copy.nrrd", 7)
+    other = Campaign.create(campaign.folder.parent / "other", [campaign.folder.parent])
+    assert len(other.scans()) == 3
+
+
+def data_set(folder: Path, labels: dict[str, Any], change: Any = None, **more: Any) -> Path:
+    """Make a data set of nnU-Net, two of its three scans labelled."""
+    for number in range(3):
+        write_scan(folder / "imagesTr" / f"s{number}_0000.nii.gz", number)
+        volume, values = make_scan(number)
+        if number < 2:
+            (folder / "labelsTr").mkdir(exist_ok=True)
+            values = values if change is None else change(values)
+            write_labels(values, volume, folder / "labelsTr" / f"s{number}.nii.gz")
+    content = {"channel_names": {"0": "CT"}, "labels": labels, "file_ending": ".nii.gz", **more}
+    (folder / "dataset.json").write_text(json.dumps({"numTraining": 2, **content}))
+    return folder
+
+
+def exported(campaign: Campaign, target: Path) -> tuple[dict[str, Any], np.ndarray]:
+    """Export a data set; its dataset.json and first label map."""
+    export(campaign, "nnunet", target)
+    first = min((target / "labelsTr").iterdir())
+    content = json.loads((target / "dataset.json").read_text())
+    return content, read_label_file(first).volume.array
+
+
+def blank(values: np.ndarray) -> np.ndarray:
+    changed = values.copy()
+    changed[:3] = 3
+    return changed
+
+
+def test_the_ignore_label_of_nnunet_is_unknown_everywhere(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2, "ignore": 3}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, blank)])
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    assert campaign.unknown_names() == {}
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"] == labels
+    assert (values[:3] == 3).all()
+    again = Campaign.create(tmp_path / "again", [tmp_path / "e"])
+    assert again.unknown_names() == {}
+    volume, _ = make_scan(0)
+    assert again.truth(again.scans()[0], volume)["ignore"][:3].all()
+
+
+def test_channels_of_a_data_set_keep_their_names(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels)])
+    content, _ = exported(campaign, tmp_path / "e")
+    assert content["channel_names"] == {"0": "CT"}  # by which nnU-Net knows Hounsfield units
+
+
+def test_a_class_of_several_values_has_all_of_them(tmp_path: Path) -> None:
+    labels = {"background": 0, "whole": [1, 2], "core": 2}
+    more = {"regions_class_order": [1, 2]}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
+    volume, values = make_scan(0)
+    truth = campaign.truth(campaign.scans()[0], volume)
+    assert np.array_equal(truth["whole"], values > 0)
+    assert np.array_equal(truth["core"], values == 2)
+    content, written = exported(campaign, tmp_path / "e")
+    assert content["labels"] == labels
+    assert content["regions_class_order"] == [1, 2]
+    assert np.array_equal(written, values)
+
+
+def test_a_value_that_no_class_has_is_asked_about_once(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels)])
+    action = campaign.next_action()
+    assert (action.kind, action.sentence) == ("name", "Say what '2' is (2 scans)")
+    campaign.remember_name("2", "outer")
+    assert campaign.unknown_names() == {}
+    volume, values = make_scan(0)
+    truth = campaign.truth(campaign.scans()[0], volume)
+    assert np.array_equal(truth["outer"], values > 0)
+    other = Campaign.create(tmp_path / "c2", [tmp_path / "d"])
+    other.remember_name("2", None)
+    truth = other.truth(other.scans()[0], volume)
+    assert np.array_equal(truth["outer"], values == 1)
+
+
+def test_what_a_data_set_says_was_drawn_is_kept(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+    more: dict[str, Any] = {"drawn": {"s0": ["outer"]}, "known": "slices"}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
+    first, second, third = campaign.scans()
+    assert (first.drawn, first.known) == (("outer",), "slices")
+    assert (second.drawn, second.known) == ((), "slices")
+    assert (third.drawn, third.known) == ((), "all")
+    made = campaign.accept(first, None)
+    assert (made.drawn, made.known) == ((), "all")
+    undone = campaign.undo_accept(made)
+    assert (undone.drawn, undone.known) == (("outer",), "slices")
+
+
+def test_a_class_that_a_named_label_lacks_is_unknown_in_it(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / f"scan{number:02d}.nii.gz", number)
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer", "inner"])
+    for scan, names in zip(campaign.scans(), (("outer",), ("outer", "inner")), strict=True):
+        found = truth_of(scan, names)
+        write_seg_nrrd(found, lab / f"{scan.name}.seg.nrrd", is_reviewed=True)
+    campaign = Campaign.create(tmp_path / "d", [lab], ["outer", "inner"])
+    first, second = campaign.scans()
+    assert (first.state, first.drawn) == ("labelled", ("outer",))
+    assert (second.state, second.drawn) == ("labelled", ())
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"]["ignore"] == 3
+    assert set(np.unique(values)) == {1, 3}
+
+
+def test_a_class_can_be_renamed_and_stays_renamed(
+    make_campaign: Callable[..., Campaign], truth_of: Callable[..., Any]
+) -> None:
+    campaign = make_campaign(3)
+    scan = campaign.scans()[0]
+    campaign.set_prediction(scan, number=0, word="good", expected={"outer": 0.9, "inner": 0.5})
+    campaign.accept(scan.id, truth_of(scan), drawn=["outer"])
+    campaign.rename_class("outer", "left atrium")
+    now = campaign.scan(scan.id)
+    assert now.drawn == ("left atrium",)
+    assert set(now.expected) == {"left atrium", "inner"}
+    volume, _ = make_scan(0)
+    assert set(campaign.truth(now, volume)) == {"left atrium", "inner"}
+    with pytest.raises(Exception, match="share the name 'inner'"):
+        campaign.rename_class("left atrium", "Inner")
+
+
+def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    data_set(lab / "Dataset001", {"background": 0, "outer": 1, "inner": 2})
+    other = data_set(lab / "Dataset002", {"background": 0, "inner": 1, "rim": 2})
+    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)  # other scans than those of the first one
+    write_scan(other / "imagesTs" / "t_0000.nii.gz", 9, other / "labelsTs" / "t.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    assert {k: len(v) for k, v in campaign.unknown_names().items()} == {"rim": 3}
+    campaign.remember_name("rim", "outer")
+    scan = next(s for s in campaign.scans() if s.given_values)
+    volume = campaign.volume(scan)
+    values = read_label_file(campaign.label_paths(scan)[0]).volume.array
+    truth = campaign.truth(scan, volume)
+    assert np.array_equal(truth["inner"], values == 1)
+    assert np.array_equal(truth["outer"], values == 2)
+    (path,) = campaign.training_labels(scan)
+    file = read_label_file(path)
+    assert {s.name: int(file.mask(s).sum()) for s in file.segments} == {
+        "outer": int((values == 2).sum()),
+        "inner": int((values == 1).sum()),
+    }
+
+
+def test_all_label_files_of_a_scan_are_shown_and_accepted(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    from dataclasses import replace
+
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = tmp_path / "lab"
+    home = lab / "site" / "a" / "ct"
+    write_scan(home / "scan00.nii.gz", 0)
+    begun = Campaign.create(tmp_path / "b", [lab], ["outer", "inner"])
+    whole = truth_of(begun.scans()[0])
+    for segment in whole.segments:
+        one = replace(whole, segments=(segment,))
+        name = {"outer": "scan00", "inner": "scan00_label"}[segment.name]
+        write_seg_nrrd(one, home / f"{name}.seg.nrrd", is_reviewed=True)
+    (home / "scan00_label.seg.nrrd").rename(home / "scan00-label.nrrd")
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer", "inner"])
+    (scan,) = campaign.scans()
+    files = campaign.files(scan)
+    assert (len(files.drawn), scan.drawn) == (2, ())
+    made = campaign.accept(scan, files.drawn)
+    volume = campaign.volume(made)
+    assert set(campaign.truth(made, volume)) == {"outer", "inner"}
+
+
+def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: Path) -> None:
+    home = tmp_path / "lab" / "site" / "a" / "ct"
+    write_scan(home / "x.nii.gz", 0, home / "x_mask.nii.gz")
+    write_scan(home / "x.nii.gz", 0, home / "x_seg.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    (scan,) = campaign.scans()
+    assert [Path(p).name for p in scan.given_labels] == ["x_seg.nii.gz"]
+    assert campaign.problems == [
+        "site/a/ct/x_mask is a label for which no scan is left and is not used."
+    ]
