@@ -26,6 +26,9 @@ _PART, _PARTS = 1 << 16, 64
 DATA_SET = "dataset.json"
 # Folders of labels beside folders of scans.
 _LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
+# Of these, labels to test with, as nnU-Net names them: a model must not learn from them.
+_TEST_LABELS = re.compile(r"(labels?|masks?|segmentations?)ts", re.IGNORECASE)
+_NO_SCAN = "{name} is a label for which no scan is left and is not used."
 _IMAGE_FOLDERS = re.compile(r"(images?|scans?|volumes?)(tr|ts|val)?", re.IGNORECASE)
 _LABEL_WORDS = ("seg", "segmentation", "label", "gt", "mask")
 _LABEL_ENDING = re.compile(rf"[_\-. ]({'|'.join(_LABEL_WORDS)})$", re.IGNORECASE)
@@ -144,7 +147,7 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
         for path, root in walked
         if suffix_of(path, IMAGE_SUFFIXES) and path not in taken and is_of_lab(path)
     )
-    scans, pairs, orphans = _paired(
+    scans, pairs, unused = _paired(
         [s for s in scans if s.series or s.path not in taken], files, is_only=len(roots) == 1
     )
     for scan in scans:
@@ -153,9 +156,7 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
             labels = pairs.get(scan.path, [])
             values = next((v for p, v in found.values.items() if scan.path.is_relative_to(p)), {})
             cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
-    found.problems += [
-        f"{name} is a label for which no scan is left and is not used." for name in orphans
-    ]
+    found.problems += unused
     # 3. What they are, once each.
     known = (_recognised(case, found) for case in cases)
     kept = _once((scan for scan in known if scan.entry.digest), found.problems)
@@ -220,7 +221,7 @@ def _paired(
         is_only: Whether only one folder was given, which then is none of labels itself.
 
     Returns:
-        Scans, the labels of those that have some, and names of labels that are of no scan.
+        Scans, the labels of those that have some, and a sentence for each label that is not used.
     """
     stems = {scan.path.parent / _bare(scan.path) for scan in scans}
     labels: dict[Path, tuple[Path, str, str]] = {}
@@ -240,20 +241,23 @@ def _paired(
         if scan.path not in labels:
             by_name.setdefault(_bare(scan.path), []).append(scan)
     pairs: dict[Path, list[Path]] = {}
-    orphans = []
+    unused = []
     for path, (home, base, name) in labels.items():
+        if _TEST_LABELS.fullmatch(path.relative_to(home).parts[0]):
+            unused.append(f"{name} is a label of a test set and is not used.")
+            continue
         near = [s.path for s in by_name.get(base, ()) if s.path.is_relative_to(home)]
         ranks = sorted((_distance(p), p) for p in near)
         if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):  # it may be of either
-            orphans.append(name)
+            unused.append(_NO_SCAN.format(name=name))
         else:
             pairs.setdefault(ranks[0][1], []).append(path)
     for scan_path, own in pairs.items():
         # Only files that name their segments can be joined; of others one is taken.
         named = [p for p in own if p.name.lower().endswith(".nrrd")]
         pairs[scan_path] = kept = named or sorted(own, key=_rank)[:1]
-        orphans += [labels[p][2] for p in own if p not in kept]
-    return [s for s in scans if s.path not in labels], pairs, orphans
+        unused += [_NO_SCAN.format(name=labels[p][2]) for p in own if p not in kept]
+    return [s for s in scans if s.path not in labels], pairs, unused
 
 
 def _rank(label: Path) -> int:
