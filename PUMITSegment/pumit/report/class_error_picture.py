@@ -7,21 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
 from pumit.geometry import Triple
-from pumit.report.error_picture import cut_out, draw_outline, extent_of, grey_range, window_around
-from pumit.report.style import BACKGROUND, TEXT
-from pumit.report.views import View, views_through
+from pumit.report.error_picture import cut_out, grey_range, window_around
+from pumit.report.panels import (
+    add_panel,
+    add_text,
+    draw_letters,
+    draw_outline,
+    draw_slice,
+    new_figure,
+    save_figure,
+)
+from pumit.report.style import TEXT
+from pumit.report.views import views_through
 from pumit.segmentation import Mask
-from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 WIDTH_INCHES, LONGEST_INCHES, DPI = 10.0, 4.6, 110
@@ -76,29 +81,26 @@ def write_class_error_picture(
     through = _place_of_largest_error(inside, cut.spacing_mm)
     views = views_through(cut, through)
     grey = grey_range(cut.array, union[window])
+    # The views side by side at one scale, over a legend.
     lines = 1 + (min(len(inside), _MOST_NAMED) - 1) // _PER_LINE
-    figure, axes = _panels(views, cut.shape, lines)
-    for panel, view in zip(axes, views, strict=True):
-        left, right, bottom, top = extent_of(view, cut.shape)
-        panel.imshow(
-            view.cut(cut.array), cmap="gray", vmin=grey[0], vmax=grey[1],
-            extent=(left, right, bottom, top), interpolation="nearest",
-        )  # fmt: skip
+    sizes = [view.size_mm(cut.shape) for view in views]
+    tallest, room = max(h for _, h in sizes), WIDTH_INCHES - GAP_INCHES * (len(views) + 1)
+    scale = min(room / sum(w for w, _ in sizes), LONGEST_INCHES / tallest)
+    footer = LINE_INCHES * (lines + 1) + GAP_INCHES
+    figure = new_figure(WIDTH_INCHES, HEADER_INCHES + tallest * scale + footer, dpi=DPI)
+    left = (WIDTH_INCHES - sum(w for w, _ in sizes) * scale - GAP_INCHES * (len(views) - 1)) / 2
+    for view, (w, h) in zip(views, sizes, strict=True):
+        top = HEADER_INCHES + (tallest - h) * scale / 2
+        panel = add_panel(figure, left, top, w * scale, h * scale)
+        draw_slice(panel, view, cut.array, grey)
         for one in inside:
             draw_outline(panel, view, one.truth, one.color_rgb, style=TRUTH_STYLE)
             draw_outline(panel, view, one.answer, one.color_rgb)
-        # Outlines begin a little outside of the image.
-        panel.set(xticks=[], yticks=[], xlim=(left, right), ylim=(bottom, top))
-        panel.spines[:].set_visible(False)
-        panel.text(
-            0.015, 0.985, view.name, transform=panel.transAxes, color=TEXT, fontsize=9,
-            ha="left", va="top", path_effects=[withStroke(linewidth=2, foreground=BACKGROUND)],
-        )  # fmt: skip
+        draw_letters(panel, [(0.015, 0.985, view.name, "left", "top")], color=TEXT, size=9)
+        left += w * scale + GAP_INCHES
     _legend(figure, inside)
-    figure.text(0.012, 1 - 0.5 * HEADER_INCHES / figure.get_figheight(), title, color=TEXT,
-                fontsize=11, va="center")  # fmt: skip
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+    add_text(figure, 0.12, HEADER_INCHES / 2, title, fontsize=11)
+    save_figure(figure, path)
 
 
 def _place_of_largest_error(
@@ -111,30 +113,6 @@ def _place_of_largest_error(
         error = max((c.truth for c in classes), key=lambda mask: int(mask.sum()))
     d, h, w = (int(i) for i in deepest(error, spacing_mm))
     return (d, h, w)
-
-
-def _panels(
-    views: Sequence[View], shape: tuple[int, int, int], lines: int
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with room for all views side by side at one scale, header and legend."""
-    sizes = [
-        (shape[v.right[0]] * v.spacing_mm[1], shape[v.down[0]] * v.spacing_mm[0]) for v in views
-    ]  # (width, height) mm
-    width = WIDTH_INCHES - GAP_INCHES * (len(views) + 1)
-    scale = min(width / sum(w for w, _ in sizes), LONGEST_INCHES / max(h for _, h in sizes))
-    height = max(h for _, h in sizes) * scale
-    footer = LINE_INCHES * (lines + 1) + GAP_INCHES
-    total = HEADER_INCHES + height + footer
-    figure = Figure(figsize=(WIDTH_INCHES, total), dpi=DPI, facecolor=BACKGROUND)
-    FigureCanvasAgg(figure)
-    left = (WIDTH_INCHES - sum(w for w, _ in sizes) * scale - GAP_INCHES * (len(views) - 1)) / 2
-    axes = []
-    for w, h in sizes:
-        bottom = footer + (height - h * scale) / 2
-        place = (left / WIDTH_INCHES, bottom / total, w * scale / WIDTH_INCHES, h * scale / total)
-        axes.append(figure.add_axes(place))
-        left += w * scale + GAP_INCHES
-    return figure, axes
 
 
 def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:

@@ -9,27 +9,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
-from pumit.geometry import Triple, window_of
-from pumit.prompts import BoxPrompt, PointPrompt, Prompt
-from pumit.report.views import View, views_through
-from pumit.system.atomic import atomic_path
+from pumit.geometry import window_of
+from pumit.prompts import Prompt
+from pumit.report.panels import (
+    POSITIVE,
+    draw_outline,
+    draw_prompt,
+    draw_slice,
+    first_channel,
+    new_figure,
+    save_figure,
+)
+from pumit.report.views import views_through
+from pumit.segmentation import Mask
 from pumit.volume import Volume
 
-Mask = npt.NDArray[np.bool_]
-
-TRUTH, ANSWER = "#4ade80", "#ff4d4d"
-POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
+ANSWER = "#ff4d4d"
 ROW_INCHES, DPI = 3.2, 90
 # Surroundings that are shown, as a share of the extent of what is compared.
 MARGIN = 0.35
-# A click is drawn on a plane if it is at most this many slices away from it.
-NEAR_SLICES = 1.5
 
 
 @dataclass(frozen=True)
@@ -68,28 +69,24 @@ def write_error_picture(
     truth = target[window]
     grey = grey_range(cut.array, union[window])
     columns = 1 if cut.is_planar else 3
-    figure = Figure(figsize=(columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4), dpi=DPI)
-    FigureCanvasAgg(figure)
+    width, height = columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4
+    figure = new_figure(width, height, dpi=DPI, color="white")
     grid = figure.subplots(len(stages), columns, squeeze=False)
     for row, stage in zip(grid, stages, strict=True):
         answer = stage.mask[window]
         error = truth ^ answer
         through = deepest(error if error.any() else truth, cut.spacing_mm)
         for axes, view in zip(row, views_through(cut, through), strict=True):
-            axes.imshow(view.cut(cut.array), cmap="gray", vmin=grey[0], vmax=grey[1],
-                        extent=extent_of(view, cut.shape), interpolation="nearest")  # fmt: skip
-            draw_outline(axes, view, truth, TRUTH)
+            draw_slice(axes, view, cut.array, grey)
+            draw_outline(axes, view, truth, POSITIVE)
             draw_outline(axes, view, answer, ANSWER)
             for prompt in stage.prompts:
-                _draw(axes, view, cut, prompt)
-            left, right, bottom, top = extent_of(view, cut.shape)
-            axes.set(xticks=[], yticks=[], xlim=(left, right), ylim=(bottom, top))
+                draw_prompt(axes, view, cut, prompt)
             axes.set_xlabel(f"{view.name} {view.index}", fontsize=8)
         row[0].set_title(f"{stage.name}: Dice {dice(answer, truth):.2f}", fontsize=9, loc="left")
     figure.suptitle(title, fontsize=10)
     figure.tight_layout()
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    save_figure(figure, path)
 
 
 def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
@@ -116,44 +113,9 @@ def window_around(mask: Mask) -> tuple[slice, ...]:
 
 def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
     """Return the part of a scan in a window, in the world; of several channels the first."""
-    scan = volume.array if volume.array.ndim == 3 else volume.array[0]
     return replace(
         volume,
-        array=scan[window],
+        array=first_channel(volume)[window],
         origin_lps=tuple(volume.index_to_world([s.start for s in window]).tolist()),
         source=None,
     )
-
-
-def extent_of(view: View, shape: tuple[int, int, int]) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top edge of a view, mm."""
-    width, height = shape[view.right[0]] * view.spacing_mm[1], shape[view.down[0]]
-    return (0.0, width, height * view.spacing_mm[0], 0.0)
-
-
-def draw_outline(
-    axes: Axes, view: View, mask: Mask, color: str | Triple, *, style: str = "-"
-) -> None:
-    """Draw the border of a mask on a view."""
-    plane = view.cut(mask)
-    if not plane.any():
-        return
-    # One voxel of margin closes outlines at the border of the picture.
-    x = (np.arange(plane.shape[1] + 2) - 0.5) * view.spacing_mm[1]
-    y = (np.arange(plane.shape[0] + 2) - 0.5) * view.spacing_mm[0]
-    axes.contour(x, y, np.pad(plane, 1).astype(float), levels=[0.5], colors=[color], linewidths=1.2,
-                 linestyles=style)  # fmt: skip
-
-
-def _draw(axes: Axes, view: View, volume: Volume, prompt: Prompt) -> None:
-    if isinstance(prompt, PointPrompt):
-        x, y, depth = view.to_mm(volume.world_to_index(prompt.point_lps), volume.shape)[0]
-        if volume.is_planar or abs(depth) <= NEAR_SLICES:
-            color, marker = (POSITIVE, "+") if prompt.is_positive else (NEGATIVE, "x")
-            axes.plot(x, y, marker, color=color, ms=9, mew=2)
-    elif isinstance(prompt, BoxPrompt):
-        corners = view.to_mm(volume.world_to_index(prompt.corners_lps), volume.shape)
-        (left, top, near), (right, bottom, far) = corners.min(0), corners.max(0)
-        if volume.is_planar or near - 0.5 <= 0 <= far + 0.5:
-            axes.plot([left, right, right, left, left], [top, top, bottom, bottom, top],
-                      color=BOX, lw=1, ls="--")  # fmt: skip

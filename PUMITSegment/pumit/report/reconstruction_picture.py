@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from pumit.report.panels import add_panel, add_text, draw_slice, new_figure, save_figure
 from pumit.report.picture import DPI, GAP_INCHES
-from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
+from pumit.report.style import FAINT_TEXT
 from pumit.report.views import View, views_through
-from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 _WIDTH_INCHES, _ROWS_LIMIT_INCHES = 11.0, 8.0
@@ -74,20 +72,14 @@ def write_reconstruction_picture(
             "Error: blue too dark, red too bright", difference, "coolwarm", (-reach, reach), True
         ),
     ]
-    figure = _drawn(volume, columns, title, wrap(caption, _LINE_LETTERS))
-    with atomic_path(Path(path)) as temporary:
-        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+    save_figure(_drawn(volume, columns, title, wrap(caption, _LINE_LETTERS)), Path(path))
 
 
 def _drawn(
     volume: Volume, columns: Sequence[_Column], title: str, caption: Sequence[str]
 ) -> Figure:
     views = _rows(volume)
-    # (width, height) of the rows, mm, at one scale.
-    sizes = [
-        (volume.shape[v.right[0]] * v.spacing_mm[1], volume.shape[v.down[0]] * v.spacing_mm[0])
-        for v in views
-    ]
+    sizes = [view.size_mm(volume.shape) for view in views]
     room = (_WIDTH_INCHES - GAP_INCHES * (len(columns) + 1)) / len(columns)
     scale = min(
         room / max(width for width, _ in sizes),
@@ -96,34 +88,24 @@ def _drawn(
     rows_inches = sum(height for _, height in sizes) * scale + GAP_INCHES * (len(sizes) - 1)
     foot = _LABEL_INCHES + _BAR_INCHES + 2 * GAP_INCHES + _LINE_INCHES * (len(caption) + 1)
     total = _HEADER_INCHES + _LABEL_INCHES + rows_inches + foot
-    figure = Figure(figsize=(_WIDTH_INCHES, total), dpi=DPI, facecolor=BACKGROUND)
-    FigureCanvasAgg(figure)
-
-    def place(left: float, top: float, width: float, height: float) -> Axes:
-        return figure.add_axes(
-            (left / _WIDTH_INCHES, 1 - (top + height) / total, width / _WIDTH_INCHES,
-             height / total)
-        )  # fmt: skip
-
-    def write(x: float, y: float, text: str, color: str, size: float, ha: str) -> None:
-        figure.text(
-            x / _WIDTH_INCHES, 1 - y / total, text, color=color, fontsize=size, ha=ha, va="center"
-        )
-
-    write(GAP_INCHES, _HEADER_INCHES / 2, title, TEXT, 13, "left")
+    figure = new_figure(_WIDTH_INCHES, total, dpi=DPI)
+    add_text(figure, GAP_INCHES, _HEADER_INCHES / 2, title, fontsize=13)
     for i, column in enumerate(columns):
         left = GAP_INCHES + i * (room + GAP_INCHES)
-        write(left + room / 2, _HEADER_INCHES + _LABEL_INCHES / 2, column.title, TEXT, 10, "center")
+        y = _HEADER_INCHES + _LABEL_INCHES / 2
+        add_text(figure, left + room / 2, y, column.title, fontsize=10, ha="center")
         top = _HEADER_INCHES + _LABEL_INCHES
         for view, (width, height) in zip(views, sizes, strict=True):
             w, h = width * scale, height * scale
-            _draw(place(left + (room - w) / 2, top, w, h), view.cut(column.image), column)
+            axes = add_panel(figure, left + (room - w) / 2, top, w, h)
+            draw_slice(axes, view, column.image, column.limits, colors=column.colors)
             top += h + GAP_INCHES
         if column.has_bar:
-            _draw_bar(place(left + room / 5, top, room * 3 / 5, _BAR_INCHES), column)
+            bar = add_panel(figure, left + room / 5, top, room * 3 / 5, _BAR_INCHES)
+            _draw_bar(bar, column)
     for i, line in enumerate(caption):
         y = total - foot + _LABEL_INCHES + _BAR_INCHES + 2 * GAP_INCHES + _LINE_INCHES * (i + 0.5)
-        write(GAP_INCHES, y, line, FAINT_TEXT, 10, "left")
+        add_text(figure, GAP_INCHES, y, line, color=FAINT_TEXT, fontsize=10)
     return figure
 
 
@@ -144,14 +126,6 @@ def _rows(volume: Volume) -> list[View]:
     ]
 
 
-def _draw(axes: Axes, plane: npt.NDArray[Any], column: _Column) -> None:
-    low, high = column.limits
-    axes.imshow(
-        plane, cmap=column.colors, vmin=low, vmax=high, interpolation="nearest", aspect="auto"
-    )
-    axes.set_axis_off()
-
-
 def _draw_bar(axes: Axes, column: _Column) -> None:
     low, high = column.limits
     axes.imshow(
@@ -164,5 +138,4 @@ def _draw_bar(axes: Axes, column: _Column) -> None:
     axes.set(yticks=[], xticks=[low, (low + high) / 2, high])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     axes.tick_params(colors=FAINT_TEXT, labelsize=8, length=2)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)

@@ -79,7 +79,7 @@ def test_a_mask_that_fills_the_slice_has_its_line_at_the_border(tmp_path: Path) 
     everything = np.ones(shape, dtype=bool)
     volume = Volume(np.zeros(shape, np.float32), (1.0, 1.0, 1.0))
     image = picture(tmp_path / "a.png", volume, [ShownClass("a", RED, everything, ~everything)])
-    assert colored(image[:4], 0) > LONGEST_SIDE
+    assert colored(image[:4], 0) > 0.9 * LONGEST_SIDE  # corners are cut off
     assert colored(image[20:-20, 20:-20], 0) == 0
 
 
