@@ -122,7 +122,7 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
     return file.changed({before.gives: str(made)})
 
 
-def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
+def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
     """Return the kind of job of a task; each is imported only when it is needed."""
     if task == "classification":
         from pumit.training.classification.run import ClassificationJob

@@ -29,7 +29,6 @@ from pumit.training.classification.recipe import (
     read_data,
 )
 from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import RankSync, world
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.initial_encoder import load_initial_encoder
@@ -43,7 +42,7 @@ TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of
 REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips")
 
 
-class ClassificationJob(TrainingJob):
+class ClassificationJob(TrainingJob[ClassificationRecipe]):
     """Train a classifier.
 
     Where the recipe names several `learning_rates`, each is trained in its own folder, and
@@ -57,11 +56,6 @@ class ClassificationJob(TrainingJob):
     sizes: dict[str, Any]
     start: VitClassifier
     images: Mapping[str, PreparedImages]
-
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, ClassificationRecipe)
-        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Read the data, build the network, and report the classes."""

@@ -38,6 +38,28 @@ class Task(Protocol):
         """
 
 
+class SourceTask(nn.Module):
+    """A task whose batches come from a source that needs no network.
+
+    Args:
+        source: Has `draw`, as `Task` has.
+    """
+
+    def __init__(self, network: nn.Module, source: Any) -> None:
+        super().__init__()
+        self.network: Any = network
+        self.source: Any = source
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+        """Draw a batch of one degree of anisotropy."""
+        return self.worker_draw()(da0, generator, shared)
+
+    def worker_draw(self) -> Draw:
+        """Return what draws the same in worker processes."""
+        draw: Draw = self.source.draw
+        return draw
+
+
 def cases_of(batch: Any) -> list[str]:
     """Return the names of a batch's cases, where it tells."""
     return [str(case) for case in getattr(batch, "cases", [])]

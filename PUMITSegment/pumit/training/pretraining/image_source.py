@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import torch
@@ -93,10 +93,11 @@ class Images(Protocol):
         """Return a crop (C, D, H, W) in [0, 1] and its name; None where none has the degree."""
 
 
+@dataclass
 class ImageSource:
     """Draw crops of generated and of real images.
 
-    Args:
+    Attributes:
         crops: Their sizes; each step draws one, and fewer of them the larger it is. A network with
             group norms has to see several: what it makes of an image depends on how much of it
             it sees.
@@ -108,22 +109,13 @@ class ImageSource:
         is_upright: Whether crops stay as they lie, neither flipped nor turned.
     """
 
-    def __init__(
-        self,
-        crops: Crop | Sequence[Crop],
-        *,
-        images: Images | None,
-        real_share: float,
-        batch_size: int,
-        generated_size: int = 64,
-        is_upright: bool = False,
-    ) -> None:
-        self.crops = (crops,) if isinstance(crops, Crop) else tuple(crops)
-        self.images = images
-        self.real_share = real_share
-        self.batch_size = batch_size
-        self.generated_size = generated_size
-        self.is_upright = is_upright
+    crops: Crop | Sequence[Crop]
+    _: KW_ONLY
+    images: Images | None
+    real_share: float
+    batch_size: int
+    generated_size: int = 64
+    is_upright: bool = False
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
         """Draw a batch of one degree.
@@ -137,9 +129,10 @@ class ImageSource:
             PumitError: If an image is of another degree.
         """
         images, cases = [], []
-        crop = self.crops[int(torch.randint(len(self.crops), (), generator=shared))]
+        crops = (self.crops,) if isinstance(self.crops, Crop) else self.crops
+        crop = crops[int(torch.randint(len(crops), (), generator=shared))]
         shape = crop.shape(da0)
-        fewer = math.prod(self.crops[0].shape(da0)) / math.prod(shape)
+        fewer = math.prod(crops[0].shape(da0)) / math.prod(shape)
         for _ in range(max(1, round(self.batch_size * IMAGES[da0] * fewer))):
             image, case = self._one(da0, shape, generator)
             if image.shape[1:] != shape:

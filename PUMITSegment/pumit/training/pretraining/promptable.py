@@ -19,7 +19,6 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
-    ObjectiveKind,
     load_initial_network,
 )
 from pumit.training.pretraining.prototypes import begin_prototypes
@@ -178,6 +177,3 @@ def _scene_device(recipe: PromptableRecipe, context: BuildContext) -> torch.devi
     if there.type != "cpu" and context.workers > 0:
         raise PumitError("Worker processes draw on the CPU; set workers or scene_device, not both.")
     return there
-
-
-PROMPTABLE_OBJECTIVE = ObjectiveKind(build)

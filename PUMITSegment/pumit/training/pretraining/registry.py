@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pumit.training.pretraining.mamba_mim import MAMBA_MIM_OBJECTIVE
-from pumit.training.pretraining.mim import MIM_OBJECTIVE
+from pumit.training.pretraining import image_recipe, mamba_mim, mim, promptable, swin_ssl, tokenizer
 from pumit.training.pretraining.objective import ObjectiveKind
-from pumit.training.pretraining.promptable import PROMPTABLE_OBJECTIVE
-from pumit.training.pretraining.swin_ssl import SWIN_SSL_OBJECTIVE
-from pumit.training.pretraining.tokenizer import TOKENIZER_OBJECTIVE
 from pumit.training.recipes.pretraining import (
     MambaMimRecipe,
     MimRecipe,
@@ -18,11 +14,11 @@ from pumit.training.recipes.pretraining import (
 )
 
 _OBJECTIVES: dict[type[PretrainingRecipe], ObjectiveKind] = {
-    MambaMimRecipe: MAMBA_MIM_OBJECTIVE,
-    MimRecipe: MIM_OBJECTIVE,
-    PromptableRecipe: PROMPTABLE_OBJECTIVE,
-    SwinSslRecipe: SWIN_SSL_OBJECTIVE,
-    TokenizerRecipe: TOKENIZER_OBJECTIVE,
+    MambaMimRecipe: ObjectiveKind(mamba_mim.build, mamba_mim.check),
+    MimRecipe: ObjectiveKind(mim.build, image_recipe.check),
+    PromptableRecipe: ObjectiveKind(promptable.build),
+    SwinSslRecipe: ObjectiveKind(swin_ssl.build, swin_ssl.check),
+    TokenizerRecipe: ObjectiveKind(tokenizer.build, image_recipe.check),
 }
 
 

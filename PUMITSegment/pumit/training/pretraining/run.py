@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch
 from pumit.errors import PumitError
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
-from pumit.training.loop.state import State, Validate
+from pumit.training.loop.state import State
 from pumit.training.loop.task import Task
 from pumit.training.pretraining.objective import BuildContext, Objective
 from pumit.training.pretraining.registry import objective_kind
@@ -28,13 +27,11 @@ REPEATED = (
 )
 
 
-class PretrainingJob(TrainingJob):
+class PretrainingJob(TrainingJob[PretrainingRecipe]):
     """Pre-train by the objective of the recipe's network."""
 
     def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, PretrainingRecipe)
-        self.recipe = run.recipe
+        super().__init__(run)
         self._objective: Objective | None = None
         self._is_fresh = False
 
@@ -42,16 +39,9 @@ class PretrainingJob(TrainingJob):
         """Build the objective, which says what is wrong with the recipe."""
         self._build()
 
-    def prepare(self) -> None:
-        """Nothing: images are prepared as they are drawn."""
-
     def decided_keys(self) -> dict[str, Any]:
         """Return the batch, which may have become smaller."""
         return {"batch_size": self.recipe.batch_size}
-
-    def validation(self) -> Validate | None:
-        """None: nothing is validated."""
-        return None
 
     def task(self) -> Task:
         """Return the objective's; built again where an attempt has changed its weights."""
@@ -75,9 +65,6 @@ class PretrainingJob(TrainingJob):
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Return what of the recipe another person should know."""
         return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.file.named_schedule)}
-
-    def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Nothing is measured."""
 
     def smaller(self) -> str | None:
         """Half the batch, where the objective takes it."""

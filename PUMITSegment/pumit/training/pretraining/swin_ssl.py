@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import PumitError
-from pumit.networks.build import RECIPES, build_network
 from pumit.networks.swin_ssl import TURNS, SwinSsl
 from pumit.networks.swin_unetr import STRIDE
 from pumit.training.loop.prefetch import Batch, Draw
+from pumit.training.loop.task import SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import ImageSource
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
-    ObjectiveKind,
-    load_initial_network,
+    begun_network,
+    sizes_of,
 )
 from pumit.training.pretraining.view_damage import damaged
 from pumit.training.recipes.pretraining import SwinSslRecipe
 
-TEMPERATURE = 0.5
+TEMPERATURE = 0.5  # which cosines are divided by
 
 
 @dataclass
@@ -88,7 +88,7 @@ def draw_views(
     return ViewBatch(torch.cat(views), torch.cat(whole), turns.flatten(), batch.cases)
 
 
-class SwinSslTask(nn.Module):
+class SwinSslTask(SourceTask):
     """Draw views of crops and score what the three heads say of them.
 
     Args:
@@ -101,17 +101,8 @@ class SwinSslTask(nn.Module):
     fine-tuning's z-scores are; the reconstruction is of intensities in [0, 1], as published.
     """
 
-    def __init__(self, network: SwinSsl, source: ImageSource) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
-
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ViewBatch:
-        """Draw a batch of one degree; see `draw_views`."""
-        return draw_views(self.source, self.network.in_channels, da0, generator, shared)
-
     def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
+        """Return what draws views in worker processes."""
         return partial(draw_views, self.source, self.network.in_channels)
 
     def forward(self, batch: ViewBatch) -> dict[str, Tensor]:
@@ -139,12 +130,11 @@ class SwinSslTask(nn.Module):
         }
 
 
-def contrastive_loss(vectors: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+def contrastive_loss(vectors: Tensor) -> Tensor:
     """NT-Xent: find the other view of a crop among all other views of the batch.
 
     Args:
         vectors: (2B, C); rows i and B + i are the views of a crop.
-        temperature: Cosines are divided by it.
 
     Returns:
         The mean cross-entropy in nats; ln(2B - 1) where nothing is known.
@@ -154,13 +144,10 @@ def contrastive_loss(vectors: Tensor, temperature: float = TEMPERATURE) -> Tenso
     """
     count = len(vectors)
     unit = F.normalize(vectors, dim=1)
-    alike = unit @ unit.T / temperature  # (2B, 2B)
+    alike = unit @ unit.T / TEMPERATURE  # (2B, 2B)
     itself = torch.eye(count, dtype=torch.bool, device=vectors.device)
     partner = torch.arange(count, device=vectors.device).roll(count // 2)
     return F.cross_entropy(alike.masked_fill(itself, float("-inf")), partner)
-
-
-NETWORKS = ("swin_ssl", "swin_ssl_small")
 
 
 def check(recipe: SwinSslRecipe) -> None:
@@ -182,22 +169,10 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     Raises:
         PumitError: If its data or weights are missing, or the network takes no such images.
     """
-    name = recipe.network
-    sizes = {**RECIPES[name].sizes, **recipe.network_sizes}
-    if sizes["in_channels"] not in (1, 3):
-        raise PumitError(f"in_channels of {name} is 1 or 3, got {sizes['in_channels']}.")
-    network = build_network(name, **sizes)
-    assert isinstance(network, SwinSsl)
-    if recipe.initial is not None:
-        load_initial_network(network, recipe.initial, (name,))
-    task = SwinSslTask(network, image_recipe.image_source(recipe, is_upright=True))
-    content = {
-        "network": name,
-        "sizes": sizes,
-        "kind": "encoder",
-        "plan": image_recipe.window_plan(recipe),
-    }
+    channels = sizes_of(recipe)["in_channels"]
+    if channels not in (1, 3):
+        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
+    source = image_recipe.image_source(recipe, is_upright=True)
+    task = SwinSslTask(begun_network(recipe, SwinSsl), source)
+    content = image_recipe.model_content(recipe, kind="encoder")
     return Objective(task, image_recipe.degrees_with_share(recipe), content)
-
-
-SWIN_SSL_OBJECTIVE = ObjectiveKind(build, check)

@@ -13,7 +13,6 @@ import torch
 from pumit.models.checkpoint import load_checkpoint
 from pumit.system.atomic import write_json
 from pumit.training.data.data_record import data_record, settled_data
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
@@ -37,7 +36,7 @@ from pumit.training.run.validation_picture import OverlayPictures
 NEARLY = 0.005
 
 
-class PromptableJob(TrainingJob):
+class PromptableJob(TrainingJob[FineTuningRecipe]):
     """Fine-tune a promptable model.
 
     In the output folder: `<name>.safetensors`, the best by Dice after one click less what is
@@ -51,11 +50,6 @@ class PromptableJob(TrainingJob):
     initial: State
     before: Sequence[ClickRow]
     shares: Mapping[int, float]
-
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, FineTuningRecipe)
-        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""

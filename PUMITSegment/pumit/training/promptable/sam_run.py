@@ -19,7 +19,6 @@ from pumit.training.data.data_record import data_record, settled_data
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial, finite
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Task
@@ -38,7 +37,7 @@ from pumit.training.run.resume_state import LAST
 SETTINGS = ("initial", "part", "image_size", "batch_size", "boxes", "answers")
 
 
-class SamJob(TrainingJob):
+class SamJob(TrainingJob[SamRecipe]):
     """Fine-tune SAM.
 
     In the output folder: `<name>.safetensors`, the best by Dice after a click and after a box,
@@ -54,11 +53,6 @@ class SamJob(TrainingJob):
     scans: Sequence[SamScan]
     scores: SamValidation
     before: Sequence[SamRow]
-
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, SamRecipe)
-        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
@@ -17,6 +17,7 @@ from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
 from pumit.training.loop.sharding import is_sharded
+from pumit.training.loop.task import SourceTask
 from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
@@ -36,7 +37,7 @@ LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
 
-class PromptableTask(nn.Module):
+class PromptableTask(SourceTask):
     """Draw fields, simulate a user on them, and score the answers.
 
     Args:
@@ -56,9 +57,7 @@ class PromptableTask(nn.Module):
         stability_weight: float = 0.0,
         class_sets: Sequence[tuple[str, int]] = (),
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
+        super().__init__(network, source)
         self.stability_weight = stability_weight
         names = sorted({name for name, _ in class_sets})
         self.class_sets = torch.tensor([names.index(name) for name, _ in class_sets])

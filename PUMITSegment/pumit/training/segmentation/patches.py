@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,30 +39,23 @@ class SegmentationBatch(Batch):
         return self.labels.numel()
 
 
+@dataclass
 class SegmentationSource:
     """Draw batches; a function only of the generator's state.
 
-    Args:
+    Attributes:
         patch: Size of the patches (d, h, w).
         balanced_share: Part of the patches whose middle lies in a class drawn with even chances
             among those of the case; the others lie anywhere, or around a voxel of which it is
             known what it is, where that is not so everywhere.
     """
 
-    def __init__(
-        self,
-        cases: Sequence[PreparedCase],
-        *,
-        patch: Shape,
-        batch_size: int,
-        balanced_share: float,
-        augmentation: Augmentation,
-    ) -> None:
-        self.cases = list(cases)
-        self.patch = patch
-        self.batch_size = batch_size
-        self.balanced_share = balanced_share
-        self.augmentation = augmentation
+    cases: Sequence[PreparedCase]
+    _: KW_ONLY
+    patch: Shape
+    batch_size: int
+    balanced_share: float
+    augmentation: Augmentation
 
     def draw(
         self, da0: int, generator: torch.Generator, shared: torch.Generator

@@ -18,7 +18,6 @@ from pumit.networks.build import RECIPES
 from pumit.system.atomic import write_json
 from pumit.training.data.classes import has_regions
 from pumit.training.data.data_record import data_record, settled_data
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Task
@@ -43,7 +42,7 @@ from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
 
 
-class SegmentationJob(TrainingJob):
+class SegmentationJob(TrainingJob[SegmentationRecipe]):
     """Train an automatic network.
 
     In the output folder: `<name>.safetensors`, the best by validation Dice, `<name>_last`, and
@@ -53,11 +52,6 @@ class SegmentationJob(TrainingJob):
     ready: SegmentationPlan
     cases: Sequence[PreparedCase]
     scores: SegmentationValidation
-
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, SegmentationRecipe)
-        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Look at all data, decide how to train, and report it."""

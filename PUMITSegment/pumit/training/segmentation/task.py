@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.training.data.classes import UNKNOWN
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.task import SourceTask
 from pumit.training.segmentation.loss import (
     ClassLoss,
     RegionLoss,
@@ -24,7 +24,7 @@ from pumit.training.segmentation.loss import (
 from pumit.training.segmentation.patches import SegmentationBatch, SegmentationSource
 
 
-class SegmentationTask(nn.Module):
+class SegmentationTask(SourceTask):
     """Draw patches and score the network's answers.
 
     Args:
@@ -52,23 +52,11 @@ class SegmentationTask(nn.Module):
         regions: Tensor | None = None,
         dice_background: bool = True,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
+        super().__init__(network, source)
         self._is_deep = len(getattr(network, "heads", ())) > 1
         self._regions = regions
         self._class_loss = ClassLoss(has_background=dice_background)
         self._region_loss = RegionLoss()
-
-    def draw(
-        self, da0: int, generator: torch.Generator, shared: torch.Generator
-    ) -> SegmentationBatch:
-        """Draw a batch; see `SegmentationSource.draw`."""
-        return self.source.draw(da0, generator, shared)
-
-    def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
-        return self.source.draw
 
     def forward(self, batch: SegmentationBatch) -> dict[str, Tensor]:
         """Score a batch.
