@@ -64,7 +64,6 @@ def write_line_charts(
     path: Path,
     *,
     x_label: str,
-    title: str = "",
     second: tuple[str, Sequence[tuple[float, float]]] | None = None,
 ) -> None:
     """Write a PNG of charts over a common x axis.
@@ -88,8 +87,6 @@ def write_line_charts(
         rows[-1].set_xlim(left=0)
         if second is not None:
             _second_axis(rows[0], *second)
-        if title:
-            figure.suptitle(title)
         with atomic_path(path) as temporary:
             figure.savefig(temporary, format="png")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pumit.evaluation.crossed_bootstrap import CrossedMean, Values, crossed_mean
-from pumit.training.comparison.results import ClassScore, TrainingRow
+from pumit.training.comparison.results import TrainingRow
 
 METRICS = ("dice", "hd95_mm", "assd_mm")
 ALL = "all classes"  # a case's mean over its classes
@@ -98,8 +98,8 @@ def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[Ne
         values: dict[tuple[str, str], Values] = {}
         for metric in METRICS:
             for label in labels:
-                values[metric, label] = _values(mine, cases, metric, _only(label))
-            values[metric, ALL] = _values(mine, cases, metric, lambda score: True)
+                values[metric, label] = _values(mine, cases, metric, [label])
+            values[metric, ALL] = _values(mine, cases, metric, labels)
         found.append(NetworkScores(name, mine, values))
     return found
 
@@ -122,22 +122,18 @@ def differences_of(scores: Sequence[NetworkScores]) -> list[Difference]:
     return found
 
 
-def _only(label: str) -> Callable[[ClassScore], bool]:
-    return lambda score: score.label == label
-
-
 def _values(
     rows: Sequence[TrainingRow],
     cases: Sequence[str],
     metric: str,
-    selects: Callable[[ClassScore], bool],
+    labels: Sequence[str],
 ) -> Values:
     """Values (seeds, cases), of several classes their mean."""
     table = np.full((len(rows), len(cases)), np.nan)
     for i, row in enumerate(rows):
         of_case: dict[str, list[float]] = {}
         for score in row.cases:
-            if selects(score) and score.dice is not None:
+            if score.label in labels and score.dice is not None:
                 value = getattr(score, metric)
                 of_case.setdefault(score.case, []).append(np.nan if value is None else value)
         for case, values in of_case.items():

@@ -98,7 +98,7 @@ def best_of(folder: Path) -> Path:
     )
 
 
-def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None) -> Path:
+def write_card(folder: Path, best_checkpoint: Path) -> Path:
     """Write a model card into a run's folder, from what the run left there.
 
     The card can be handed on: cases are numbered, and nothing in it tells who a patient is. Which
@@ -108,7 +108,6 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
         folder: Folder of the run: `log.jsonl`, and where there are any `recipe.yaml` and
             `validation.json`.
         best_checkpoint: The model that the card is about.
-        device: Device for the worst cases; None for the device of the recipe.
 
     Returns:
         `card.md`.
@@ -123,7 +122,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
     if isinstance(recipe, ClassificationRecipe) and (folder / ANSWERS).is_file():
         classified = classified_facts(recipe)
     numbers = numbers_of(log) or case_numbers([*answered_names(folder), *classified])
-    target = pick_device(device or ("auto" if recipe is None else recipe.device))
+    target = pick_device("auto" if recipe is None else recipe.device)
     card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
     if classified:
         card = replace(card, cases=numbered(classified, numbers))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from pumit.errors import PumitError
-from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.labelled import TunedRecipe
 from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel
 
 AboveZero = Annotated[float, Field(gt=0, le=1)]
@@ -31,7 +30,7 @@ class ClickedValidation(RecipeModel):
     scenes: int = 8
 
 
-class FineTuningRecipe(LabelledRecipe):
+class FineTuningRecipe(TunedRecipe):
     """Recipe of a promptable model that knows a lab's structures.
 
     Attributes:
@@ -69,11 +68,3 @@ class FineTuningRecipe(LabelledRecipe):
     @classmethod
     def _fall(cls, blend: list[float]) -> list[float]:
         return sorted(set(blend), reverse=True)
-
-    @model_validator(mode="after")
-    def _require_no_sizes(self) -> FineTuningRecipe:
-        if "network_sizes" in self.model_fields_set:
-            raise PumitError(
-                "A fine-tuning trains the network of its initial model; leave network_sizes out."
-            )
-        return self

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from pumit.errors import PumitError
-from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.labelled import TunedRecipe
 from pumit.training.recipes.model import AtLeastOne, ShortSchedule
 
 
-class SamRecipe(LabelledRecipe):
+class SamRecipe(TunedRecipe):
     """Recipe of a SAM that knows a lab's structures.
 
     Attributes:
@@ -34,11 +33,3 @@ class SamRecipe(LabelledRecipe):
     batch_size: AtLeastOne = 1
     boxes: float = Field(0.4, ge=0, le=1)
     answers: AtLeastOne = 16
-
-    @model_validator(mode="after")
-    def _require_no_sizes(self) -> SamRecipe:
-        if "network_sizes" in self.model_fields_set:
-            raise PumitError(
-                "A fine-tuning trains the network of its initial model; leave network_sizes out."
-            )
-        return self
