@@ -16,7 +16,8 @@ from pumit.models.user_index import register
 from pumit.runs import RECIPE
 from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
+from pumit.training.data.split import Split
+from pumit.training.data.split_data import split_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -131,19 +132,18 @@ def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> l
     if data.fold is not None:
         raise PumitError("Give either folds or data.fold, not both.")
     found = find_labelled_set(data, resolve)
-    names = [case.name for case in found.cases]
+    cases = list(found.cases)
     if data.training is not None:
         held = data.validation
         named = set(map(str, [*data.training, *(held if isinstance(held, list) else [])]))
-        unknown = sorted(named - set(names))
+        unknown = sorted(named - {case.name for case in cases})
         if unknown:
             raise PumitError(f"data.training names {unknown[0]!r}, which is no case.")
-        names = [name for name in names if name in named]
-    patients = {c.name: p for c in found.cases if (p := getattr(c, "patient", ""))}
+        cases = [case for case in cases if case.name in named]
     folds = [
         LabelledData(patient=data.patient, fold=f"{n} of {count}") for n in range(1, count + 1)
     ]
-    return [split_cases(names, f, seed=recipe.seed, patients=patients) for f in folds]
+    return [split_set(cases, fold, seed=recipe.seed) for fold in folds]
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:

@@ -19,8 +19,7 @@ FACTS = "comparison.json"
 
 def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
     """Everything that the page says in addition to the rows."""
-    used = {fact.name: fact for fact in planned.facts.cases}
-    shapes = [used[name].shape for name in planned.split.training]
+    shapes = [fact.shape for fact in planned.facts_of(planned.split.training)]
     first = planned.trainings[0].keys
     return plain(
         {

@@ -15,7 +15,7 @@ from pumit.system.machine import usable_cores
 from pumit.training.comparison.recipe import Comparison
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.split import Split
+from pumit.training.data.split_data import SplitData
 from pumit.training.recipes.comparison import ComparedNetwork
 from pumit.training.recipes.segmentation import PlanChoices
 from pumit.training.run.resolved_recipe import Recipe, plain, with_absolute_paths
@@ -56,18 +56,14 @@ class Training:
 
 
 @dataclass(frozen=True)
-class PlannedComparison:
+class PlannedComparison(SplitData):
     """A comparison that can begin.
 
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
-        split: Split into training and validation cases, for all networks.
     """
 
     trainings: tuple[Training, ...]
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
     plan: DataPlan
     device: torch.device
 
@@ -98,7 +94,7 @@ def plan_comparison(
     if not ready.split.validation:
         raise PumitError("A comparison needs cases that nobody trains on; give data.validation.")
     whole: dict[str, Any] = {
-        "data": _data(comparison, ready),
+        "data": ready.settled(comparison.file.keys["data"]),
         "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields},
         "device": str(device),
         "threads": _threads(comparison),
@@ -112,7 +108,7 @@ def plan_comparison(
         for seed in recipe.seeds
         for network in recipe.networks
     )
-    return PlannedComparison(trainings, data, facts, ready.split, ready.plan, device)
+    return PlannedComparison(data, facts, ready.split, trainings, ready.plan, device)
 
 
 def _device(comparison: Comparison) -> torch.device:
@@ -189,14 +185,3 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
                 load_initial_weights(built, comparison.file.model(network.initial))
         except PumitError as error:
             raise PumitError(f"{network.name}: {error}") from None
-
-
-def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
-    """Return the recipe's `data` with the names of training and test cases."""
-    given = {k: v for k, v in comparison.file.keys["data"].items() if k != "fold"}
-    return {
-        **given,
-        "classes": given.get("classes") or [c.as_row() for c in ready.data.classes],
-        "training": list(ready.split.training),
-        "validation": list(ready.split.validation),
-    }

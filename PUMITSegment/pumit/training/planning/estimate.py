@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
 from pumit.system.wording import duration, size_text
-from pumit.training.data.case import CaseFacts
 from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.segmentation_trial import SegmentationCost
 from pumit.training.planning.step_cost import StepCost
@@ -46,14 +45,10 @@ class Estimate:
     parts: dict[str, float]
 
 
-def _facts_of(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
-    return [fact for fact in plan.facts.cases if fact.name in set(names)]
-
-
 def _voxels_of(plan: SegmentationPlan, names: Sequence[str]) -> list[Shape]:
     """Grids of some cases as the network sees them."""
     spacing = plan.plan.spacing_mm
-    return [resized_shape(f.shape, f.spacing_mm, spacing) for f in _facts_of(plan, names)]
+    return [resized_shape(f.shape, f.spacing_mm, spacing) for f in plan.facts_of(names)]
 
 
 def time_parts(
@@ -92,7 +87,7 @@ def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, i
     """Return main memory, and memory where the network is trained: the same on a CPU."""
     channels, classes = plan.plan.channels, len(plan.data.classes)
     training = _voxels_of(plan, plan.split.training)
-    cases = _facts_of(plan, plan.split.validation)
+    cases = plan.facts_of(plan.split.validation)
     prepared = sum(map(math.prod, training)) * (4 * channels + 1)
     if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
         prepared = max(math.prod(s) for s in training) * (4 * channels + 1)

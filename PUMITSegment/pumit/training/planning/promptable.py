@@ -136,7 +136,7 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
 def _estimate(
     request: PlanRequest, plan: ClickPlan, cost: ClickCost, parts: TimeParts, steps: StepPlan
 ) -> Estimate:
-    training = [f for f in plan.facts.cases if f.name in set(plan.split.training)]
+    training = plan.facts_of(plan.split.training)
     scans = sum(math.prod(f.shape) * f.channels for f in training) * SCAN_BYTES
     main = (cost.process_bytes or 0) + scans
     is_shared = cost.peak_bytes == cost.process_bytes

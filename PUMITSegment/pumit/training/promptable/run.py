@@ -12,7 +12,6 @@ import torch
 
 from pumit.models.checkpoint import load_checkpoint
 from pumit.system.atomic import write_json
-from pumit.training.data.data_record import data_record, settled_data
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
@@ -59,7 +58,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
             run.file.path,
             progress=lambda number: run.at_case("Reading", number),
         )
-        run.report({"data": data_record(ready.data, ready.split, ready.facts)})
+        run.report({"data": ready.record()})
         settings = {**self._settings(), **self.recipe.validation.model_dump()}
         settings["initial"] = Path(self.recipe.initial).name
         run.report({"plan": {"network": "promptable", **settings}})
@@ -75,7 +74,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         return {
             **self._settings(),
             "validation": self.recipe.validation.model_dump(),
-            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
+            "data": ready.settled(run.file.keys["data"]),
         }
 
     def validation(self) -> Validate:
@@ -132,8 +131,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         return {
             **self._settings(),
             "initial": origin,
-            "cases": len(ready.split.training),
-            "validation_cases": len(ready.split.validation),
+            **ready.counts(),
             "channels": list(ready.data.channels),
             "seed": self.run.seed,
             "schedule": asdict(trial.schedule),

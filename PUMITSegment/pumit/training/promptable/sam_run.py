@@ -14,11 +14,11 @@ from pumit.models.index import find_model
 from pumit.models.sam_file import DESCRIPTION, PUBLIC_FILE, is_sam_model
 from pumit.system.atomic import write_json
 from pumit.training.data.case import read_labelled
-from pumit.training.data.checks import DataFacts, examine
-from pumit.training.data.data_record import data_record, settled_data
-from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.checks import examine
+from pumit.training.data.classes import ClassValue
+from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
+from pumit.training.data.split_data import SplitData, split_set
 from pumit.training.loop.fit import TrainingJob, Trial, finite
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Task
@@ -47,9 +47,7 @@ class SamJob(TrainingJob[SamRecipe]):
     path: Path
     initial: Checkpoint
     size: int
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
+    data: SplitData
     scans: Sequence[SamScan]
     scores: SamValidation
     before: Sequence[SamRow]
@@ -65,12 +63,10 @@ class SamJob(TrainingJob[SamRecipe]):
             raise PumitError(f"{self.path.name} is no SAM; give {PUBLIC_FILE}.")
         engine, self.initial = load_sam(self.path, "cpu", size=recipe.image_size)
         self.size = engine.field_size
-        self.data = find_labelled_set(recipe.data, run.file.path)
-        self.facts = examine(self.data, progress=lambda number: run.at_case("Reading", number))
-        patients = {case.name: case.patient for case in self.data.cases if case.patient}
-        names = [case.name for case in self.data.cases]
-        self.split = split_cases(names, recipe.data, seed=recipe.seed, patients=patients)
-        run.report({"data": data_record(self.data, self.split, self.facts)})
+        data = find_labelled_set(recipe.data, run.file.path)
+        facts = examine(data, progress=lambda number: run.at_case("Reading", number))
+        self.data = SplitData(data, facts, split_set(data.cases, recipe.data, seed=recipe.seed))
+        run.report({"data": self.data.record()})
         run.report({"plan": {**self._settings(), "network": "sam", "initial": self.path.name}})
 
     def prepare(self) -> None:
@@ -79,22 +75,21 @@ class SamJob(TrainingJob[SamRecipe]):
         Raises:
             PumitError: If no slice has enough of any class.
         """
-        self.scans = self._scans(self.split.training)
-        if not places_of(self.scans, structures_of(self.data.classes)):
+        self.scans = self._scans(self.data.training)
+        if not places_of(self.scans, structures_of(self.classes)):
             raise PumitError("No slice of a training case has enough of any class to point at.")
 
     def decided_keys(self) -> dict[str, Any]:
         """Return the recipe with all settings, classes and cases."""
-        given = self.run.file.keys["data"]
-        return {**self._settings(), "data": settled_data(given, self.data, self.split)}
+        return {**self._settings(), "data": self.data.settled(self.run.file.keys["data"])}
 
     def validation(self) -> Validate:
         """Ask for each structure with a click and a box; the initial model is measured first."""
-        classes = self.data.classes
+        classes = self.classes
         names = {i: c.label.name for i, c in enumerate(classes, start=1)}
         self.scores = SamValidation(
             self._engine().network,
-            self._scans(self.split.validation),
+            self._scans(self.data.validation),
             structures_of(classes),
             names,
             size=self.size,
@@ -112,7 +107,7 @@ class SamJob(TrainingJob[SamRecipe]):
         return SamTask(
             self._engine().network,
             self.scans,
-            structures_of(self.data.classes),
+            structures_of(self.classes),
             size=self.size,
             batch_size=self.recipe.batch_size,
             boxes=self.recipe.boxes,
@@ -128,7 +123,7 @@ class SamJob(TrainingJob[SamRecipe]):
             "network": "sam",
             "sizes": self.initial.header.sizes,
             "description": DESCRIPTION,
-            "classes": [c.as_model_row() for c in self.data.classes],
+            "classes": [c.as_model_row() for c in self.classes],
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
@@ -138,8 +133,7 @@ class SamJob(TrainingJob[SamRecipe]):
         return {
             **self._settings(),
             "initial": origin,
-            "cases": len(self.split.training),
-            "validation_cases": len(self.split.validation),
+            **self.data.counts(),
             "seed": self.run.seed,
             "schedule": asdict(trial.schedule),
         }
@@ -167,9 +161,13 @@ class SamJob(TrainingJob[SamRecipe]):
         """Return a new network with the weights to begin with."""
         return load_sam(self.path, str(self.run.device), size=self.size)[0]
 
-    def _scans(self, names: Sequence[str]) -> list[SamScan]:
-        cases = self.data.cases_named(names)
-        return [SamScan.of(read_labelled(case, self.data.classes)) for case in cases]
+    @property
+    def classes(self) -> Sequence[ClassValue]:
+        """Classes of the data."""
+        return self.data.data.classes
+
+    def _scans(self, cases: Sequence[LabelledCase]) -> list[SamScan]:
+        return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
 
     def _settings(self) -> dict[str, Any]:
         """Keys of the recipe that another person should know."""

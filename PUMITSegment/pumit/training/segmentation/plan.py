@@ -22,7 +22,7 @@ from pumit.training.data.classes import (
 )
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
+from pumit.training.data.split_data import SplitData, split_set
 from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.augmentation import Augmentation, flip_axes
@@ -47,12 +47,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SegmentationPlan:
+class SegmentationPlan(SplitData):
     """A run that can begin."""
 
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
     plan: DataPlan
     network: str
     sizes: dict[str, Any]
@@ -114,10 +111,8 @@ def plan_segmentation(
     Raises:
         PumitError: If the recipe asks for what does not fit.
     """
-    patients = {c.name: p for c in data.cases if (p := getattr(c, "patient", ""))}
-    names = [case.name for case in data.cases]
-    split = split_cases(names, recipe.data, seed=seed, patients=patients)
-    used = [fact for fact in facts.cases if fact.name in set(split.training)]
+    split = split_set(data.cases, recipe.data, seed=seed)
+    used = SplitData(data, facts, split).facts_of(split.training)
     network, chosen = recipe.network, recipe.plan
     spacing = planned_spacing(used, chosen)
     given = fitted_sizes(

@@ -17,7 +17,6 @@ from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import RECIPES
 from pumit.system.atomic import write_json
 from pumit.training.data.classes import has_regions
-from pumit.training.data.data_record import data_record, settled_data
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Task
@@ -58,7 +57,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         run = self.run
         self.ready = ready = self._plan()
         network, sentence = self._network()  # says what does not fit, before anything is written
-        run.report({"data": data_record(ready.data, ready.split, ready.facts)})
+        run.report({"data": ready.record()})
         plan = {
             "network": ready.network,
             "parameters": sum(p.numel() for p in network.parameters()),
@@ -74,7 +73,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         run, ready = self.run, self.ready
         self.cases = run.reporter.written(
             lambda: prepare_all(
-                ready.data.cases_named(ready.split.training),
+                ready.training,
                 ready.data.classes,
                 self._network_plan(),
                 folder=run.output / "prepared",
@@ -90,7 +89,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         return {
             "network": ready.network,
             "network_sizes": ready.sizes,
-            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
+            "data": ready.settled(run.file.keys["data"]),
             "plan": {**recipe.plan.named(), **planned},
             "balanced_share": recipe.balanced_share,
             "augmentation": recipe.augmentation.model_dump(),
@@ -104,7 +103,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         self.scores = SegmentationValidation(
             second.to(run.device),
             self._network_plan(),
-            ready.data.cases_named(ready.split.validation),
+            ready.validation,
             ready.data.classes,
             overlap=self.recipe.validation.overlap,
             averages_flips=False,
@@ -137,11 +136,10 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """How many cases, of which channels, and what it began with."""
-        data, split = self.ready.data, self.ready.split
+        data = self.ready.data
         initial = self._initial()
         return {
-            "cases": len(split.training),
-            "validation_cases": len(split.validation),
+            **self.ready.counts(),
             "channels": list(data.channels),
             "repeat_single_channel": data.repeats_single,
             "seed": self.run.seed,
