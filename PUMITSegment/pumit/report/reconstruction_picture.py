@@ -1,4 +1,4 @@
-"""A picture of a scan, its reconstruction and the error, side by side."""
+"""Pictures of a tokenizer's work: scan, reconstruction and error, and its use of the codebook."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from textwrap import wrap
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from pumit.report.panels import add_panel, add_text, draw_slice, new_figure, save_figure
 from pumit.report.picture import DPI, GAP_INCHES
-from pumit.report.style import FAINT_TEXT
+from pumit.report.style import COLORS, FAINT_TEXT, plot_style
 from pumit.report.views import View, views_through
+from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 _WIDTH_INCHES, _ROWS_LIMIT_INCHES = 11.0, 8.0
@@ -25,8 +27,8 @@ _LINE_LETTERS = 128
 _MOST_ROWS = 2
 # The largest of the errors are few: they may be beyond the ends of the colours.
 _SHOWN_PERCENTILE = 99.5
-
 Image = npt.NDArray[np.float32]
+_IMAGE, _USUAL, _EVEN = COLORS[0], "black", COLORS[1]
 
 
 @dataclass(frozen=True)
@@ -139,3 +141,65 @@ def _draw_bar(axes: Axes, column: _Column) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     axes.tick_params(colors=FAINT_TEXT, labelsize=8, length=2)
     axes.spines[:].set_visible(False)
+
+
+def write_token_plot(
+    shares: Sequence[float],
+    path: str | Path,
+    *,
+    usual: Sequence[float] | None = None,
+    title: str = "",
+    caption: str = "",
+) -> None:
+    """Write a PNG: the share of each token, with an even use and the usual one.
+
+    Where the usual use is known, the tokens stand in its order, the most usual first, so that a
+    token that this image uses more or less than others do stands out of the line; else in the
+    order of the image's own use.
+
+    Args:
+        shares: Share of each token, summing to 1.
+        usual: Shares over the images that the tokenizer knows, as many.
+
+    Raises:
+        ExportError: If the file cannot be written.
+        ValueError: If the usual use is of another codebook.
+    """
+    own = np.asarray(shares, dtype=np.float64)
+    known = None if usual is None else np.asarray(usual, dtype=np.float64)
+    if known is not None and known.shape != own.shape:
+        raise ValueError(f"Expected the usual use of {own.size} tokens, got {known.size}.")
+    order = np.argsort(-(own if known is None else known), kind="stable")
+    even = 1 / len(own)
+    with plot_style():
+        figure = Figure(figsize=(8, 4.5), dpi=130, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        _draw(axes, own[order], None if known is None else known[order])
+        axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens alike")
+        first = "the most used" if known is None else "the most usual"
+        axes.set(
+            yscale="log",
+            xlim=(1, len(own)),
+            ylim=(even * 1e-3, max(own.max(), even) * 2),
+            xlabel=f"token, {first} of {len(own)} first" + (f"\n{caption}" if caption else ""),
+            ylabel="share of the image",
+            title=title,
+        )
+        figure.legend(loc="outside upper center", ncols=3)
+        with atomic_path(Path(path)) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+def _draw(
+    axes: Axes, shares: npt.NDArray[np.float64], usual: npt.NDArray[np.float64] | None
+) -> None:
+    """Shares in the order given: dots about the line of the usual ones, or else an area."""
+    floor = 1e-3 / len(shares)
+    rank = np.arange(1, len(shares) + 1)
+    own = np.maximum(shares, floor)
+    if usual is None:
+        axes.fill_between(rank, own, floor, color=_IMAGE, lw=0, step="mid", label="this image")
+        return
+    axes.plot(rank, own, "o", color=_IMAGE, ms=3, mew=0, label="this image")
+    axes.plot(rank, np.maximum(usual, floor), color=_USUAL, lw=1.6, label="images it knows")

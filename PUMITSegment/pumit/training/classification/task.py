@@ -15,8 +15,7 @@ from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.training.classification.cases import Labels
 from pumit.training.classification.prepared_images import PreparedImages
-from pumit.training.loop.prefetch import Batch, Draw
-from pumit.training.loop.task import SourceTask
+from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.recipes.schedule import Schedule
 
 

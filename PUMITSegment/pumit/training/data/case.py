@@ -14,10 +14,9 @@ from pumit.io.labels.label_file import LabelFile, count_values
 from pumit.io.labels.label_source import read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
-from pumit.training.data.class_matching import class_labels
+from pumit.training.data.class_matching import class_labels, cut_classes, known_labels
 from pumit.training.data.classes import UNKNOWN, ClassValue, region_table
-from pumit.training.data.file_pairs import LabelledCase
-from pumit.training.data.known_labels import cut_classes, known_labels
+from pumit.training.data.found_cases import LabelledCase
 from pumit.volume import Volume
 
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set

@@ -11,8 +11,7 @@ from pumit.errors import VolumeError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.system.wording import listed
 from pumit.training.data.case import CaseFacts, facts_of, read_labelled
-from pumit.training.data.file_pairs import CaseProblem
-from pumit.training.data.found_cases import LabelledSet, all_at_once
+from pumit.training.data.found_cases import CaseProblem, LabelledSet, all_at_once
 
 SPACING_OUTLIER = 10.0  # times the median
 SHOWN_CLASSES = 6

@@ -11,14 +11,15 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
 from pumit.training.data.classes import ClassValue, checked_classes, region
-from pumit.training.data.file_pairs import (
+from pumit.training.data.found_cases import (
     CaseProblem,
+    FoundCases,
     LabelledCase,
+    LabelledSet,
     bare_name,
     pair_files,
     said_of,
 )
-from pumit.training.data.found_cases import FoundCases, LabelledSet
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.model import read_model
 

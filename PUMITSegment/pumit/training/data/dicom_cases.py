@@ -19,7 +19,7 @@ from pumit.io.labels.label_objects import (
     read_label_object,
 )
 from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
-from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name
+from pumit.training.data.found_cases import CaseProblem, LabelledCase, bare_name
 
 
 @dataclass

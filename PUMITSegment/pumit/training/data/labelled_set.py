@@ -16,18 +16,20 @@ from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
 from pumit.training.data.dataset_json import read_dataset_json
 from pumit.training.data.dicom_cases import bundle_cases, dicom_cases, zip_cases
-from pumit.training.data.file_pairs import (
+from pumit.training.data.found_cases import (
     IMAGE_PATTERN,
     LABEL_PATTERN,
     CaseProblem,
+    FoundCases,
+    LabelledSet,
     Pairs,
+    all_at_once,
     bare_name,
     guess_pairs,
     pair_files,
     said_of,
 )
-from pumit.training.data.file_pairs import LabelledCase as LabelledCase
-from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
+from pumit.training.data.found_cases import LabelledCase as LabelledCase
 from pumit.training.recipes.labelled import CaseEntry, Drawn, FolderEntry, LabelledData, Name
 
 SHOWN_NAMES = 6

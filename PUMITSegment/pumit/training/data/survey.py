@@ -32,8 +32,7 @@ from pumit.training.data.checks import (
 from pumit.training.data.class_matching import is_class, is_generic, match_segments, plain_name
 from pumit.training.data.class_proposal import ClassProposal, may_be_same
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
-from pumit.training.data.file_pairs import CaseProblem, LabelledCase
-from pumit.training.data.found_cases import FoundCases
+from pumit.training.data.found_cases import CaseProblem, FoundCases, LabelledCase
 from pumit.training.data.thumbnail import write_thumbnail
 from pumit.volume import Volume
 

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from pumit.errors import CheckpointError
 from pumit.runs import ControlCommand
 from pumit.training.loop.distributed import RankSync, broadcast_weights, largest, rank
-from pumit.training.loop.ema import WeightAverage
 from pumit.training.loop.precision import is_half
-from pumit.training.loop.sharding import gather, shard, sharded_like
+from pumit.training.loop.sharding import gather, local_shard, shard, sharded_like
 from pumit.training.loop.throughput import Progress
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.control import RunStopped
@@ -35,11 +34,43 @@ from pumit.training.run.resume_state import (
 )
 
 logger = logging.getLogger(__name__)
-
 State = dict[str, Tensor]
 Report = Callable[[dict[str, Any]], None]
 Validate = Callable[[State], dict[str, float]]
 OnBest = Callable[[State, int, dict[str, float]], None]
+
+
+class WeightAverage:
+    """Exponential moving average of the floating-point entries of a network's state.
+
+    Entries of other kinds, such as counters, are those of the present.
+
+    Args:
+        network: Network to average; where it is sharded over processes, so is the average.
+        decay: Share of the past that is kept at every step.
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.state = {
+            k: v.detach().clone().float() if v.is_floating_point() else v.detach().clone()
+            for k, v in network.state_dict().items()
+        }
+
+    @torch.no_grad()
+    def update(self, network: nn.Module, step: int) -> None:
+        """Blend in the present weights; early on faster, so that the start is forgotten."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        past: list[Tensor] = []
+        present: list[Tensor] = []
+        for name, value in network.state_dict().items():
+            mine, new = local_shard(self.state[name]), local_shard(value.detach())
+            if mine.is_floating_point():
+                past.append(mine)
+                present.append(new.float())
+            else:
+                mine.copy_(new)
+        torch._foreach_lerp_(past, present, 1 - decay)
 
 
 class Request(IntEnum):

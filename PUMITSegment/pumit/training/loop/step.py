@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils._pytree import tree_leaves
 
 from pumit.errors import PumitError, TrainingError
 from pumit.system.wording import listed
@@ -20,7 +22,6 @@ from pumit.training.loop.distributed import (
     rank,
     world,
 )
-from pumit.training.loop.not_finite import first_not_finite
 from pumit.training.loop.optimizers import set_rate
 from pumit.training.loop.precision import half_precision
 from pumit.training.loop.sharding import clip_gradients, is_sharded
@@ -29,10 +30,47 @@ from pumit.training.loop.task import Task, cases_of, voxels_of
 from pumit.training.run.out_of_memory import MemoryShortError, WorkerLostError, memory_short
 
 logger = logging.getLogger(__name__)
-
 MOST_SKIPPED = 5  # steps in a row whose gradient cannot be used
 MOST_NAMED = 8  # cases in a message
 REMEDY = "lower learning_rate, or use precision: fp32."
+
+
+class _NotFinite(ArithmeticError):
+    """A layer's answer is not finite."""
+
+
+def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | None:
+    """Return the first layer of a network whose answer is not finite while something is computed.
+
+    Args:
+        forward: Computes it; may fail of itself.
+
+    Returns:
+        The layer's name, or None where every answer is finite.
+    """
+    names = {id(module): name for name, module in network.named_modules()}
+
+    def record(module: nn.Module, _: Any, answer: Any) -> None:
+        if id(module) in names and not all(_is_finite(leaf) for leaf in tree_leaves(answer)):
+            raise _NotFinite(names[id(module)])
+
+    handle = register_module_forward_hook(record)
+    try:
+        with torch.no_grad():
+            forward()
+    except _NotFinite as found:
+        return str(found)
+    except (RuntimeError, ValueError):
+        return None
+    finally:
+        handle.remove()
+    return None
+
+
+def _is_finite(answer: Any) -> bool:
+    if not isinstance(answer, Tensor) or not answer.is_floating_point():
+        return True
+    return bool(torch.isfinite(answer).all())
 
 
 class Step:

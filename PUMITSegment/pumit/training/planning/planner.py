@@ -10,9 +10,8 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.training.planning.hardware import hardware_for
-from pumit.training.planning.request import Planned, PlanRequest
-from pumit.training.planning.trial_process import TrialProcess
+from pumit.training.planning.estimate import hardware_for
+from pumit.training.planning.request import Planned, PlanRequest, TrialProcess
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.presets import preset_for
 from pumit.training.recipes.tasks import task_of

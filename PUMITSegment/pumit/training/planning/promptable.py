@@ -10,9 +10,19 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import TrainingError
-from pumit.training.planning.estimate import OTHER_BYTES, Estimate, Room, estimate_of
+from pumit.training.planning.estimate import (
+    OTHER_BYTES,
+    Estimate,
+    Room,
+    StepPlan,
+    TimeParts,
+    estimate_of,
+    fit,
+    schedule_of,
+    too_few,
+)
 from pumit.training.planning.promptable_trial import ClickCost
-from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation import (
     about_classes,
     drafted,
@@ -21,8 +31,6 @@ from pumit.training.planning.segmentation import (
     visible_data,
 )
 from pumit.training.planning.step_cost import read_cost
-from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of, too_few
-from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.promptable.plan import ClickPlan, plan_clicks
 from pumit.training.promptable.validation import validated_structures
 from pumit.training.recipes.model import read_model

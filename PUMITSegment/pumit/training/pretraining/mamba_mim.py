@@ -11,11 +11,9 @@ from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells
-from pumit.training.loop.prefetch import Draw
-from pumit.training.loop.task import SourceTask
+from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_scaling import standardised
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource, standardised
 from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
 from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO, MambaMimRecipe
 

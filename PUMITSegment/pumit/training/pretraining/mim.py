@@ -15,8 +15,7 @@ from pumit.models.index import find_model
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.mim import MaskedImageModel, random_mask
 from pumit.networks.pumit.tokenizer import VisualTokenizer
-from pumit.training.loop.prefetch import Draw
-from pumit.training.loop.task import SourceTask
+from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
 from pumit.training.pretraining.objective import (

@@ -19,8 +19,8 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.channels import grey
 from pumit.training.data.case import CaseFacts, read_labelled
 from pumit.training.data.checks import examine
+from pumit.training.data.class_matching import cut_classes
 from pumit.training.data.classes import UNKNOWN, ClassValue, base_values
-from pumit.training.data.known_labels import cut_classes
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split_data import SplitData, split_set
 from pumit.training.promptable.finetuning_task import ClickTask

@@ -1,4 +1,4 @@
-"""Recipes of `pumit train` with `task: promptable`: better clicks."""
+"""Recipes of `pumit train` with `task: promptable`, better clicks, and `task: sam`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from pumit.training.recipes.labelled import TunedRecipe
-from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel
+from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel, ShortSchedule
 
 AboveZero = Annotated[float, Field(gt=0, le=1)]
-
 # Keys of the recipe that a checkpoint repeats.
 SETTINGS = (
     *("initial", "part", "rank", "real_share", "keep", "batch_size", "targets_per_field"),
@@ -68,3 +67,28 @@ class FineTuningRecipe(TunedRecipe):
     @classmethod
     def _fall(cls, blend: list[float]) -> list[float]:
         return sorted(set(blend), reverse=True)
+
+
+class SamRecipe(TunedRecipe):
+    """Recipe of a SAM that knows a lab's structures.
+
+    Attributes:
+        task: sam: fine-tune SAM with BA-SAM's attention on images and masks.
+        network: That of its initial model.
+        initial: SAM's or MedSAM's weights (.pth), or a model made of them, by name or file.
+        part: Trained part: the slopes of BA-SAM's bias, or the decoder and the slopes.
+        image_size: Pixels that the encoder sees along the longer side; those of the initial model
+            without.
+        batch_size: Prompts of a step, each on its own image.
+        boxes: Share of prompts that are boxes; the others are one random point inside.
+        answers: Structures of validation cases that are asked for, most.
+    """
+
+    task: Literal["sam"] = "sam"
+    network: Literal["sam"] = "sam"
+    schedule: ShortSchedule = Field(default_factory=ShortSchedule)
+    part: Literal["slopes", "decoder"] = "decoder"
+    image_size: AtLeastOne | None = None
+    batch_size: AtLeastOne = 1
+    boxes: float = Field(0.4, ge=0, le=1)
+    answers: AtLeastOne = 16

@@ -25,8 +25,13 @@ from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr
 from pumit.training.loop.initial_encoder import load_initial_encoder
-from pumit.training.segmentation.network_families import FAMILIES, Family, PretrainedEncoder
-from pumit.training.segmentation.networks import class_of, family_of
+from pumit.training.segmentation.networks import (
+    FAMILIES,
+    Family,
+    PretrainedEncoder,
+    class_of,
+    family_of,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pumit.training.loop.prefetch import Batch
+from pumit.training.loop.task import Batch
 from pumit.training.segmentation.augmentation import Augmentation, Shape
 from pumit.training.segmentation.prepared_cases import PreparedCase
 

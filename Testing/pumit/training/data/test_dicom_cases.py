@@ -23,8 +23,7 @@ from label_objects_made import (
 )
 from pumit.errors import PumitError
 from pumit.training.data.case import read_labelled
-from pumit.training.data.file_pairs import guess_pairs
-from pumit.training.data.found_cases import FoundCases
+from pumit.training.data.found_cases import FoundCases, guess_pairs
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 

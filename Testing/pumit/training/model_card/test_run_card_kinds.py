@@ -15,7 +15,7 @@ import yaml
 from labelled_scans import ball_and_box, write
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.training.classification.reader import read_classification_data
-from pumit.training.model_card.scores import fold_of
+from pumit.training.model_card.facts import fold_of
 from pumit.training.model_card.write import write_card
 
 

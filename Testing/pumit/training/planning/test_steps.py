@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pumit.training.planning.steps import (
+from pumit.training.planning.estimate import (
     VALIDATION_SHARE,
     TimeParts,
     fit,

@@ -15,7 +15,7 @@ from pumit.inference.automatic.segmentation import NetworkPlan, load_automatic
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import UNKNOWN, classes_from
-from pumit.training.data.file_pairs import LabelledCase
+from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.segmentation import AugmentationSettings
