@@ -13,8 +13,8 @@ import yaml
 
 from pumit.evaluation.crossed_bootstrap import RESAMPLES, CrossedMean, Values, crossed_mean
 from pumit.models.user_index import CARD_DATA
-from pumit.report.comparison_plot import PointRow, TrainingCurve, curves_svg, point_rows_svg
 from pumit.report.document import Drawing, Photograph, write_template
+from pumit.report.line_chart import PointRow, TrainingCurve, curves_svg, point_rows_svg
 from pumit.training.comparison.plan import FACTS, Comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows
 from pumit.training.model_card.record import RunLog

@@ -12,12 +12,26 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import State
 from pumit.training.loop.task import Task
-from pumit.training.pretraining.objective import BuildContext, Objective
-from pumit.training.pretraining.registry import objective_kind
+from pumit.training.pretraining import image_recipe, mamba_mim, mim, promptable, swin_ssl, tokenizer
+from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind
 from pumit.training.recipes.model import read_model
-from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.recipes.pretraining import (
+    MambaMimRecipe,
+    MimRecipe,
+    PretrainingRecipe,
+    PromptableRecipe,
+    SwinSslRecipe,
+    TokenizerRecipe,
+)
 from pumit.training.run.resume_state import LAST
 
+_OBJECTIVES: dict[type[PretrainingRecipe], ObjectiveKind] = {
+    MambaMimRecipe: ObjectiveKind(mamba_mim.build, mamba_mim.check),
+    MimRecipe: ObjectiveKind(mim.build, image_recipe.check),
+    PromptableRecipe: ObjectiveKind(promptable.build),
+    SwinSslRecipe: ObjectiveKind(swin_ssl.build, swin_ssl.check),
+    TokenizerRecipe: ObjectiveKind(tokenizer.build, image_recipe.check),
+}
 # Keys that the checkpoint repeats of the recipe.
 REPEATED = (
     *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
@@ -25,6 +39,11 @@ REPEATED = (
     *("unlabelled_targets", "field_sizes", "rounds"),
     "stability_weight",
 )
+
+
+def objective_kind(recipe: PretrainingRecipe) -> ObjectiveKind:
+    """Return the objective of a recipe."""
+    return _OBJECTIVES[type(recipe)]
 
 
 class PretrainingJob(TrainingJob[PretrainingRecipe]):

@@ -25,7 +25,6 @@ from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split_data import SplitData, split_set
 from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
-from pumit.training.segmentation.augmentation import Augmentation, flip_axes
 from pumit.training.segmentation.data_plan import (
     MIN_BATCH,
     DataPlan,
@@ -39,7 +38,7 @@ from pumit.training.segmentation.networks import (
     patch_divisor,
     patch_step,
 )
-from pumit.training.segmentation.patches import SegmentationSource
+from pumit.training.segmentation.patches import Augmentation, SegmentationSource, flip_axes
 from pumit.training.segmentation.prepared_cases import PreparedCase
 from pumit.training.segmentation.task import SegmentationTask
 

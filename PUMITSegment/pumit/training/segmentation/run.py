@@ -23,7 +23,6 @@ from pumit.training.loop.task import Task
 from pumit.training.recipes.segmentation import PlanChoices, SegmentationRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.validation_picture import OverlayPictures
-from pumit.training.segmentation.augmentation import flip_axes
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,
     GPU_STEP_VOXELS,
@@ -31,6 +30,7 @@ from pumit.training.segmentation.data_plan import (
 )
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
 from pumit.training.segmentation.networks import build_segmentation, patch_step
+from pumit.training.segmentation.patches import flip_axes
 from pumit.training.segmentation.plan import (
     SegmentationPlan,
     build_task,
