@@ -120,20 +120,14 @@ class StepPlan:
         return max(1, math.ceil(self.steps / self.validations))
 
 
-def fit(
-    parts: TimeParts,
-    preset: Length,
-    *,
-    steps: int | None = None,
-    validate_every: int | None = None,
-) -> StepPlan:
+def fit(parts: TimeParts, preset: Length, given: Mapping[str, Any]) -> StepPlan:
     """Divide the time of a preset.
 
     Args:
         parts: Cost of a step, a validation and the rest.
-        steps: Number of steps, where the recipe says.
-        validate_every: The rhythm, where the recipe says; 0 validates only at the end.
+        given: The recipe's `schedule`; its `validate_every` of 0 validates only at the end.
     """
+    steps, validate_every = given.get("steps"), given.get("validate_every")
     room = preset.seconds - parts.total(0, 0)
     validations = preset.validations
     if parts.validation > 0:
@@ -260,32 +254,6 @@ def time_parts(
     )
 
 
-def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, int]:
-    """Return main memory, and memory where the network is trained: the same on a CPU."""
-    channels, classes = plan.plan.channels, len(plan.data.classes)
-    training = _voxels_of(plan, plan.split.training)
-    cases = plan.facts_of(plan.split.validation)
-    prepared = sum(map(math.prod, training)) * (4 * channels + 1)
-    if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
-        prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
-    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
-    largest = max(map(math.prod, _voxels_of(plan, plan.split.validation)), default=0)
-    scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
-    held = (cost.process_bytes or 0) + prepared + kept + scores
-    if cost.peak_bytes == cost.process_bytes:
-        return held, held
-    return held, cost.peak_bytes or 0
-
-
-def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
-    """Return the largest size of the output folder, while a checkpoint is replaced."""
-    training = _voxels_of(plan, plan.split.training)
-    prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
-    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
-    checkpoints = cost.step.parameters * (2 * 4 * 4 + 3 * 2)
-    return checkpoints + (prepared if prepared > MEMORY_BYTES else 0) + OTHER_BYTES
-
-
 @dataclass(frozen=True)
 class Room:
     """Bytes that a run needs: of the main memory, of the memory where it trains, on disk."""
@@ -293,6 +261,30 @@ class Room:
     main: int
     on_device: int
     disk: int
+
+
+def checkpoint_bytes(cost: StepCost) -> int:
+    """Return the largest size of a run's checkpoints, logs and pictures, while one is replaced."""
+    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
+    return cost.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
+
+
+def room_of(plan: SegmentationPlan, cost: SegmentationCost) -> Room:
+    """Return the room of a run; main memory is that where the network is trained on a CPU."""
+    channels, classes = plan.plan.channels, len(plan.data.classes)
+    training = _voxels_of(plan, plan.split.training)
+    cases = plan.facts_of(plan.split.validation)
+    prepared = sum(map(math.prod, training)) * (4 * channels + 1)
+    disk = checkpoint_bytes(cost.step)
+    if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
+        disk += prepared
+        prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
+    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
+    largest = max(map(math.prod, _voxels_of(plan, plan.split.validation)), default=0)
+    scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
+    held = (cost.process_bytes or 0) + prepared + kept + scores
+    is_shared = cost.peak_bytes == cost.process_bytes
+    return Room(held, held if is_shared else cost.peak_bytes or 0, disk)
 
 
 def estimate_of(

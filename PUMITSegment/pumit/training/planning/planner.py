@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def plan_training(
     assert isinstance(recipe, LabelledRecipe)
     hardware = hardware_for(pick_device(device or recipe.device))
     numbers = preset_for(preset, hardware.kind)
+    seconds = recipe.schedule.named().get("seconds") or numbers.seconds
+    numbers = replace(numbers, seconds=seconds)
     threads = recipe.threads or torch.get_num_threads()
     with TrialProcess(task) as trial:
         request = PlanRequest(

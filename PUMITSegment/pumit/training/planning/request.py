@@ -9,15 +9,23 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pumit
 from pumit.errors import TrainingError
 from pumit.system.interpreter import start_program
-from pumit.training.planning.estimate import Estimate, Hardware
+from pumit.training.planning.estimate import (
+    Estimate,
+    Hardware,
+    StepPlan,
+    TimeParts,
+    schedule_of,
+)
+from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.labelled import LabelledRecipe
-from pumit.training.recipes.presets import Preset
+from pumit.training.recipes.presets import Length, Preset
 
+C = TypeVar("C")
 logger = logging.getLogger(__name__)
 LONGEST_SECONDS = 600.0  # a step of such a length could not be trained with
 
@@ -116,6 +124,30 @@ class PlanRequest:
     threads: int
     trial: TrialProcess
     progress: Callable[[int], None] | None = None
+
+    def measure(
+        self, kind: type[C], keys: Mapping[str, Any], preset: Length, **more: Any
+    ) -> tuple[C, float]:
+        """Try steps of a planned recipe; returns what they cost, and how long the program loads.
+
+        Args:
+            keys: The recipe without its schedule.
+            more: What the trial of its task needs beside.
+        """
+        length = StepPlan(1000, 1, preset.seconds, preset.seconds)
+        given = self.recipe.schedule.named()
+        schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)
+        found = self.trial.run(
+            {
+                "task": keys["task"],
+                "recipe": {**keys, "schedule": schedule},
+                "device": str(self.hardware.device),
+                "threads": self.threads,
+                **more,
+            }
+        )
+        starting = float(found.pop("starting"))
+        return kind(**{**found, "step": StepCost(**found["step"])}), starting
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,10 @@ from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
 from pumit.training.planning.estimate import (
     Estimate,
-    Room,
-    StepPlan,
     TimeParts,
-    disk_bytes,
     estimate_of,
     fit,
-    memory_bytes,
+    room_of,
     schedule_of,
     time_parts,
     too_few,
@@ -31,9 +28,8 @@ from pumit.training.planning.estimate import (
 )
 from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation_trial import SegmentationCost
-from pumit.training.planning.step_cost import read_cost
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.presets import Preset, with_rate_of
+from pumit.training.recipes.presets import with_rate_of
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.segmentation.data_plan import coarser, other_unit, target_spacing, usual_cases
@@ -63,48 +59,16 @@ ORDER = (
 WORTH_IT = 1.05  # times the spacing: below, a case is hardly smaller
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """Steps that fit time and memory."""
+@dataclass
+class _Search:
+    """Choose patch, batch and length by trying real steps, ever smaller or larger ones.
 
-    plan: SegmentationPlan
-    schedule: dict[str, Any]
-    estimate: Estimate
-    notes: list[str]
-
-
-def fit_to_machine(
-    request: PlanRequest,
-    recipe: SegmentationRecipe,
-    keys: Mapping[str, Any],
-    data: LabelledSet,
-    facts: DataFacts,
-    *,
-    reading_seconds: float,
-) -> Fitting:
-    """Choose patch, batch and length by trying real steps.
-
-    Args:
+    Attributes:
         recipe: All but patch, batch and schedule.
         keys: The same as its file will hold it.
         reading_seconds: Seconds that reading all cases took.
-
-    Raises:
-        TrainingError: If even the smallest step does not fit into the memory.
+        kept: The best so far.
     """
-    search = _Search(request, recipe, keys, data, facts, reading_seconds)
-    voxels = request.numbers.step_voxels
-    for _ in range(TRIALS):
-        voxels_next = search.attempt(voxels)
-        if voxels_next == voxels:
-            break
-        voxels = voxels_next
-    return search.result()
-
-
-@dataclass
-class _Search:
-    """Attempts with ever smaller or larger steps, of which the best is kept."""
 
     request: PlanRequest
     recipe: SegmentationRecipe
@@ -140,75 +104,60 @@ class _Search:
         self.kept = (plan, cost, parts)
         if "steps" in self.schedule:
             return voxels
-        free = replace(self._budget(), most_steps=10**9)
-        fitting = voxels_that_fit(voxels, fit(parts, free), self._budget())
+        free = replace(self.request.numbers, most_steps=10**9)
+        fitting = voxels_that_fit(voxels, fit(parts, free, {}), self.request.numbers)
         if fitting < voxels:
             self._has_shrunk = True
         return voxels if fitting > voxels and self._has_shrunk else fitting
 
-    def result(self) -> Fitting:
-        """Return what fits best."""
+    def result(self) -> tuple[SegmentationPlan, dict[str, Any], Estimate]:
+        """Return plan and schedule of what fits best, and what it takes.
+
+        Raises:
+            TrainingError: If even the smallest step does not fit into the memory.
+        """
+        voxels = self.request.numbers.step_voxels
+        for _ in range(TRIALS):
+            voxels_next = self.attempt(voxels)
+            if voxels_next == voxels:
+                break
+            voxels = voxels_next
         if self.kept is None:
             raise TrainingError(
                 "Even the smallest step does not fit into the memory that is free; close other "
                 "programs, or give narrower network_sizes or a smaller plan.patch_size."
             )
         plan, cost, parts = self.kept
-        steps = fit(
-            parts,
-            self._budget(),
-            steps=self.schedule.get("steps"),
-            validate_every=self.schedule.get("validate_every"),
-        )
+        steps = fit(parts, self.request.numbers, self.schedule)
         if steps.steps < FEW_STEPS and "steps" not in self.schedule:
             self.notes.append(too_few(steps, "choose a longer preset or a GPU"))
         schedule = schedule_of(self.request.numbers, steps, parts, self.schedule)
-        main, on_device = memory_bytes(plan, cost)
-        estimate = estimate_of(
-            parts,
-            steps,
-            Room(main, on_device, disk_bytes(plan, cost)),
-            self.request.hardware,
-            tried=cost.step,
-            runs=(self.recipe.folds or 1) + self.recipe.final_model,
-        )
-        return Fitting(plan, schedule, estimate, self.notes)
-
-    def _budget(self) -> Preset:
-        """Return the preset, with the time that the recipe gives instead of its own."""
-        numbers = self.request.numbers
-        seconds = self.schedule.get("seconds")
-        return replace(numbers, seconds=seconds) if seconds else numbers
+        runs = (self.recipe.folds or 1) + self.recipe.final_model
+        room, hardware = room_of(plan, cost), self.request.hardware
+        estimate = estimate_of(parts, steps, room, hardware, tried=cost.step, runs=runs)
+        return plan, schedule, estimate
 
     def _plan(self, voxels: int) -> SegmentationPlan:
         seed = self.recipe.seed
         return plan_segmentation(self.recipe, self.data, self.facts, step_voxels=voxels, seed=seed)
 
     def _measure(self, plan: SegmentationPlan) -> tuple[SegmentationCost, float]:
-        numbers = self.request.numbers
-        length = StepPlan(1000, 1, numbers.seconds, numbers.seconds)
-        schedule = schedule_of(numbers, length, TimeParts(0, 0, 1, 0, 0), self.schedule)
         native = np.median([f.spacing_mm for f in plan.facts.cases], axis=0)
-        found = self.request.trial.run(
-            {
-                "task": "segmentation",
-                "recipe": {**self.keys, "schedule": schedule},
-                "sizes": plan.sizes,
-                "plan": plan.plan.as_recipe(),
-                "native_spacing_mm": [float(s) for s in native],
-                "device": str(self.request.hardware.device),
-                "threads": self.request.threads,
-            }
+        cost, starting = self.request.measure(
+            SegmentationCost,
+            self.keys,
+            self.request.numbers,
+            sizes=plan.sizes,
+            plan=plan.plan.as_recipe(),
+            native_spacing_mm=[float(s) for s in native],
         )
-        starting = self.reading_seconds + found.pop("starting")
-        return read_cost(SegmentationCost, found), starting
+        return cost, self.reading_seconds + starting
 
     def _has_room(self, plan: SegmentationPlan, cost: SegmentationCost) -> bool:
-        main, on_device = memory_bytes(plan, cost)
-        hardware = self.request.hardware
-        limits = [(main, hardware.memory_bytes)]
+        room, hardware = room_of(plan, cost), self.request.hardware
+        limits = [(room.main, hardware.memory_bytes)]
         if hardware.device_bytes is not None:
-            limits.append((on_device, hardware.device_bytes))
+            limits.append((room.on_device, hardware.device_bytes))
         return all(free is None or need <= MEMORY_SHARE * free for need, free in limits)
 
     def _smaller(self, voxels: int, plan: SegmentationPlan) -> int:
@@ -250,17 +199,16 @@ def plan_automatic(request: PlanRequest) -> Planned:
     is_small = recipe.network.endswith(FOR_ANY_DATA)
     numbers = with_rate_of(request.numbers, class_of(recipe.network), is_small=is_small)
     request = replace(request, numbers=numbers)
-    fitting = fit_to_machine(request, recipe, keys, data, facts, reading_seconds=reading_seconds)
-    ready = fitting.plan
+    search = _Search(request, recipe, keys, data, facts, reading_seconds)
+    ready, keys["schedule"], estimate = search.result()
     keys["plan"] = _visible_plan(keys["plan"], ready)
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
     for key in fitted_names(ready.network):  # chosen by the spacing and the slices
         keys["network_sizes"][key] = as_listed(known[key])
     if recipe.folds is None:
         name_cases(keys["data"], ready.split)
-    keys["schedule"] = fitting.schedule
-    warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *fitting.notes]
-    return Planned(in_order(keys), fitting.estimate, tuple(dict.fromkeys(warnings)))
+    warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *search.notes]
+    return Planned(in_order(keys), estimate, tuple(dict.fromkeys(warnings)))
 
 
 def _draft(request: PlanRequest) -> dict[str, Any]:

@@ -6,10 +6,9 @@ import contextlib
 import itertools
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -37,14 +36,6 @@ class StepCost:
     steps: int
     parameters: int
     busy: float = 0.0
-
-
-C = TypeVar("C")
-
-
-def read_cost(kind: type[C], found: Mapping[str, Any]) -> C:
-    """Read a trial's answer into a dataclass of costs."""
-    return kind(**{**found, "step": StepCost(**found["step"])})
 
 
 class _EnoughError(Exception):
