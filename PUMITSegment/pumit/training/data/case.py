@@ -16,7 +16,7 @@ from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.training.data.class_matching import class_labels, cut_classes, known_labels
 from pumit.training.data.classes import UNKNOWN, ClassValue, region_table
-from pumit.training.data.found_cases import LabelledCase
+from pumit.training.data.found_cases import LabelledCase, one_line
 from pumit.volume import Volume
 
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
@@ -112,11 +112,6 @@ def labelled_volume(
     if case.known == "strokes" and not (labels == 0).any():
         doubts.append("has no stroke of a segment that is called background")
     return LabelledVolume(case.name, volume, labels, tuple(doubts), drawn)
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's message as part of a sentence."""
-    return " ".join(str(error).split()).removesuffix(".")
 
 
 def facts_of(

@@ -59,7 +59,7 @@ def read_dataset_json(folder: Path) -> FoundCases:
     else:
         images = f"imagesTr/{{case}}_{{channel}}{ending}"
         pairs = pair_files(folder, images, f"labelsTr/{{case}}{ending}", channel_names=channels)
-        cases, problems = list(pairs.cases), list(pairs.problems)
+        cases, problems = list(pairs.data.cases), list(pairs.problems)
         short = [c for c in cases if channels and len(c.images) not in (1, len(channels))]
         problems += [
             CaseProblem(

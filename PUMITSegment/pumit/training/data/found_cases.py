@@ -155,41 +155,23 @@ class CaseProblem:
         return f"{self.case}: {self.sentence}" if self.case else self.sentence
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Images and labels that two patterns find.
-
-    Attributes:
-        cases: Scans with labels.
-        channels: Values of `{channel}`, in order; empty where the pattern has none.
-        problems: Missing and duplicate files, in words.
-    """
-
-    cases: tuple[LabelledCase, ...]
-    channels: tuple[str, ...]
-    problems: tuple[CaseProblem, ...]
-    patterns: tuple[str, str]
-
-
-def guess_pairs(folder: Path, *, repeats_single: bool = False) -> Pairs | None:
+def guess_pairs(folder: Path, *, repeats_single: bool = False) -> FoundCases | None:
     """Pair a folder's files by the usual patterns.
 
     Returns:
         What the pattern with the most pairs finds; None where none finds any.
     """
-    best: Pairs | None = None
+    best: FoundCases | None = None
+    most = (0, 0)
     for images, labels in USUAL_PATTERNS:
         first, slash, _ = images.partition("/")
         if slash and "{" not in first and not (folder / first).is_dir():
             continue
         found = pair_files(folder, images, labels, repeats_single=repeats_single)
-        if found.cases and (best is None or _worth(found) > _worth(best)):
-            best = found
+        worth = (len(found.data.cases), -len(found.problems))
+        if found.data.cases and worth > most:
+            best, most = found, worth
     return best
-
-
-def _worth(pairs: Pairs) -> tuple[int, int]:
-    return len(pairs.cases), -len(pairs.problems)
 
 
 def pair_files(
@@ -199,7 +181,7 @@ def pair_files(
     *,
     repeats_single: bool = False,
     channel_names: Sequence[str] = (),
-) -> Pairs:
+) -> FoundCases:
     """Pair the files of two patterns by what `{case}` stands for in them.
 
     Args:
@@ -242,8 +224,10 @@ def pair_files(
         cases.append(
             LabelledCase(name, tuple(files[c][0] for c in sorted(files)), min(label.values())[0])
         )
-    names = tuple(c for c in channels if c)
-    return Pairs(tuple(cases), names, tuple(problems), (images, labels))
+    # Numbers are nnU-Net's and name nothing.
+    names = () if all(c.isdecimal() or not c for c in channels) else tuple(channels)
+    layout = f"images {images}, labels {labels}"
+    return FoundCases(LabelledSet(tuple(cases), (), names), tuple(problems), layout)
 
 
 def _called(channel: str, names: Sequence[str]) -> str:
@@ -276,6 +260,11 @@ def _matches(
             channel = groups.get("channel") or ""
             found.setdefault(groups["case"], {}).setdefault(channel, []).append(path)
     return found
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's message as part of a sentence."""
+    return " ".join(str(error).split()).removesuffix(".")
 
 
 def bare_name(path: Path) -> str:

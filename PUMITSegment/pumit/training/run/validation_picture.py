@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pumit.errors import ExportError
 from pumit.export.classes import class_colors
-from pumit.geometry import Triple
+from pumit.report.error_picture import ClassMasks
 from pumit.report.panels import (
     add_legend,
     add_panel,
@@ -38,22 +38,6 @@ DPI = 100
 LINE_POINTS = 1.44  # two pixels
 DASHES = (0, (3.5, 2.5))  # times the width of the line
 SHOWN = (1.0, 99.5)  # percentiles of the slice that are black and white
-
-
-@dataclass(frozen=True)
-class ShownClass:
-    """A class in a picture.
-
-    Attributes:
-        color_rgb: Its colour, each part 0 to 1.
-        answer: Mask of the network's answer, (D, H, W).
-        truth: True mask, (D, H, W).
-    """
-
-    name: str
-    color_rgb: Triple
-    answer: Mask
-    truth: Mask
 
 
 class OverlayPictures:
@@ -84,7 +68,7 @@ class OverlayPictures:
         self._step = step
         name = f"overlay_{step:06}.png"
         classes = (
-            ShownClass(label, color, answer, truth)
+            ClassMasks(label, color, truth, answer)
             for color, (label, answer, truth) in zip(self._colors, pairs, strict=True)
         )
         view = most_labelled_view(case.volume, labels)
@@ -111,7 +95,7 @@ def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:
 
 
 def write_overlay(
-    path: Path, volume: Volume, view: View, classes: Iterable[ShownClass], *, title: str
+    path: Path, volume: Volume, view: View, classes: Iterable[ClassMasks], *, title: str
 ) -> None:
     """Write a PNG of one slice, in physical proportions.
 
