@@ -76,7 +76,6 @@ def write_line_charts(
     """Write a PNG of charts over a common x axis.
 
     Args:
-        charts: Charts from top to bottom, at least one.
         x_label: Label of the x axis, with its unit.
         second: Another axis at the top: its label, and (x, its value) at some places, rising.
 
@@ -156,7 +155,6 @@ class PointRow:
     """A network in a figure of points.
 
     Attributes:
-        name: Beside the row.
         points: Values of the cases of each seed.
         mean: Mean of all; None where there is none.
         low: Lower end of its interval, where there is one.

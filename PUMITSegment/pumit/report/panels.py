@@ -158,7 +158,6 @@ def _box_outline(corners: Floats, *, is_planar: bool) -> Floats:
 
     Args:
         corners: (x mm, y mm, depth in slices) of its corners, any order, (4 or 8, 3).
-        is_planar: Whether depth has no meaning.
     """
     flat = np.ptp(corners[:, 2]) < 2 * NEAR_SLICES and abs(corners[:, 2].mean()) <= NEAR_SLICES
     if is_planar or (flat and len(corners) == 4):

@@ -31,7 +31,6 @@ def write_registration_picture(
     """Write a PNG with three planes of each scan and of both, through the largest lesion.
 
     Args:
-        earlier: The first scan.
         registered: The second one on its grid, (D, H, W).
         mask: Lesions of the first scan, not empty; they are outlined on all.
 

@@ -40,12 +40,7 @@ Train = Callable[..., Path]
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Settings of a cross-validation.
-
-    Attributes:
-        output: Folder; each part has one below it.
-        since: Time when the user started it, Unix time.
-    """
+    """Settings of a cross-validation."""
 
     recipe: SegmentationRecipe
     file: RecipeFile
@@ -69,7 +64,6 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
     the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
-        file: A recipe with `folds`.
         since: Time when the user started it, Unix time.
 
     Returns:

@@ -97,8 +97,6 @@ def train_before(
     """Train what precedes a run; started again, it continues where it was.
 
     Args:
-        output: Folder of the other one.
-        reporter: Reporter of the other one.
         schedule: Steps or seconds of the other one, where they are limited.
 
     Raises:

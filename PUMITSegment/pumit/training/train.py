@@ -56,9 +56,6 @@ FAILURES = (
 def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: bool) -> str | None:
     """Write the card and enter the model in the user's index; neither is worth losing a run.
 
-    Args:
-        registers: Whether to enter it.
-
     Returns:
         Its name in the index, or None where it is in none.
     """

@@ -23,7 +23,6 @@ class PreparedImages:
     """Images of cases as the network takes them, by number.
 
     Attributes:
-        cases: Cases before they are prepared.
         kept: A file that holds them all, written by `keep_prepared`, or None.
     """
 

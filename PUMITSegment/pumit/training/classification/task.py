@@ -42,7 +42,6 @@ class CaseDraw:
 
     Attributes:
         random_intensity: Whether an image is multiplied by a random number from 0 to 1.
-        flips: Whether each axis is reflected half of the time.
 
     Source:
         Yang et al., MedMNIST v2, 2023, whose regularisation of its binary shapes is

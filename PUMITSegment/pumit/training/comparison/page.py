@@ -99,9 +99,6 @@ def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[Ne
     The mean over the classes of a case leaves out a class that is neither in the labels nor in the
     answer. A distance that one of the other classes lacks, its answer or its label being empty, is
     lacking in the mean as well: else the worst answers would raise it.
-
-    Args:
-        names: Networks in the order that they shall have.
     """
     cases, labels = case_names(rows), class_names(rows)
     found = []

@@ -95,7 +95,6 @@ def read_comparison(
 
     Args:
         folder: Folder that relative paths of the recipe begin at; None for its own.
-        data: Keys of its `data` to replace.
 
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), a value is unusable, or

@@ -172,11 +172,7 @@ def _error_message(status: int, output: str) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """Outcome of a comparison.
-
-    Attributes:
-        failures: Reasons why the others failed, by their titles.
-    """
+    """Outcome of a comparison."""
 
     done: int
     failures: Mapping[str, str]
@@ -197,7 +193,6 @@ def compare(
 
     Args:
         folder: Folder that relative paths of the recipe begin at; None for its own.
-        data: Keys of the recipe's `data` to replace.
         only: Names of networks that are trained now; none for all.
         since: Time when the user started it, Unix time; None for now.
 
@@ -240,9 +235,6 @@ def compare(
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
     """Write the page again from what is finished; it trains nothing and may run beside a training.
-
-    Args:
-        data: Keys of the recipe's `data` to replace.
 
     Raises:
         PumitError: If the recipe is wrong, or no training is finished.
@@ -292,12 +284,7 @@ def _recipe_of(training: Training, output: Path) -> Path:
 
 
 class _Trainings:
-    """Runs the trainings that are not finished yet.
-
-    Args:
-        reporter: Reporter of the run, which also receives commands.
-        processes: Number of trainings that run at a time.
-    """
+    """Runs the trainings that are not finished yet."""
 
     def __init__(
         self, reporter: RunReporter, output: Path, processes: int, planned: PlannedComparison

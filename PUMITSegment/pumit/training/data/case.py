@@ -27,7 +27,6 @@ class LabelledVolume:
     """A scan and its label map on the same grid.
 
     Attributes:
-        volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
             `UNKNOWN` where that is not known.
         doubts: Doubtful labels, which may be right, in words.
@@ -80,9 +79,6 @@ class CaseFacts:
 def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> LabelledVolume:
     """Read a case.
 
-    Args:
-        classes: Values of the label map and what they mean.
-
     Raises:
         VolumeError: If a file cannot be read, image and label map are on different grids, or the
             label map holds what no class names. The message begins with the case's name.
@@ -100,9 +96,6 @@ def labelled_volume(
 ) -> LabelledVolume:
     """Return a scan with its labels in terms of classes, and what of them is known.
 
-    Args:
-        classes: Values of the label map and what they mean.
-
     Raises:
         VolumeError: If the label map holds what no class names, or the user names no class.
     """
@@ -117,11 +110,7 @@ def labelled_volume(
 def facts_of(
     case: LabelledVolume, *, classes: Sequence[ClassValue], orientation: Orientation
 ) -> CaseFacts:
-    """Measure a case.
-
-    Args:
-        classes: Values of the label map and what they mean.
-    """
+    """Measure a case."""
     axes = NetworkAxes.of(case.volume, orientation)
     d, h, w = (case.volume.spacing_mm[a] for a in axes.order)
     depth, height, width = (case.volume.shape[a] for a in axes.order)

@@ -90,11 +90,7 @@ def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
 
 
 def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
-    """Return contradictions of cases that keep them from being trained on together.
-
-    Args:
-        data: Data with the channels and classes of the recipe.
-    """
+    """Return contradictions of cases that keep them from being trained on together."""
     if not facts:
         return []
     problems = []

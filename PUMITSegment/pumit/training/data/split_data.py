@@ -64,11 +64,7 @@ class SplitData:
         }
 
     def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a recipe's `data` with classes and cases by name.
-
-        Args:
-            given: Data as the recipe has them.
-        """
+        """Return a recipe's `data` with classes and cases by name."""
         return {
             **{k: v for k, v in given.items() if k not in ("fold", "share")},
             # As given they may know other names too.

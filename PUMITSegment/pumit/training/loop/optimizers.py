@@ -36,9 +36,7 @@ class Muon(torch.optim.AdamW):
     learning rate and one weight decay serve both. Kernels count as matrices (out, rest).
 
     Args:
-        params: Parameter groups, as of `torch.optim.AdamW`.
         momentum: Decay of the gradients' running sum.
-        kwargs: Keywords of `torch.optim.AdamW`.
 
     Source:
         Jordan et al., Muon, 2024; Liu et al., Muon is Scalable for LLM Training, 2025, eq. 4.

@@ -70,7 +70,6 @@ class Progress:
 
         Args:
             values: Numbers to average; kept where they lie until the line is due.
-            waited: Seconds until the batch was there.
         """
         self.waited += waited
         self.fields += fields
@@ -184,11 +183,9 @@ class Run:
         network: Network to train; moved to the device, the same in every process.
         folder: Folder of the run, which may hold an earlier part of it.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
-        reporter: Reporter of the run, which also receives commands.
         validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
-        progress: Figures of the next line of the log.
         rank_sync: Agreement of the processes on what gradients do not settle.
 
     Raises:

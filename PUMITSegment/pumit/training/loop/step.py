@@ -74,12 +74,7 @@ def _is_finite(answer: Any) -> bool:
 
 
 class Step:
-    """One optimiser step: gradients of a batch, their mean over all processes, the update.
-
-    Args:
-        run: State of the run: network, optimiser, average and position.
-        stream: Batches in order, `accumulate` of them per step.
-    """
+    """One optimiser step: gradients of a batch, their mean over all processes, the update."""
 
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed

@@ -48,8 +48,6 @@ class StepDraws(Dataset[Any]):
 
     Args:
         draw: Source of batches; pickled where processes are not forked, so it holds no network.
-        rank: Rank of this process among those that train together.
-        degrees: Share of steps per degree of anisotropy.
     """
 
     def __init__(self, draw: Draw, *, seed: int, rank: int, degrees: Mapping[int, float]) -> None:

@@ -71,8 +71,6 @@ def draw_worst(
     other kinds have no pictures.
 
     Args:
-        kind: Kind of the model.
-        folder: Folder of the run, where `pictures/` is made.
         recipe: Recipe of the run's folder; its paths are absolute.
         scores: Cases, the worst first.
         numbers: Name of a case to "case 7".
@@ -163,11 +161,6 @@ def write_curves(
     best_step: int | None,
 ) -> bool:
     """Draw a run's log; returns whether there was anything to draw.
-
-    Args:
-        schedule: Schedule of the run, for its learning rate.
-        classes: Classes, whose colours the validation's lines have.
-        best_step: Step of the weights that were kept.
 
     Raises:
         ExportError: If it cannot be written.

@@ -263,7 +263,6 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
     Args:
         folder: Folder of the run: `log.jsonl`, and where there are any `recipe.yaml` and
             `validation.json`.
-        best_checkpoint: The model that the card is about.
 
     Returns:
         `card.md`.

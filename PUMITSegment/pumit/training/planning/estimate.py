@@ -66,11 +66,7 @@ class Hardware:
 
 
 def hardware_for(device: torch.device) -> Hardware:
-    """Look at the machine.
-
-    Args:
-        device: Device that the network is to be trained on.
-    """
+    """Look at the machine."""
     title, free = "", None
     if device.type == "cuda":
         title = torch.cuda.get_device_properties(device).name
@@ -169,11 +165,7 @@ def too_few(plan: StepPlan, remedy: str) -> str:
 def schedule_of(
     preset: Length, plan: StepPlan, parts: TimeParts, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Every value of a recipe's schedule.
-
-    Args:
-        given: Settings of the recipe, which stay.
-    """
+    """Every value of a recipe's schedule."""
     steps = int(given.get("steps", plan.steps))
     planned: dict[str, Any] = {
         "optimizer": "adamw",
@@ -205,8 +197,6 @@ class Estimate:
     Attributes:
         seconds: Time from its start to its final validation.
         memory_gib: Memory of the GPU where it trains on one, else main memory.
-        sentence: All of it in words.
-        parts: Seconds of each part.
     """
 
     seconds: float
@@ -290,11 +280,7 @@ def room_of(plan: SegmentationPlan, cost: SegmentationCost) -> Room:
 def estimate_of(
     parts: TimeParts, steps: StepPlan, room: Room, hardware: Hardware, *, tried: StepCost, runs: int
 ) -> Estimate:
-    """Return the estimate of a run, or of several one after another.
-
-    Args:
-        tried: The steps that were measured.
-    """
+    """Return the estimate of a run, or of several one after another."""
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
     of = f" of {size_text(free)} free" if free is not None else ""
     where = "memory" if hardware.kind == "cpu" else "GPU memory"

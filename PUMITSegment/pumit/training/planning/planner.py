@@ -36,11 +36,8 @@ def plan_training(
 
     Args:
         given: A recipe; it needs no more than `data`.
-        resolve: Makes paths of its texts.
-        preset: One of `presets.NAMES`.
         goal: One of `GOALS`; None takes that of the recipe's task.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
-        progress: Callback for each case's number while they are read.
 
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.

@@ -104,15 +104,7 @@ class TrialProcess:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A request for a plan.
-
-    Attributes:
-        recipe: The user's recipe, whose values stay as they are.
-        keys: The same as its file holds it.
-        resolve: Makes paths of its texts.
-        numbers: Settings that it stands for on this machine.
-        progress: Callback for each case's number while they are read.
-    """
+    """A request for a plan."""
 
     recipe: LabelledRecipe
     keys: Mapping[str, Any]
@@ -131,7 +123,6 @@ class PlanRequest:
         """Try steps of a planned recipe; returns what they cost, and how long the program loads.
 
         Args:
-            keys: The recipe without its schedule.
             more: What the trial of its task needs beside.
         """
         length = StepPlan(1000, 1, preset.seconds, preset.seconds)
@@ -152,11 +143,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Planned:
-    """A recipe that `pumit train` follows to the letter.
-
-    Attributes:
-        recipe: Every value.
-    """
+    """A recipe that `pumit train` follows to the letter."""
 
     recipe: dict[str, Any]
     estimate: Estimate

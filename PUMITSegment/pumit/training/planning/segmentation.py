@@ -67,7 +67,6 @@ class _Search:
         recipe: All but patch, batch and schedule.
         keys: The same as its file will hold it.
         reading_seconds: Seconds that reading all cases took.
-        kept: The best so far.
     """
 
     request: PlanRequest

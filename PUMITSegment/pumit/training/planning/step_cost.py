@@ -49,7 +49,6 @@ def measure_steps(
 
     Args:
         schedule: Optimiser and precision; its length does not matter.
-        degrees: Share of steps per degree of anisotropy.
     """
     times: list[float] = []
     worked: list[float] = []

@@ -29,7 +29,6 @@ class ImageBatch(Batch):
 
     Attributes:
         image: Intensities in [0, 1], (B, 3, D, H, W).
-        cases: Origin of each, for messages.
         is_masked: Hidden patches, bool (B, N), where the objective hides some.
     """
 
@@ -103,7 +102,6 @@ class ImageSource:
             group norms has to see several: what it makes of an image depends on how much of it
             it sees.
         images: Real images, or None for generated ones only.
-        real_share: Share of crops that come from real images.
         batch_size: Crops of the first size per step, times `IMAGES`.
         generated_size: In-plane voxels of a generated scan at most; it is enlarged to the crop.
             Drawing takes longer than training where it is large.

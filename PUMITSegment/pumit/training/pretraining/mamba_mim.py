@@ -52,7 +52,6 @@ class MambaMimTask(SourceTask):
     Args:
         network: The network to train; it reads one channel or all three.
         source: Draws images, made of whole cells of the network.
-        mask_ratio: Part of the cells that are hidden.
 
     Source:
         Tang et al., MambaMIM, 2024, sections 2 and 3.2.

@@ -56,7 +56,6 @@ class MimTask(SourceTask):
 
     Args:
         tokenizer: Turns images into soft tokens; it is not trained.
-        mask_ratio: Share of patches that are hidden.
 
     Source:
         PUMIT, section "MIM Pre-training", eq. 6.

@@ -37,7 +37,6 @@ class Objective:
     """A task, and the content of its checkpoint.
 
     Attributes:
-        degrees: Share of steps per degree of anisotropy.
         content: Keys of the checkpoint's recipe: `network`, `sizes` and what inference needs.
         prefix: Only weights whose name begins so are the model; what follows is their name.
     """
@@ -61,7 +60,6 @@ class ObjectiveKind:
     """Builder and check of one kind of objective.
 
     Attributes:
-        build: Build it from its recipe.
         check: Raise PumitError for values that do not fit the network; reads no data.
     """
 
@@ -98,7 +96,6 @@ def load_initial_network(
     Args:
         network: Takes them, in its own precision.
         model: A name of the model index, or a checkpoint.
-        names: Networks that the model may be.
 
     Returns:
         The weights of that model.

@@ -63,7 +63,6 @@ class PerceptualLoss(nn.Module):
         Args:
             reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped.
             image: The same shape, -1 to 1.
-            anisotropy: State of both.
             generator: Draws the slices that are compared, at most `max_slices` a volume.
 
         Raises:
@@ -91,9 +90,7 @@ class VggPerceptualLoss(PerceptualLoss):
     """LPIPS on VGG16, slice by slice, times two.
 
     Args:
-        features: VGG16 with its weights.
         channel_weights: Weight of each channel of the five layers, (C,) each; None for 1.
-        source: See `PerceptualLoss`.
 
     Source:
         Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric",
@@ -153,7 +150,6 @@ class StemPerceptualLoss(PerceptualLoss):
 
     Args:
         encoder: Image encoder of a promptable network; its ViT is dropped.
-        source: See `PerceptualLoss`.
     """
 
     def __init__(self, encoder: ImageEncoder, source: str) -> None:
@@ -199,7 +195,6 @@ def build_perceptual(
     """Return the perceptual loss that a recipe asks for.
 
     Args:
-        choice: One of `CHOICES`.
         weights: Safetensors file for vgg16: VGG16's features by torchvision's names
             (`features.0.weight`, ...), LPIPS's linear layers by their own (`lin0.model.1.weight`,
             ...; published as weights/v0.1/vgg.pth, to be saved as safetensors first), or both.

@@ -56,7 +56,6 @@ class TokenizerTask(SourceTask):
     discriminator with its weights held fixed.
 
     Args:
-        loss: Weights of the terms.
         perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
     """
 

@@ -55,8 +55,6 @@ def cut_out(
 
     Args:
         stack: Image and targets, (1 + T, D, H, W).
-        depth: Slices to keep.
-        ends: Share of fields that the scan ends in.
 
     Returns:
         Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
@@ -174,11 +172,9 @@ class FieldSource:
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields that come from real scans; one for all degrees, or by degree.
         label_maps: Label maps to generate scans from, or None.
-        map_share: Share of fields that are generated from them.
         field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
             takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
-        targets_per_field: Targets drawn in one field.
         rounds: Numbers of answers to the user, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.

@@ -56,7 +56,6 @@ class OwnScans:
     lies outside the structures; they are not labelled, and show what is to be answered as before.
 
     Args:
-        scans: Scans with the structures to segment.
         field_size: In-plane voxels of a training field.
     """
 
@@ -169,10 +168,8 @@ class ClickTask(PromptableTask):
     afterwards: not what the generated labels say, which it has never matched entirely.
 
     Args:
-        network: Network to train, which begins as the original.
         original: The network as it was; never changed.
         real_share: Share of fields that come from them, by degree of anisotropy.
-        distillation_weight: Weight of answering generated fields as the original does.
 
     Source:
         Li and Hoiem, Learning without Forgetting, ECCV 2016, the idea of the second term.

@@ -339,7 +339,6 @@ def label_targets(
 
     Args:
         labels: Part of its label map that the field shows.
-        value: The structure that was drawn.
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())

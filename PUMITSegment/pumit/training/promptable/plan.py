@@ -54,9 +54,6 @@ def plan_clicks(
 ) -> ClickPlan:
     """Read everything that may be wrong before anything is trained.
 
-    Args:
-        progress: Callback for each case's number, from 1 on.
-
     Raises:
         PumitError: If initial model or data cannot be used; one message names all cases.
     """
@@ -92,11 +89,7 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
 def build_click_task(
     plan: ClickPlan, scans: Sequence[RealScan], device: torch.device, *, seed: int
 ) -> tuple[ClickTask, dict[int, float]]:
-    """Return the objective, and the share of steps of each degree of anisotropy.
-
-    Args:
-        scans: Scans by `scans_of`.
-    """
+    """Return the objective, and the share of steps of each degree of anisotropy."""
     recipe = plan.recipe
     network = plan.network(device).train()
     if recipe.part == "decoder":
@@ -124,11 +117,7 @@ def build_click_task(
 
 
 def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> list[RealScan]:
-    """Every channel of every training case as a scan: a user may click on any.
-
-    Args:
-        progress: Callback for each case's number, from 1 on.
-    """
+    """Every channel of every training case as a scan: a user may click on any."""
     classes = plan.data.classes
     values = structures_of(classes)
     scans = []

@@ -126,7 +126,6 @@ class SamTask:
         network: A network `sam`; what of it is not trained is frozen here.
         structures: Numbers of classes to the labels that make them up.
         size: Pixels that the encoder sees along the longer side.
-        boxes: Share of prompts that are boxes.
         part: "slopes", or "decoder" for the decoder with the slopes.
 
     Source:
@@ -235,11 +234,6 @@ class SamValidation:
 
     Args:
         network: A network of the same sizes; its weights are replaced.
-        names: Names of the structures.
-        most: Structures that are asked for, at most.
-
-    Attributes:
-        rows: Scores of the latest weights.
     """
 
     def __init__(

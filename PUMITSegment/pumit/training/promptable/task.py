@@ -88,7 +88,6 @@ class PromptableTask(SourceTask):
     Args:
         network: The network to train; where it lies is where everything is computed.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
-        stability_weight: Weight of `stability_loss` after each correction.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
     """
@@ -266,7 +265,6 @@ def prompt_batch(
     """Collate prompt states; see `PromptBatch` for the coordinates.
 
     Args:
-        states: One per sample.
         ratio: Slice ratios (B,), on the device of the result.
         shape: Field voxels (D, H, W).
         prior: Earlier answers of all samples, (B, D, H, W); None takes those of the states.
@@ -310,11 +308,7 @@ def prompt_batch(
 
 
 def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> PromptBatch:
-    """Return prompts with some earlier answers lost or coarsened, so that clicks count.
-
-    Args:
-        rngs: Source of randomness of each sample.
-    """
+    """Return prompts with some earlier answers lost or coarsened, so that clicks count."""
     draws = np.array([rng.random(2) for rng in rngs])
     is_lost = draws[:, 0] < LOST
     factors = np.where(draws[:, 0] < LOST + COARSENED, 2 + (3 * draws[:, 1]).astype(int), 1)

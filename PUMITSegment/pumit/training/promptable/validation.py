@@ -79,10 +79,8 @@ class ClickValidation:
     Args:
         segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
         structures: Classes to click on in each, by `validated_structures`.
-        scenes: Generated scans that tell what is forgotten.
 
     Attributes:
-        rows: Scores of the latest weights.
         before_click: Callback before each structure that is clicked on; may raise.
         on_answer: Callback for each case and its answer after one click.
     """

@@ -41,11 +41,7 @@ SHOWN = (1.0, 99.5)  # percentiles of the slice that are black and white
 
 
 class OverlayPictures:
-    """Write a picture of the first case that has labels, at every validation the same slice.
-
-    Args:
-        reporter: Reporter of the run; its `step` names the picture.
-    """
+    """Write a picture of the first case that has labels, at every validation the same slice."""
 
     def __init__(self, reporter: RunReporter, folder: Path, classes: Sequence[ClassValue]) -> None:
         self._reporter, self._folder = reporter, folder

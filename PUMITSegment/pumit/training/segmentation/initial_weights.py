@@ -82,9 +82,6 @@ def load_initial_weights(
 def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
     """Sizes that an earlier model settles where a recipe leaves them open; see `Family.alike`.
 
-    Args:
-        name: Name of the network that is to be trained.
-
     Raises:
         CheckpointError: If there is no such model, or it cannot be read.
     """

@@ -359,10 +359,6 @@ def family_of(name: str) -> Family:
 def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     """Return the numbers that a network's patch must be multiples of along (d, h, w).
 
-    Args:
-        name: Name of the network, as `build_network` knows it.
-        sizes: Those that a recipe changes.
-
     Raises:
         PumitError: If it does not segment, or is unknown, or the sizes cannot be read.
     """
@@ -382,9 +378,6 @@ def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
 
     A pyramid of three levels takes patches of one token too, but is normalised over the places of
     its coarsest level, of which there should be several.
-
-    Args:
-        sizes: Those that a recipe changes.
     """
     d, h, w = patch_divisor(name, sizes)
     n = 1

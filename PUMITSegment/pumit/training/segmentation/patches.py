@@ -112,7 +112,6 @@ class Augmentation:
         Args:
             image: (C, d, h, w) of the size that `source_size` says.
             labels: (d, h, w), uint8.
-            affine: Movement, of `movement`.
 
         Returns:
             Image (C, *patch) and labels (*patch).

@@ -151,7 +151,6 @@ def build_task(
     """Return the objective of a run.
 
     Args:
-        recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
         classes: Whether they are regions; their names tell which mirrors are allowed.
     """
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])

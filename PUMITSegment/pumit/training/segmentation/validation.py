@@ -30,9 +30,6 @@ WORSE = 0.005  # Dice that one case may lose where the others gain
 class SinglePieceChoice:
     """Compare answers with only their largest pieces.
 
-    Args:
-        count: Number of classes, of values from 1 on.
-
     Source:
         nnU-Net's post-processing: all classes together first, then each for itself, wherever that
         raises Dice.
@@ -98,9 +95,6 @@ class SegmentationValidation:
 
     Args:
         network: A network of the same sizes as the one that is trained, on its device.
-        plan: Grid and intensities that it is trained on.
-        overlap: Part that neighbouring windows share.
-        averages_flips: Whether eight reflections are averaged.
 
     Attributes:
         before_window: Callback before each window is computed; what it raises ends the validation.
