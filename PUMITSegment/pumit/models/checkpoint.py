@@ -82,9 +82,19 @@ class Checkpoint:
     sha256: str
 
     @property
+    def single(self) -> dict[str, Tensor]:
+        """The tensors, floats in single precision."""
+        return single(self.state)
+
+    @property
     def header(self) -> ModelHeader:
         """The metadata that every kind of model has."""
         return ModelHeader.of(self.recipe)
+
+
+def single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with floats in single precision."""
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:

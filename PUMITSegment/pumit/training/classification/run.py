@@ -204,8 +204,6 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
     def content(self) -> dict[str, Any]:
         """Return what `pumit predict` needs."""
         return {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "classifier",
             "network": self.recipe.network,
             "sizes": dict(self.sizes),
@@ -254,11 +252,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
 
     def smaller(self) -> str | None:
         """Half the batch."""
-        count = self.recipe.batch_size
-        if count == 1:
-            return None
-        self.recipe = self.recipe.model_copy(update={"batch_size": count // 2})
-        return f"Each step takes {count // 2} of {count} images now."
+        return self.half_the_batch("images")
 
     def _prepare(self) -> dict[str, PreparedImages]:
         """Images of each split; those from files are read once, by the first process."""

@@ -95,7 +95,7 @@ class TrainingJob(ABC, Generic[R]):
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """Keys of the checkpoint's recipe that inference needs."""
+        """Keys of the checkpoint's recipe that inference needs, beside name and version."""
 
     @abstractmethod
     def training_facts(self, trial: Trial) -> dict[str, Any]:
@@ -115,6 +115,15 @@ class TrainingJob(ABC, Generic[R]):
         None where nothing can be made smaller.
         """
 
+    def half_the_batch(self, what: str) -> str | None:
+        """Be `smaller` by half the batch; `what` it consists of."""
+        recipe: Any = self.recipe
+        count = recipe.batch_size
+        if count == 1:
+            return None
+        self.recipe = recipe.model_copy(update={"batch_size": count // 2})
+        return f"Each step takes {count // 2} of {count} {what} now."
+
 
 def fit(job: TrainingJob[Any]) -> Path:
     """Do a job; started again, it resumes.
@@ -133,8 +142,9 @@ def fit(job: TrainingJob[Any]) -> Path:
 
 def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Callable[..., None]:
     """Return what writes a model for inference: `write(state, step, found, **more)`."""
-    content, training = job.content(), job.training_facts(trial)
-    card = job.run.recipe.card
+    recipe = job.run.recipe
+    content = {"name": recipe.name, "version": str(recipe.version), **job.content()}
+    training = job.training_facts(trial)
 
     def write(
         state: State, step: int, found: Mapping[str, float] | None = None, **more: Any
@@ -144,7 +154,7 @@ def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Calla
         facts: dict[str, Any] = {"step": step, "training": training}
         if found is not None:
             facts["metrics"] = job.metrics(found)
-        save_checkpoint(target, half, {**content, **facts, **more, **card})
+        save_checkpoint(target, half, {**content, **facts, **more, **recipe.card})
 
     return write
 

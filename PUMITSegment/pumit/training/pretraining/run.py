@@ -77,9 +77,8 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
         return self.objective.model_state(state)
 
     def content(self) -> dict[str, Any]:
-        """Name, network and what it needs."""
-        version = str(self.recipe.version)
-        return {"name": self.run.name, "version": version, **self.objective.content}
+        """Network and what it needs."""
+        return dict(self.objective.content)
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Return what of the recipe another person should know."""

@@ -83,7 +83,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         self.scores = validation = build_validation(ready, run.device)
         validation.before_click = run.reporter.check
         pictures = OverlayPictures(run.reporter, run.output, ready.data.classes)
-        self.initial = {k: v.float() for k, v in ready.initial.state.items()}
+        self.initial = ready.initial.single
         if run.is_first:
             run.reporter.state("validating", "Clicking with the initial model, to compare with.")
             is_new = not (run.output / LAST).is_file()  # else the log has all of this already
@@ -112,8 +112,6 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
     def content(self) -> dict[str, Any]:
         """Return what `load_segmenter` needs."""
         return {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "promptable",
             "network": "promptable",
             "sizes": self.ready.initial.header.sizes,
@@ -147,7 +145,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         checkpoint = load_checkpoint(best[0])
         if "tuned_share" in checkpoint.recipe:
             return  # a run that had ended was started again
-        tuned = {k: v.float() for k, v in checkpoint.state.items()}
+        tuned = checkpoint.single
 
         def blended(share: float) -> State:
             return {k: torch.lerp(self.initial[k], tuned[k], share) for k in tuned}

@@ -347,7 +347,7 @@ class SamJob(TrainingJob[SamRecipe]):
             most=self.recipe.answers,
         )
         if self.run.is_first:
-            found = self.scores({k: v.float() for k, v in self.initial.state.items()})
+            found = self.scores(self.initial.single)
             if not (self.run.output / LAST).is_file():  # else the log has it already
                 self.run.report({"step": 0, "validation": finite(found)})
         self.before = self.scores.rows
@@ -368,8 +368,6 @@ class SamJob(TrainingJob[SamRecipe]):
     def content(self) -> dict[str, Any]:
         """Return what `load_segmenter` needs."""
         return {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "promptable",
             "network": "sam",
             "sizes": self.initial.header.sizes,
@@ -392,7 +390,7 @@ class SamJob(TrainingJob[SamRecipe]):
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Measure the best model, case by case."""
         checkpoint = load_checkpoint(best[0])
-        found = self.scores({k: v.float() for k, v in checkpoint.state.items()})
+        found = self.scores(checkpoint.single)
         pairs = zip(self.scores.rows, self.before, strict=True)
         rows = [{**asdict(row), "before": before.clicks} for row, before in pairs]
         result = {"step": checkpoint.header.step, "mean": finite(found), "rows": rows}
@@ -402,11 +400,7 @@ class SamJob(TrainingJob[SamRecipe]):
 
     def smaller(self) -> str | None:
         """Fewer prompts in a step."""
-        count = self.recipe.batch_size
-        if count == 1:
-            return None
-        self.recipe = self.recipe.model_copy(update={"batch_size": count // 2})
-        return f"Each step takes {count // 2} of {count} prompts now."
+        return self.half_the_batch("prompts")
 
     def _engine(self) -> SamEngine:
         """Return a new network with the weights to begin with."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file
-from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe
+from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe, single
 from pumit.models.index import find_model
 from pumit.models.swin_unetr_file import (
     is_public_file,
@@ -126,7 +126,7 @@ def _take_all(
     network: nn.Module, checkpoint: Checkpoint, file: str, sizes: Mapping[str, Any]
 ) -> None:
     """Load the weights of a model of the same class."""
-    state = _single(checkpoint.state)
+    state = checkpoint.single
     ours = network.state_dict()
     if isinstance(network, SegmentationNetwork):
         _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
@@ -167,7 +167,7 @@ def _take_encoder(
     family = FAMILIES[type(network).__name__]
     state = {
         encoder.ours + k.removeprefix(encoder.theirs): v
-        for k, v in _single(given).items()
+        for k, v in single(given).items()
         if k.startswith(encoder.theirs)
     }
     whole = network.state_dict()
@@ -228,7 +228,3 @@ def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
         if k in theirs and k not in follow and theirs[k] != listed[k]
     ]
     return f", there {', '.join(differences)}" if differences else ""
-
-
-def _single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}

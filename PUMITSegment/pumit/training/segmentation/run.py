@@ -122,8 +122,6 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         """Return what `pumit predict` needs."""
         ready = self.ready
         content: dict[str, Any] = {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "automatic",
             "network": ready.network,
             "sizes": ready.sizes,
@@ -155,8 +153,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         checkpoint = load_checkpoint(best[0])
         validation.overlap = settings.final_overlap
         validation.averages_flips = settings.flips
-        state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
-        validation.segmenter.network.load_state_dict(state)
+        validation.segmenter.network.load_state_dict(checkpoint.single)
         rows = validation.rows()
         pieces = list(validation.segmenter.single_piece)
         if pieces:

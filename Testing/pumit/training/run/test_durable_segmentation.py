@@ -93,7 +93,7 @@ def test_a_finished_run_has_all_that_a_user_looks_for(folder: Path) -> None:
 
 def test_the_picture_shows_answer_and_truth(folder: Path) -> None:
     (record,) = [r for r in records(folder / "whole") if r.get("step") == 3 and "overlay" in r]
-    picture = np.asarray(Image.open(folder / "whole" / record["overlay"]))
+    picture = np.asarray(Image.open(folder / "whole" / record["overlay"]).convert("RGB"))
     colors = {tuple(c) for c in picture[:-26].reshape(-1, 3)[::7]}
     assert max(picture.shape) <= 700
     # Grey scan, coloured lines.
