@@ -167,19 +167,6 @@ class PointRow:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class TrainingCurve:
-    """A training in a figure of curves.
-
-    Attributes:
-        name: Name of the network; curves of one name look alike.
-        points: (x, y).
-    """
-
-    name: str
-    points: Sequence[tuple[float, float]]
-
-
 def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]) -> str:
     """One row a network: every case a point, each seed a marker and its own height.
 
@@ -206,25 +193,25 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
         return _svg(figure)
 
 
-def curves_svg(curves: Sequence[TrainingCurve], *, x_label: str, y_label: str) -> str:
-    """Curves, those of one name in one colour and style.
+def curves_svg(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
+    """Lines, those of one name in one colour and style.
 
     Args:
         x_label: Label of the horizontal axis, with its unit.
     """
-    names = list(dict.fromkeys(curve.name for curve in curves))
+    names = list(dict.fromkeys(line.name for line in lines))
     with plot_style(_INK):
         figure = Figure(figsize=(_WIDTH, 3.2))
         axes = figure.subplots()
         named: set[str] = set()
-        for curve in curves:
-            number = names.index(curve.name)
-            x, y = zip(*curve.points, strict=True) if curve.points else ((), ())
+        for line in lines:
+            number = names.index(line.name)
+            x, y = zip(*line.points, strict=True) if line.points else ((), ())
             axes.plot(
                 x, y, color=COLORS[number % len(COLORS)], ls=STYLES[number % len(STYLES)], lw=1.2,
-                alpha=0.8, label=None if curve.name in named else curve.name,
+                alpha=0.8, label=None if line.name in named else line.name,
             )  # fmt: skip
-            named.add(curve.name)
+            named.add(line.name)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.legend(ncols=2)

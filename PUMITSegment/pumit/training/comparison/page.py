@@ -14,7 +14,7 @@ import yaml
 from pumit.evaluation.crossed_bootstrap import RESAMPLES, CrossedMean, Values, crossed_mean
 from pumit.models.user_index import CARD_DATA
 from pumit.report.document import Drawing, Photograph, write_template
-from pumit.report.line_chart import PointRow, TrainingCurve, curves_svg, point_rows_svg
+from pumit.report.line_chart import Line, PointRow, curves_svg, point_rows_svg
 from pumit.training.comparison.plan import FACTS, Comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows
 from pumit.training.model_card.record import RunLog
@@ -242,7 +242,7 @@ def _curves(comparison: Comparison, rows: Sequence[TrainingRow], runs: Path) -> 
             if row.name == network.name:
                 log = RunLog.read(runs / f"{network.slug}_{row.seed}")
                 points = [(float(r["seconds"]) / 60, float(r["loss"])) for r in log.steps]
-                curves.append(TrainingCurve(row.name, points))
+                curves.append(Line(row.name, points))
     if not any(curve.points for curve in curves):
         return None
     return Drawing(

@@ -12,16 +12,16 @@ from typing import Any, Generic, TypeVar, cast
 from pumit.models.checkpoint import save_checkpoint
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.state import State, Validate
-from pumit.training.loop.task import Task
-from pumit.training.loop.trainer import train
-from pumit.training.recipes.model import TrainingRecipe
-from pumit.training.recipes.schedule import Schedule
-from pumit.training.run.out_of_memory import (
+from pumit.training.loop.step import (
     MemoryShortError,
     WorkerLostError,
     fewer_workers,
     retry_with_less_memory,
 )
+from pumit.training.loop.task import Task
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.schedule import Schedule
 
 ONE_SPACING: Mapping[int, float] = {0: 1.0}
 

@@ -18,8 +18,8 @@ from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, read_status, send_command
+from pumit.training.loop.step import fewer_workers, retry_with_less_memory
 from pumit.training.run.control import RunStopped
-from pumit.training.run.out_of_memory import fewer_workers, retry_with_less_memory
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from pumit.training.segmentation import run as segmentation_run
