@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.relay import Relay, finished_model
-from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_segmentation
@@ -36,23 +34,6 @@ FOLD_KEYS = ("folds", "final_model")  # keys of a recipe that are for the whole,
 
 # Trains by a recipe in a folder; returns the best checkpoint.
 Train = Callable[..., Path]
-
-
-@dataclass(frozen=True)
-class CrossValidation:
-    """Settings of a cross-validation."""
-
-    recipe: SegmentationRecipe
-    file: RecipeFile
-    folds: int
-    output: Path
-    since: float
-    train: Train
-
-    @property
-    def parts(self) -> int:
-        """How many trainings there are."""
-        return self.folds + self.recipe.final_model
 
 
 def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float) -> Path:
@@ -77,20 +58,36 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         raise PumitError(f"folds in {file.source} need task: segmentation.")
     recipe = read_segmentation({"data": {}, **file.keys}, file.source)
     assert recipe.folds is not None
-    request = CrossValidation(recipe, file, recipe.folds, output, since, train)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError("A cross-validation runs in one process; train its folds one by one.")
     splits = fold_splits(recipe, file.path)
+    parts = recipe.folds + recipe.final_model
     with run_session(output, since=since) as reporter:
-        _report_start(reporter, request, splits)
+
+        def part(number: int, name: str, title: str, **data: list[str]) -> Path:
+            """Train one of the parts, or take what an earlier start made of it."""
+            folder = output / name
+            if (made := finished_model(folder)) is not None:
+                return made
+            reporter.check()
+            reporter.event("fold", f"{title} begins.", fold=number)
+            registers = name == FINAL and recipe.register_
+            changed = file.changed({"data": data, "register": registers})
+            with Relay(reporter, output, folder, title, number=number, parts=parts):
+                return train(changed, folder, since=since)
+
+        reporter.update(name=recipe.name, task=recipe.task)
+        names = [list(split.validation) for split in splits]
+        reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
         # 1. The recipe that all parts follow.
         whole = with_absolute_paths(file.keys, file.path)
         reporter.written(lambda: write_text(output / RECIPE, recipe_text(whole)))
         # 2. Fold after fold; those that are finished return at once.
         made = []
         for number, split in enumerate(splits, start=1):
-            data = {"training": list(split.training), "validation": list(split.validation)}
-            made.append(_part(reporter, request, number, f"fold_{number}", data))
+            who = {"training": list(split.training), "validation": list(split.validation)}
+            title = f"Fold {number} of {recipe.folds}"
+            made.append(part(number, f"fold_{number}", title, **who))
         # 3. Every case by the model that did not see it.
         result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
         reporter.written(lambda: write_json(output / RESULT, result))
@@ -104,8 +101,8 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         best = made[_best(result)]
         if recipe.final_model:
             everyone = sorted({*splits[0].training, *splits[0].validation})
-            data = {"training": everyone, "validation": []}
-            best = _part(reporter, request, request.parts, FINAL, data)
+            title = "The model of all cases"
+            best = part(parts, FINAL, title, training=everyone, validation=[])
         reporter.update(model=best.relative_to(output).as_posix(), left_seconds=0.0)
         reporter.state("finished", f"Finished. {_sentence(result)}")
     return best
@@ -158,33 +155,6 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
         folds.append({"fold": number, "step": judged["step"], "mean": judged["mean"]})
     plain = [MetricRow(**{k: v for k, v in row.items() if k != "fold"}) for row in rows]
     return {"folds": folds, "mean": means_json(summarize(plain)), "rows": rows}
-
-
-def _part(
-    reporter: RunReporter,
-    request: CrossValidation,
-    number: int,
-    name: str,
-    data: Mapping[str, Any],
-) -> Path:
-    """Train one of the parts, or take what an earlier start made of it."""
-    folder = request.output / name
-    if (made := finished_model(folder)) is not None:
-        return made
-    title = f"Fold {number} of {request.folds}" if name != FINAL else "The model of all cases"
-    reporter.check()
-    reporter.event("fold", f"{title} begins.", fold=number)
-    registers = name == FINAL and request.recipe.register_
-    part = request.file.changed({"data": data, "register": registers})
-    parts = request.parts
-    with Relay(reporter, request.output, folder, title, number=number, parts=parts):
-        return request.train(part, folder, since=request.since)
-
-
-def _report_start(reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]) -> None:
-    reporter.update(name=request.recipe.name, task=request.recipe.task)
-    names = [list(split.validation) for split in splits]
-    reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 
 
 def _best(result: Mapping[str, Any]) -> int:

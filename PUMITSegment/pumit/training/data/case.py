@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from pumit.training.data.classes import UNKNOWN, ClassValue, region_table
 from pumit.training.data.found_cases import LabelledCase, one_line
 from pumit.volume import Volume
 
+KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
 
 
@@ -89,6 +90,24 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
         return labelled_volume(case, volume, file, classes)
     except (VolumeError, OSError) as error:
         raise VolumeError(f"{case.name}: {one_line(error)}") from None
+
+
+class KeptCases:
+    """Labelled cases, each read at its turn; small ones stay in memory."""
+
+    def __init__(self, cases: Sequence[LabelledCase], classes: Sequence[ClassValue]) -> None:
+        self._cases, self._classes = cases, classes
+        self._kept: dict[str, LabelledVolume] = {}
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[LabelledVolume]:
+        """Read the cases in order."""
+        for case in self._cases:
+            read = self._kept.get(case.name) or read_labelled(case, self._classes)
+            size = self._bytes + read.volume.array.nbytes + read.labels.nbytes
+            if case.name not in self._kept and size < KEPT_BYTES:
+                self._kept[case.name], self._bytes = read, size
+            yield read
 
 
 def labelled_volume(

@@ -13,6 +13,7 @@ from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
 from pumit.system.machine import free_bytes, usable_cores
 from pumit.system.wording import duration, size_text
+from pumit.training.data.case import KEPT_BYTES
 from pumit.training.planning.segmentation_trial import SegmentationCost
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.presets import Length, Preset
@@ -20,7 +21,6 @@ from pumit.training.recipes.segmentation import WindowedValidation
 from pumit.training.segmentation.data_plan import Shape
 from pumit.training.segmentation.plan import SegmentationPlan
 from pumit.training.segmentation.prepared_cases import MEMORY_BYTES
-from pumit.training.segmentation.validation import KEPT_BYTES
 
 # Of the time that is left after reading and judging, validations take no more than this.
 VALIDATION_SHARE = 0.15
