@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file, read_author_file
-from pumit.models.int8_weights import is_quantised, restored
+from pumit.models.int8_weights import is_quantised, restored, single
 from pumit.models.pickled import is_pickle
 from pumit.networks.build import stored_sizes, stored_state
 from pumit.system.atomic import atomic_path
@@ -90,11 +90,6 @@ class Checkpoint:
     def header(self) -> ModelHeader:
         """The metadata that every kind of model has."""
         return ModelHeader.of(self.recipe)
-
-
-def single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with floats in single precision."""
-    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import single
+from pumit.models.int8_weights import single
 from pumit.models.pickled import is_pickle
 from pumit.networks.build import build_network
 

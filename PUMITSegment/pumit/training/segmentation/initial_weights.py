@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file
-from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe, single
+from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe
 from pumit.models.index import find_model
+from pumit.models.int8_weights import single
 from pumit.models.swin_unetr_file import (
     is_public_file,
     load_swin_unetr_file,
