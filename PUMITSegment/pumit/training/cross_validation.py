@@ -44,9 +44,6 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
     intervals over cases; the mean of the folds as one model, `NAME-folds.safetensors`, which enters
     the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
 
-    Args:
-        since: Time when the user started it, Unix time.
-
     Returns:
         The model of all cases where there is one, else that of the best fold.
 

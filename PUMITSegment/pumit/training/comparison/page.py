@@ -33,7 +33,6 @@ class NetworkScores:
     """All measured values of a network.
 
     Attributes:
-        rows: Rows of its finished trainings, by seed.
         values: Metric and class, or `ALL`, to values (seeds, cases); NaN where there is none.
     """
 

@@ -30,7 +30,6 @@ class LabelledVolume:
     Attributes:
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
             `UNKNOWN` where that is not known.
-        doubts: Doubtful labels, which may be right, in words.
         drawn: Whether each class was drawn; one that was not may be anywhere in the background.
             None for all.
     """

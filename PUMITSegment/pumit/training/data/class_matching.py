@@ -47,7 +47,6 @@ class ClassLabels:
     Attributes:
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
             `UNKNOWN` where that is not known.
-        doubts: Doubtful findings, which may be right, in words.
         drawn: Whether each class was drawn, as the names of segments tell; None for all.
         background: Where the background itself was drawn, (D, H, W); None for nowhere.
     """

@@ -142,7 +142,6 @@ def cases_of_folder(
 
     Args:
         patterns: Patterns of images and labels, see `file_pairs.pair_files`.
-        repeats_single: Whether a case may have only the first channel.
 
     Raises:
         PumitError: If there is no such folder, or it holds nothing that is known.

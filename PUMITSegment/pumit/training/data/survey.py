@@ -47,8 +47,6 @@ class CaseReport:
         spacing_mm: Voxel size in array order (d, h, w); None where the scan cannot be read.
         shape: Voxels in that order.
         classes: Voxels of each class.
-        problems: Reasons why it cannot be trained on, in words.
-        doubts: Doubtful findings, which may be right, in words.
         images: Its files as a recipe names them, for programs; of no use in a log.
         label: Its label files, likewise.
         folder: Folder that it was found in, as the recipe names it; empty for one that is listed.

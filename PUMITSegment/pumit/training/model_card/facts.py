@@ -250,11 +250,7 @@ def without_paths(value: Any) -> Any:
 
 
 def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
-    """Return scores case by case, the validation cases first; empty where nothing was measured.
-
-    Args:
-        numbers: Name of a case to "case 7".
-    """
+    """Return scores case by case, the validation cases first; empty where nothing was measured."""
     try:
         if (folder / ANSWERS).is_file():
             return answer_scores(folder / ANSWERS, numbers)

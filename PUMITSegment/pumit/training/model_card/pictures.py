@@ -73,7 +73,6 @@ def draw_worst(
     Args:
         recipe: Recipe of the run's folder; its paths are absolute.
         scores: Cases, the worst first.
-        numbers: Name of a case to "case 7".
     """
     drawer = {"automatic": _answer_drawer, "promptable": _click_drawer}.get(kind)
     if drawer is None:

@@ -42,9 +42,7 @@ class Hardware:
     """Hardware that a training can use.
 
     Attributes:
-        cores: Processor cores that this process may use.
         memory_bytes: Main memory that is free; all of it where the system does not tell.
-        device: Device that the network would be trained on.
         title: Name of the GPU; "" without one.
         device_bytes: The GPU's own free memory; None where it shares the main memory.
     """
@@ -101,7 +99,6 @@ class StepPlan:
     """Length and rhythm of a run.
 
     Attributes:
-        seconds: Time from the start to the final validation.
         budget: Time of the training loop, for `schedule.seconds`.
     """
 
@@ -143,7 +140,6 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
     """Voxels of a step with which neither too few steps fit nor more than are worth it.
 
     Args:
-        voxels: Voxels of the step that was measured.
         plan: Plan that fits with it, without the preset's limit of steps.
         preset: Preset with fewest and most steps.
     """

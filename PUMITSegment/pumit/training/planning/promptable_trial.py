@@ -37,8 +37,6 @@ class ClickCost:
         opening_seconds: Time of opening a scan before its first click, per voxel.
         answering_seconds: Time of one structure, with all its clicks.
         scene_seconds: Time of a generated scan with its click.
-        peak_bytes: Most memory held, of the GPU where it trains.
-        process_bytes: Most main memory held.
     """
 
     step: StepCost

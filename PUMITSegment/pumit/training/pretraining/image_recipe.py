@@ -72,7 +72,6 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
     is a folder for prepared images.
 
     Args:
-        recipe: Recipe of any objective that learns from images.
         is_upright: Whether all images are seen as bodies lie, never flipped or turned.
 
     Raises:

@@ -30,15 +30,7 @@ def draw_hidden(
     generator: torch.Generator,
     shared: torch.Generator,
 ) -> ImageBatch:
-    """Draw images and which of their cells to hide.
-
-    Args:
-        source: Draws images, made of whole cells.
-        stride: Voxels of a cell.
-        ratio: Part of the cells to hide.
-        generator: Generator of this process and step, on the CPU.
-        shared: Generator in the same state in every process.
-    """
+    """Draw images and which of their cells to hide."""
     batch = source.draw(da0, generator, shared)
     grid = [n // step for n, step in zip(batch.image.shape[2:], stride, strict=True)]
     visible = random_cells(len(batch), grid, ratio=ratio, generator=generator)
@@ -51,7 +43,6 @@ class MambaMimTask(SourceTask):
 
     Args:
         network: The network to train; it reads one channel or all three.
-        source: Draws images, made of whole cells of the network.
 
     Source:
         Tang et al., MambaMIM, 2024, sections 2 and 3.2.

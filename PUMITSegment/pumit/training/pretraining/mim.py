@@ -54,9 +54,6 @@ def draw_masked(
 class MimTask(SourceTask):
     """Draw images, hide patches, and score the predicted tokens.
 
-    Args:
-        tokenizer: Turns images into soft tokens; it is not trained.
-
     Source:
         PUMIT, section "MIM Pre-training", eq. 6.
     """

@@ -97,7 +97,6 @@ class ViewBatch(Batch):
         views: Turned and damaged, intensities in [0, 1], (2B, C, D, H, W).
         whole: The same, undamaged.
         turns: Quarter turns of each in the plane (h, w), (2B,), 0 to 3.
-        cases: Origin of each of the B crops, for messages.
     """
 
     views: Tensor

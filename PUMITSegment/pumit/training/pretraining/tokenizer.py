@@ -32,7 +32,6 @@ class TokenizerTraining(nn.Module):
 
     Attributes:
         running_loss: Running mean of the discriminator's loss.
-        last_loss: The discriminator's loss of the last step.
     """
 
     running_loss: Tensor

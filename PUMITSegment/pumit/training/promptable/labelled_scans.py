@@ -90,9 +90,6 @@ class RealScans:
     def add_unlabelled(self, path: Path, *, series: str | None = None) -> None:
         """Read a further scan without labels, by itself as of a patient.
 
-        Args:
-            series: SeriesInstanceUID, where the folder holds several.
-
         Raises:
             VolumeError: If it cannot be used.
         """

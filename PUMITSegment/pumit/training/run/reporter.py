@@ -202,13 +202,7 @@ class RunReporter:
         other_clock_s: float = 0.0,
         is_processor: bool = False,
     ) -> None:
-        """Training begins, or continues.
-
-        Args:
-            before: Seconds that earlier parts of it took.
-            other_clock_s: Seconds by the clock that is not the run's.
-            is_processor: Whether the run's is that of the processor.
-        """
+        """Training begins, or continues."""
         self.clock.begin(before, other_clock_s=other_clock_s, is_processor=is_processor)
         self._is_counting = True
         self.update(

@@ -78,9 +78,6 @@ def examine_cases(
 ) -> tuple[LabelledSet, DataFacts]:
     """Find all cases and read each once.
 
-    Args:
-        progress: Callback for each case's number, from 1 on.
-
     Raises:
         PumitError: If any case cannot be used; one message names them all.
     """

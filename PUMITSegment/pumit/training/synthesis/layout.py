@@ -151,11 +151,7 @@ def _add_filling(grid: Grid, layout: Layout, mask: Tensor) -> list[int]:
 
 
 def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
-    """Draw a label map with its objects.
-
-    Args:
-        shares: How many show a heart, and how many a trunk.
-    """
+    """Draw a label map with its objects."""
     g = grid.generator
     xyz = grid.coordinates()
     is_thick = grid.slice_ratio >= 1.9 or grid.depth == 1
