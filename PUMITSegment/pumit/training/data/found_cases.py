@@ -225,7 +225,8 @@ def pair_files(
             LabelledCase(name, tuple(files[c][0] for c in sorted(files)), min(label.values())[0])
         )
     # Numbers are nnU-Net's and name nothing.
-    names = () if all(c.isdecimal() or not c for c in channels) else tuple(channels)
+    named = tuple(c for c in channels if c)
+    names = () if all(c.isdecimal() for c in named) else named
     layout = f"images {images}, labels {labels}"
     return FoundCases(LabelledSet(tuple(cases), (), names), tuple(problems), layout)
 

@@ -141,7 +141,7 @@ def cases_of_folder(
     scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand instead of a folder.
 
     Args:
-        patterns: Patterns of images and labels, see `file_pairs.pair_files`.
+        patterns: Patterns of images and labels, see `pair_files`.
 
     Raises:
         PumitError: If there is no such folder, or it holds nothing that is known.
