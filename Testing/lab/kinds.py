@@ -201,7 +201,7 @@ def draw_worst(folder: Path, rows: list[dict[str, Any]], model: str, pictures: P
     The scan's licence determines who may see the picture.
     """
     from pumit.inference.interactive.session import InteractiveSession
-    from pumit.report.worst_targets import draw_worst_targets
+    from pumit.report.click_tables import draw_worst_targets
 
     segmenter = load_segmenter(model, device="cpu")
 

@@ -6,8 +6,7 @@ from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.model import recipe_reference
 from pumit.training.recipes.pretraining import PRETRAINING
-from pumit.training.recipes.promptable import FineTuningRecipe
-from pumit.training.recipes.sam import SamRecipe
+from pumit.training.recipes.promptable import FineTuningRecipe, SamRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
 
 _INTRODUCTION = """# Keys of recipes

@@ -16,7 +16,7 @@ from pumit.cli.shared.training_options import (
     find_recipe,
 )
 from pumit.runs import JSON_VARIABLE, remember_run
-from pumit.training.recipes.shipped import recipe_names
+from pumit.training.recipes.reader import recipe_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

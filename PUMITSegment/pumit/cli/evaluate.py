@@ -221,7 +221,7 @@ def _draw_worst(
     """Draw the worst targets, as segmented from a box and after clicks."""
     from pumit.cli.shared.progress import progress_bar
     from pumit.inference.interactive.session import InteractiveSession
-    from pumit.report.worst_targets import draw_worst_targets
+    from pumit.report.click_tables import draw_worst_targets
     from pumit.volume import Volume
 
     def open_session(volume: Volume) -> InteractiveSession:

@@ -134,7 +134,7 @@ def _state(entry: ModelEntry) -> str:
 def _add(args: argparse.Namespace) -> dict[str, Any]:
     """Add a checkpoint or a run's best model; the run may be stopped or still running."""
     from pumit.models.checkpoint import save_checkpoint
-    from pumit.models.foreign import foreign_model
+    from pumit.models.sam_file import foreign_model
     from pumit.models.user_index import CARD, register
     from pumit.runs import LOG
     from pumit.training.model_card.write import best_of, write_card

@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit reconstruct`."""
     from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
-    from pumit.report.reconstruction_picture import write_reconstruction_picture
-    from pumit.report.token_plot import write_token_plot
+    from pumit.report.reconstruction_picture import write_reconstruction_picture, write_token_plot
     from pumit.system.atomic import atomic_path
     from pumit.volume import Volume
 

@@ -37,9 +37,6 @@ def is_author_file(path: Path) -> bool:
 def read_author_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read the weights of PUMIT's authors from a pickle, of which only tensors are read.
 
-    Args:
-        path: Their tokenizer or ViT.
-
     Returns:
         A recipe as a checkpoint of ours has it, and the weights by our names.
 

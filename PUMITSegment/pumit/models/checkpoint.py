@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file, read_author_file
-from pumit.models.int8_weights import is_quantised, restored
+from pumit.models.int8_weights import is_quantised, restored, single
 from pumit.models.pickled import is_pickle
 from pumit.networks.build import stored_sizes, stored_state
 from pumit.system.atomic import atomic_path
@@ -80,6 +80,11 @@ class Checkpoint:
     state: dict[str, Tensor]
     recipe: dict[str, Any]
     sha256: str
+
+    @property
+    def single(self) -> dict[str, Tensor]:
+        """The tensors, floats in single precision."""
+        return single(self.state)
 
     @property
     def header(self) -> ModelHeader:

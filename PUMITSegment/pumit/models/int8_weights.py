@@ -58,3 +58,8 @@ def restored(state: Mapping[str, A]) -> dict[str, A]:
                 raise CheckpointError(f"The scales {name} do not fit; fetch the model again.")
             found[name.removesuffix(SCALE)] = values * scales.reshape(-1, *[1] * (values.ndim - 1))
     return found
+
+
+def single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with floats in single precision."""
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}

@@ -115,7 +115,6 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
     """Check a model file, and enter what it holds in the user's index.
 
     Args:
-        source: File as `export_model` writes it.
         name: Name of the model; None for the one in the file.
 
     Raises:

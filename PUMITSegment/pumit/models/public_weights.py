@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
+from pumit.models.int8_weights import single
 from pumit.models.pickled import is_pickle
 from pumit.networks.build import build_network
 
@@ -48,10 +49,7 @@ def read_public_weights(
         raise CheckpointError(
             f"{path.name} is not a whole safetensors file ({reason}); give {instead}."
         ) from None
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{path.name} holds {name} that is not finite; fetch it again.")
-    return {n: t.float() if t.is_floating_point() else t for n, t in state.items()}
+    return single(_finite(state, path))
 
 
 def read_pickled_tensors(path: Path, *, instead: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -77,10 +75,14 @@ def read_pickled_tensors(path: Path, *, instead: str) -> tuple[dict[str, Tensor]
             content = content[key]
             break
     state = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    return single(_finite(state, path)), texts
+
+
+def _finite(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     for name, tensor in state.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(f"{path.name} holds {name} that is not finite; fetch it again.")
-    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, texts
+    return state
 
 
 def _unpacked(path: Path, instead: str) -> dict[str, Any]:

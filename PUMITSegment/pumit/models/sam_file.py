@@ -6,14 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import CheckpointError
+from pumit.models.author_file import is_author_file, read_author_file
 from pumit.models.pickled import is_pickle
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 NETWORK = "sam"
+
+
 WEIGHTS = "model.safetensors"
+
+
 PUBLIC_FILE = "segment-anything's or MedSAM's weights of ViT-B, L or H (.pth)"
+
+
 DESCRIPTION = "Segments 2D images and slices by clicks and boxes; SAM, of any scan and photograph."
 
 
@@ -100,3 +108,19 @@ def is_sam_model(path: Path) -> bool:
         return ModelHeader.of(read_recipe(path)[0]).network == NETWORK
     except CheckpointError:  # who loads it says what is wrong
         return False
+
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def foreign_model(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """Read a file of PUMIT's, SAM's or MedSAM's authors; None for a file or folder of ours.
+
+    Raises:
+        CheckpointError: If it cannot be read safely, or holds another network.
+    """
+    found = read_sam_file(path) if is_sam_file(path) else None
+    if found is None and path.is_file() and is_author_file(path):
+        return read_author_file(path)
+    return found

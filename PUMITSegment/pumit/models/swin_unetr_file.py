@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import read_recipe
+from pumit.models.checkpoint import is_ours
 from pumit.models.pickled import is_pickle
 from pumit.models.public_weights import read_pickled_tensors, read_public_weights
 from pumit.networks.swin_merging import MERGINGS, Merging
@@ -52,19 +52,7 @@ class SwinFile:
 
 def is_public_file(path: Path) -> bool:
     """Return whether a file is another program's: a pickle, or tensors without our recipe."""
-    if not path.is_file():
-        return False
-    if is_pickle(path):
-        return True
-    try:
-        read_recipe(path)
-    except CheckpointError:
-        try:
-            with safe_open(str(path), framework="pt") as handle:
-                return "recipe" not in (handle.metadata() or {})
-        except (SafetensorError, OSError, ValueError):  # damaged: `load_checkpoint` says how
-            return False
-    return False
+    return path.is_file() and (is_pickle(path) or not is_ours(path))
 
 
 def read_swin_unetr_file(path: Path) -> SwinFile:

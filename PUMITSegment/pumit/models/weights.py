@@ -44,7 +44,6 @@ class Weights:
 
     Attributes:
         arrays: Arrays by parameter name, float32.
-        recipe: Network name, sizes and so on; JSON values.
         sha256: Fingerprint of the tensors in the file, hexadecimal.
     """
 

@@ -1,4 +1,4 @@
-"""A picture of what an answer gets wrong: three planes through its largest error."""
+"""Pictures of what an answer gets wrong: three planes through its largest error."""
 
 from __future__ import annotations
 
@@ -9,27 +9,40 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
 from pumit.geometry import Triple, window_of
-from pumit.prompts import BoxPrompt, PointPrompt, Prompt
-from pumit.report.views import View, views_through
-from pumit.system.atomic import atomic_path
+from pumit.prompts import Prompt
+from pumit.report.panels import (
+    POSITIVE,
+    add_panel,
+    add_text,
+    draw_letters,
+    draw_outline,
+    draw_prompt,
+    draw_slice,
+    first_channel,
+    new_figure,
+    save_figure,
+)
+from pumit.report.style import TEXT
+from pumit.report.views import views_through
+from pumit.segmentation import Mask
 from pumit.volume import Volume
 
-Mask = npt.NDArray[np.bool_]
-
-TRUTH, ANSWER = "#4ade80", "#ff4d4d"
-POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
+ANSWER = "#ff4d4d"
 ROW_INCHES, DPI = 3.2, 90
 # Surroundings that are shown, as a share of the extent of what is compared.
 MARGIN = 0.35
-# A click is drawn on a plane if it is at most this many slices away from it.
-NEAR_SLICES = 1.5
+WIDTH_INCHES, LONGEST_INCHES, CLASS_DPI = 10.0, 4.6, 110
+HEADER_INCHES, LINE_INCHES, GAP_INCHES = 0.45, 0.22, 0.1
+TRUTH_STYLE = "--"
+_PER_LINE = 4
+_MOST_NAMED = 16
 
 
 @dataclass(frozen=True)
@@ -68,28 +81,24 @@ def write_error_picture(
     truth = target[window]
     grey = grey_range(cut.array, union[window])
     columns = 1 if cut.is_planar else 3
-    figure = Figure(figsize=(columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4), dpi=DPI)
-    FigureCanvasAgg(figure)
+    width, height = columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4
+    figure = new_figure(width, height, dpi=DPI, color="white")
     grid = figure.subplots(len(stages), columns, squeeze=False)
     for row, stage in zip(grid, stages, strict=True):
         answer = stage.mask[window]
         error = truth ^ answer
         through = deepest(error if error.any() else truth, cut.spacing_mm)
         for axes, view in zip(row, views_through(cut, through), strict=True):
-            axes.imshow(view.cut(cut.array), cmap="gray", vmin=grey[0], vmax=grey[1],
-                        extent=extent_of(view, cut.shape), interpolation="nearest")  # fmt: skip
-            draw_outline(axes, view, truth, TRUTH)
+            draw_slice(axes, view, cut.array, grey)
+            draw_outline(axes, view, truth, POSITIVE)
             draw_outline(axes, view, answer, ANSWER)
             for prompt in stage.prompts:
-                _draw(axes, view, cut, prompt)
-            left, right, bottom, top = extent_of(view, cut.shape)
-            axes.set(xticks=[], yticks=[], xlim=(left, right), ylim=(bottom, top))
+                draw_prompt(axes, view, cut, prompt)
             axes.set_xlabel(f"{view.name} {view.index}", fontsize=8)
         row[0].set_title(f"{stage.name}: Dice {dice(answer, truth):.2f}", fontsize=9, loc="left")
     figure.suptitle(title, fontsize=10)
     figure.tight_layout()
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    save_figure(figure, path)
 
 
 def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
@@ -116,44 +125,107 @@ def window_around(mask: Mask) -> tuple[slice, ...]:
 
 def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
     """Return the part of a scan in a window, in the world; of several channels the first."""
-    scan = volume.array if volume.array.ndim == 3 else volume.array[0]
     return replace(
         volume,
-        array=scan[window],
+        array=first_channel(volume)[window],
         origin_lps=tuple(volume.index_to_world([s.start for s in window]).tolist()),
         source=None,
     )
 
 
-def extent_of(view: View, shape: tuple[int, int, int]) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top edge of a view, mm."""
-    width, height = shape[view.right[0]] * view.spacing_mm[1], shape[view.down[0]]
-    return (0.0, width, height * view.spacing_mm[0], 0.0)
+@dataclass(frozen=True, eq=False)
+class ClassMasks:
+    """A class of a case.
+
+    Attributes:
+        truth: Its label, bool (D, H, W).
+        answer: Answered mask, of the same shape.
+    """
+
+    name: str
+    color_rgb: Triple
+    truth: Mask
+    answer: Mask
+
+    @property
+    def has_any(self) -> bool:
+        """Whether it is in the label or the answer."""
+        return bool(self.truth.any() or self.answer.any())
 
 
-def draw_outline(
-    axes: Axes, view: View, mask: Mask, color: str | Triple, *, style: str = "-"
+def write_class_error_picture(
+    volume: Volume, classes: Sequence[ClassMasks], path: Path, *, title: str
 ) -> None:
-    """Draw the border of a mask on a view."""
-    plane = view.cut(mask)
-    if not plane.any():
-        return
-    # One voxel of margin closes outlines at the border of the picture.
-    x = (np.arange(plane.shape[1] + 2) - 0.5) * view.spacing_mm[1]
-    y = (np.arange(plane.shape[0] + 2) - 0.5) * view.spacing_mm[0]
-    axes.contour(x, y, np.pad(plane, 1).astype(float), levels=[0.5], colors=[color], linewidths=1.2,
-                 linestyles=style)  # fmt: skip
+    """Write a PNG of three planes through the deepest place of the largest error.
+
+    Labels are outlined with broken lines, answers with whole ones, each in its class's colour.
+
+    Args:
+        volume: The scan; of several channels the first is shown.
+
+    Raises:
+        VolumeError: If no class is in the label or the answer.
+        ExportError: If the file cannot be written.
+    """
+    present = [c for c in classes if c.has_any]
+    if not present:
+        raise VolumeError("Neither label nor answer has any class; there is nothing to show.")
+    union = np.logical_or.reduce([m for c in present for m in (c.truth, c.answer)])
+    window = window_around(union)
+    cut = cut_out(volume, window)
+    inside = [replace(c, truth=c.truth[window], answer=c.answer[window]) for c in present]
+    through = _place_of_largest_error(inside, cut.spacing_mm)
+    views = views_through(cut, through)
+    grey = grey_range(cut.array, union[window])
+    # The views side by side at one scale, over a legend.
+    lines = 1 + (min(len(inside), _MOST_NAMED) - 1) // _PER_LINE
+    sizes = [view.size_mm(cut.shape) for view in views]
+    tallest, room = max(h for _, h in sizes), WIDTH_INCHES - GAP_INCHES * (len(views) + 1)
+    scale = min(room / sum(w for w, _ in sizes), LONGEST_INCHES / tallest)
+    footer = LINE_INCHES * (lines + 1) + GAP_INCHES
+    figure = new_figure(WIDTH_INCHES, HEADER_INCHES + tallest * scale + footer, dpi=CLASS_DPI)
+    left = (WIDTH_INCHES - sum(w for w, _ in sizes) * scale - GAP_INCHES * (len(views) - 1)) / 2
+    for view, (w, h) in zip(views, sizes, strict=True):
+        top = HEADER_INCHES + (tallest - h) * scale / 2
+        panel = add_panel(figure, left, top, w * scale, h * scale)
+        draw_slice(panel, view, cut.array, grey)
+        for one in inside:
+            draw_outline(panel, view, one.truth, one.color_rgb, style=TRUTH_STYLE)
+            draw_outline(panel, view, one.answer, one.color_rgb)
+        draw_letters(panel, [(0.015, 0.985, view.name, "left", "top")], color=TEXT, size=9)
+        left += w * scale + GAP_INCHES
+    _legend(figure, inside)
+    add_text(figure, 0.12, HEADER_INCHES / 2, title, fontsize=11)
+    save_figure(figure, path)
 
 
-def _draw(axes: Axes, view: View, volume: Volume, prompt: Prompt) -> None:
-    if isinstance(prompt, PointPrompt):
-        x, y, depth = view.to_mm(volume.world_to_index(prompt.point_lps), volume.shape)[0]
-        if volume.is_planar or abs(depth) <= NEAR_SLICES:
-            color, marker = (POSITIVE, "+") if prompt.is_positive else (NEGATIVE, "x")
-            axes.plot(x, y, marker, color=color, ms=9, mew=2)
-    elif isinstance(prompt, BoxPrompt):
-        corners = view.to_mm(volume.world_to_index(prompt.corners_lps), volume.shape)
-        (left, top, near), (right, bottom, far) = corners.min(0), corners.max(0)
-        if volume.is_planar or near - 0.5 <= 0 <= far + 0.5:
-            axes.plot([left, right, right, left, left], [top, top, bottom, bottom, top],
-                      color=BOX, lw=1, ls="--")  # fmt: skip
+def _place_of_largest_error(
+    classes: Sequence[ClassMasks], spacing_mm: Triple
+) -> tuple[int, int, int]:
+    """Of the class with the most wrong voxels; where none is wrong, within the largest class."""
+    worst = max(classes, key=lambda c: int((c.truth ^ c.answer).sum()))
+    error = worst.truth ^ worst.answer
+    if not error.any():
+        error = max((c.truth for c in classes), key=lambda mask: int(mask.sum()))
+    d, h, w = (int(i) for i in deepest(error, spacing_mm))
+    return (d, h, w)
+
+
+def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:
+    """Classes with their Dice, and what the two kinds of line are."""
+    entries = [
+        Line2D(
+            [], [], color=c.color_rgb, lw=3, label=f"{c.name}: Dice {dice(c.answer, c.truth):.2f}"
+        )
+        for c in classes[:_MOST_NAMED]
+    ]
+    if len(classes) > _MOST_NAMED:
+        more = f"and {len(classes) - _MOST_NAMED} more"
+        entries[-1] = Line2D([], [], lw=0, label=more)
+    styles = [
+        Line2D([], [], color=TEXT, lw=1.4, ls=TRUTH_STYLE, label="label"),
+        Line2D([], [], color=TEXT, lw=1.4, label="answer"),
+    ]
+    shared = {"frameon": False, "labelcolor": TEXT, "fontsize": 9, "borderaxespad": 0.5}
+    figure.legend(handles=entries, loc="lower left", ncols=_PER_LINE, **shared)
+    figure.add_artist(figure.legend(handles=styles, loc="upper right", ncols=2, **shared))

@@ -1,8 +1,9 @@
-"""Line charts one above the other over a common axis, as a PNG: how a training went."""
+"""Charts: how a training went, as a PNG, and the figures of a comparison, as SVG."""
 
 from __future__ import annotations
 
 import colorsys
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -24,6 +26,11 @@ LIGHTEST = 0.72
 MOST_NAMED = 24
 _PER_COLUMN = 9
 MOST_TICKS = 7
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*")
+STYLES = ("-", "--", "-.", ":")
+# Stands for the colour of the text around the figure, whatever it is there.
+_INK = "#010203"
+_WIDTH, _ROW, _AXIS = 5.6, 0.42, 0.7  # inches
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,11 @@ def write_line_charts(
     path: Path,
     *,
     x_label: str,
-    title: str = "",
     second: tuple[str, Sequence[tuple[float, float]]] | None = None,
 ) -> None:
     """Write a PNG of charts over a common x axis.
 
     Args:
-        charts: Charts from top to bottom, at least one.
         x_label: Label of the x axis, with its unit.
         second: Another axis at the top: its label, and (x, its value) at some places, rising.
 
@@ -88,8 +93,6 @@ def write_line_charts(
         rows[-1].set_xlim(left=0)
         if second is not None:
             _second_axis(rows[0], *second)
-        if title:
-            figure.suptitle(title)
         with atomic_path(path) as temporary:
             figure.savefig(temporary, format="png")
 
@@ -145,3 +148,95 @@ def readable(color_rgb: Triple) -> Triple:
         return color_rgb
     hue, saturation, value = colorsys.rgb_to_hsv(r, g, b)
     return colorsys.hsv_to_rgb(hue, saturation, value * LIGHTEST / light)
+
+
+@dataclass(frozen=True)
+class PointRow:
+    """A network in a figure of points.
+
+    Attributes:
+        points: Values of the cases of each seed.
+        mean: Mean of all; None where there is none.
+        low: Lower end of its interval, where there is one.
+    """
+
+    name: str
+    points: Sequence[Sequence[float]]
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]) -> str:
+    """One row a network: every case a point, each seed a marker and its own height.
+
+    Args:
+        seeds: Seeds in the order of the rows' points, for the legend.
+    """
+    with plot_style(_INK):
+        figure = Figure(figsize=(_WIDTH, _AXIS + _ROW * len(rows)))
+        axes = figure.subplots()
+        for number, row in enumerate(rows):
+            _draw_row(axes, row, -number, COLORS[number % len(COLORS)])
+        axes.set_yticks([-i for i in range(len(rows))], [row.name for row in rows])
+        axes.set_ylim(0.6 - len(rows), 0.6)
+        axes.set_xlabel(label)
+        for number, seed in enumerate(seeds):
+            axes.plot(
+                [], [], MARKERS[number % len(MARKERS)], color=_INK, ms=5, label=f"seed {seed}"
+            )
+        axes.plot([], [], "|", color=_INK, ms=12, mew=2, label="mean, 95 % interval")
+        axes.legend(ncols=min(len(seeds) + 1, 4), loc="lower left", bbox_to_anchor=(0, 1))
+        axes.set_facecolor("none")
+        axes.grid(axis="x", color=_INK, alpha=0.15)
+        axes.tick_params(axis="y", length=0)
+        return _svg(figure)
+
+
+def curves_svg(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
+    """Lines, those of one name in one colour and style.
+
+    Args:
+        x_label: Label of the horizontal axis, with its unit.
+    """
+    names = list(dict.fromkeys(line.name for line in lines))
+    with plot_style(_INK):
+        figure = Figure(figsize=(_WIDTH, 3.2))
+        axes = figure.subplots()
+        named: set[str] = set()
+        for line in lines:
+            number = names.index(line.name)
+            x, y = zip(*line.points, strict=True) if line.points else ((), ())
+            axes.plot(
+                x, y, color=COLORS[number % len(COLORS)], ls=STYLES[number % len(STYLES)], lw=1.2,
+                alpha=0.8, label=None if line.name in named else line.name,
+            )  # fmt: skip
+            named.add(line.name)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.legend(ncols=2)
+        axes.set_facecolor("none")
+        axes.grid(color=_INK, alpha=0.15)
+        return _svg(figure)
+
+
+def _draw_row(axes: Axes, row: PointRow, middle: float, color: str) -> None:
+    count = len(row.points)
+    for number, values in enumerate(row.points):
+        height = middle + (0.0 if count == 1 else 0.25 - 0.5 * number / (count - 1))
+        axes.plot(
+            values, [height] * len(values), MARKERS[number % len(MARKERS)], color=color, ms=5,
+            alpha=0.6, mec="none", clip_on=False,
+        )  # fmt: skip
+    if row.mean is not None:
+        if row.low is not None and row.high is not None:
+            axes.plot([row.low, row.high], [middle, middle], color=_INK, lw=2.0)
+        axes.plot([row.mean], [middle], "|", color=_INK, ms=16, mew=2.4)
+
+
+def _svg(figure: Figure) -> str:
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0.0)
+    file = io.StringIO()
+    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return file.getvalue().replace(_INK, "currentColor")

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
-from matplotlib.text import Text
-from scipy.spatial import ConvexHull, QhullError
 
 from pumit.errors import ExportError, VolumeError
 from pumit.geometry import Floats
-from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
-from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
+from pumit.prompts import Prompt
+from pumit.report.panels import (
+    add_legend,
+    add_panel,
+    add_text,
+    draw_letters,
+    draw_outline,
+    draw_prompt,
+    draw_slice,
+    first_channel,
+    new_figure,
+    save_figure,
+)
+from pumit.report.style import FAINT_TEXT, TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask, Segment
-from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
-
-POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
 
 # For segments of the same colour, and by how much one part of a colour must differ.
 SPARE_COLORS = ("#4fd1c5", "#f2c14e", "#7aa5f7", "#e76f9b", "#9bd65b", "#b98ee8", "#e8e8e8")
@@ -35,16 +38,13 @@ LEAST_CONTRAST = 0.2
 WIDTH_INCHES, HEIGHT_LIMIT_INCHES, DPI = 11.0, 9.0, 130
 GAP_INCHES, HEADER_INCHES, FOOTER_INCHES = 0.12, 0.5, 0.42
 FILL_OPACITY = 0.28
-# Part of the width after which the legend names no further segment.
-LEGEND_LIMIT = 0.82
-# A prompt is drawn on a view if it is at most this many slices away from it.
-NEAR_SLICES = 1.5
 # No scanner but CT gives values this low; then air must not set the window.
 AIR_HU, TISSUE_HU = -500.0, -300.0
 
 
-@dataclass(frozen=True)
-class _Panel:
+class _Panel(NamedTuple):
+    """A view and its place, inches from the upper left corner."""
+
     view: View
     left: float
     top: float
@@ -88,26 +88,20 @@ def write_picture(
     views = views_through(volume, index)
     segments = _told_apart(segments)
     window = _window(volume, largest.mask)
-    panels, size = _layout(views, volume.shape)
-    figure = Figure(figsize=size, dpi=DPI, facecolor=BACKGROUND)
-    canvas = FigureCanvasAgg(figure)
-    for panel in panels:
-        axes = figure.add_axes(
-            (
-                panel.left / size[0],
-                1 - (panel.top + panel.height) / size[1],
-                panel.width / size[0],
-                panel.height / size[1],
-            )
-        )
-        _draw_slice(axes, panel.view, volume, window)
+    panels, (width, height) = _layout(views, volume.shape)
+    figure = new_figure(width, height, dpi=DPI)
+    for view, *place in panels:
+        axes = add_panel(figure, *place)
+        _draw_slice(axes, view, volume, window)
         for segment in segments:
-            _draw_mask(axes, panel.view, segment)
+            _draw_mask(axes, view, segment)
         for prompt in prompts:
-            _draw_prompt(axes, panel.view, volume, prompt)
-    _write_text(canvas, size, segments, title)
-    with atomic_path(Path(path)) as temporary:
-        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+            draw_prompt(axes, view, volume, prompt)
+    if title:
+        add_text(figure, GAP_INCHES, HEADER_INCHES / 2, title, fontsize=13)
+    names = [(segment.name, segment.color_rgb) for segment in segments]
+    add_legend(figure, GAP_INCHES, height - FOOTER_INCHES / 2, names)
+    save_figure(figure, Path(path))
 
 
 def _centre_index(mask: Mask) -> tuple[int, int, int]:
@@ -153,7 +147,7 @@ def _window(volume: Volume, mask: Mask) -> tuple[float, float]:
         slice(max(int(i.min()) - margin, 0), int(i.max()) + margin + 1)
         for i, margin in ((i, 10 + int(np.ptp(i)) // 4) for i in np.nonzero(mask))
     )
-    scalar = volume.array if volume.array.ndim == 3 else volume.array[0]
+    scalar = first_channel(volume)
     values = scalar[around].astype(np.float64).ravel()
     values = values[np.isfinite(values)]
     if values.size and values.min() < AIR_HU < np.median(scalar[mask]):
@@ -168,9 +162,7 @@ def _layout(
     views: list[View], shape: tuple[int, int, int]
 ) -> tuple[list[_Panel], tuple[float, float]]:
     """Place the views at one scale, in a row or two below each other, whichever is fuller."""
-    sizes = [
-        (shape[v.right[0]] * v.spacing_mm[1], shape[v.down[0]] * v.spacing_mm[0]) for v in views
-    ]  # (width, height) mm
+    sizes = [view.size_mm(shape) for view in views]
     columns = [[0], [1], [2]] if len(views) == 3 else [[0]]
     if len(views) == 3 and _emptiness(sizes, [[0], [1, 2]]) < _emptiness(sizes, columns):
         columns = [[0], [1, 2]]
@@ -199,129 +191,20 @@ def _emptiness(sizes: list[tuple[float, float]], columns: list[list[int]]) -> fl
 
 
 def _draw_slice(axes: Axes, view: View, volume: Volume, window: tuple[float, float]) -> None:
-    plane = view.cut(volume.array)
-    low, high = window
-    image: npt.NDArray[Any]
-    if plane.ndim == 3 and len(plane) in (3, 4) and plane.dtype == np.uint8:
-        image = np.moveaxis(plane[:3], 0, -1)
-    else:
-        image = plane if plane.ndim == 2 else plane[0]
-    rows, columns = image.shape[:2]
-    width, height = columns * view.spacing_mm[1], rows * view.spacing_mm[0]
-    axes.imshow(
-        image,
-        cmap="gray",
-        vmin=low,
-        vmax=high,
-        extent=(0, width, height, 0),
-        interpolation="bilinear",
-        aspect="auto",
-    )
-    axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    _letter(axes, 0.015, 0.985, view.name, "left", "top", color=TEXT, size=10)
+    draw_slice(axes, view, volume.array, window, interpolation="bilinear")
+    draw_letters(axes, [(0.015, 0.985, view.name, "left", "top")], color=TEXT, size=10)
     places = [(0.012, 0.5, "left", "center"), (0.988, 0.5, "right", "center")]
     places += [(0.5, 0.985, "center", "top"), (0.5, 0.015, "center", "bottom")]
-    for letter, (x, y, horizontal, vertical) in zip(view.edges, places, strict=True):
-        _letter(axes, x, y, letter, horizontal, vertical, color=FAINT_TEXT, size=8)
-
-
-def _letter(
-    axes: Axes, x: float, y: float, text: str, ha: str, va: str, *, color: str, size: float
-) -> None:
-    outline = [withStroke(linewidth=2, foreground=BACKGROUND)]
-    axes.text(
-        x, y, text, transform=axes.transAxes, ha=ha, va=va, color=color, fontsize=size,
-        path_effects=outline,
-    )  # fmt: skip
+    edges = [(x, y, e, ha, va) for e, (x, y, ha, va) in zip(view.edges, places, strict=True)]
+    draw_letters(axes, edges, color=FAINT_TEXT, size=8)
 
 
 def _draw_mask(axes: Axes, view: View, segment: Segment) -> None:
     plane = view.cut(segment.mask)
     if not plane.any():
         return
-    rows, columns = plane.shape
-    row_mm, column_mm = view.spacing_mm
-    fill = np.zeros((rows, columns, 4))
+    width, height = view.size_mm(segment.mask.shape)
+    fill = np.zeros((*plane.shape, 4))
     fill[plane] = (*segment.color_rgb, FILL_OPACITY)
-    axes.imshow(
-        fill,
-        extent=(0, columns * column_mm, rows * row_mm, 0),
-        interpolation="nearest",
-        aspect="auto",
-    )
-    # One voxel of margin closes outlines at the border of the image.
-    padded = np.pad(plane, 1).astype(np.float64)
-    x = (np.arange(columns + 2) - 0.5) * column_mm
-    y = (np.arange(rows + 2) - 0.5) * row_mm
-    axes.contour(x, y, padded, levels=[0.5], colors=[segment.color_rgb], linewidths=1.4)
-
-
-def _draw_prompt(axes: Axes, view: View, volume: Volume, prompt: Prompt) -> None:
-    def place(points_lps: object) -> Floats:
-        return view.to_mm(volume.world_to_index(np.asarray(points_lps)), volume.shape)
-
-    outline = [withStroke(linewidth=3, foreground=BACKGROUND)]
-    if isinstance(prompt, PointPrompt):
-        x, y, depth = place(prompt.point_lps)[0]
-        if volume.is_planar or abs(depth) <= NEAR_SLICES:
-            color, marker = (POSITIVE, "+") if prompt.is_positive else (NEGATIVE, "x")
-            axes.plot(x, y, marker, color=color, ms=10, mew=2.2, path_effects=outline, zorder=5)
-    elif isinstance(prompt, ScribblePrompt):
-        points = place(prompt.points_lps)
-        if not volume.is_planar:
-            points[np.abs(points[:, 2]) > NEAR_SLICES] = np.nan
-        color = POSITIVE if prompt.is_positive else NEGATIVE
-        axes.plot(points[:, 0], points[:, 1], color=color, lw=2, path_effects=outline, zorder=5)
-    elif isinstance(prompt, BoxPrompt):
-        outline_mm = _box_outline(place(prompt.corners_lps), is_planar=volume.is_planar)
-        axes.plot(*outline_mm.T, color=BOX, lw=1.3, ls=(0, (4, 2)), zorder=4)
-
-
-def _box_outline(corners: Floats, *, is_planar: bool) -> Floats:
-    """Where a box meets the slice: a closed line, (N, 2) mm; empty if it does not.
-
-    Args:
-        corners: (x mm, y mm, depth in slices) of its corners, any order, (4 or 8, 3).
-        is_planar: Whether depth has no meaning.
-    """
-    flat = np.ptp(corners[:, 2]) < 2 * NEAR_SLICES and abs(corners[:, 2].mean()) <= NEAR_SLICES
-    if is_planar or (flat and len(corners) == 4):
-        points = corners[:, :2]
-    else:
-        # Lines between all pairs of corners meet the plane in points of the same hull as edges.
-        a, b = (corners[i] for i in np.triu_indices(len(corners), 1))
-        crossing = (a[:, 2] <= 0) != (b[:, 2] <= 0)
-        a, b = a[crossing], b[crossing]
-        part = a[:, 2:] / (a[:, 2:] - b[:, 2:])
-        points = (a + part * (b - a))[:, :2]
-    try:
-        hull = ConvexHull(points).vertices if len(points) > 2 else np.arange(len(points))
-    except QhullError:
-        hull = np.array([points[:, 0].argmin(), points[:, 0].argmax()])
-    return np.asarray(points[np.append(hull, hull[:1])])
-
-
-def _write_text(
-    canvas: FigureCanvasAgg, size: tuple[float, float], segments: Sequence[Segment], title: str
-) -> None:
-    figure, x = canvas.figure, GAP_INCHES / size[0]
-    if title:
-        y = 1 - HEADER_INCHES / 2 / size[1]
-        figure.text(x, y, title, color=TEXT, fontsize=13, va="center")
-    y = FOOTER_INCHES / 2 / size[1]
-    for number, segment in enumerate(segments):
-        if x > LEGEND_LIMIT:
-            more = f"and {len(segments) - number} more"
-            figure.text(x, y, more, color=FAINT_TEXT, fontsize=10, va="center")
-            break
-        swatch = figure.text(x, y, "■ ", color=segment.color_rgb, fontsize=12, va="center")
-        x = _right_edge(canvas, swatch)
-        label = figure.text(x, y, segment.name, color=TEXT, fontsize=10, va="center")
-        x = _right_edge(canvas, label) + 0.25 / size[0]
-
-
-def _right_edge(canvas: FigureCanvasAgg, text: Text) -> float:
-    box = text.get_window_extent(canvas.get_renderer())
-    return float(box.x1 / canvas.figure.bbox.width)
+    axes.imshow(fill, extent=(0, width, height, 0), interpolation="nearest")
+    draw_outline(axes, view, segment.mask, segment.color_rgb, width=1.4)

@@ -1,4 +1,4 @@
-"""A picture of a scan, its reconstruction and the error, side by side."""
+"""Pictures of a tokenizer's work: scan, reconstruction and error, and its use of the codebook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from pumit.report.panels import add_panel, add_text, draw_slice, new_figure, save_figure
 from pumit.report.picture import DPI, GAP_INCHES
-from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
+from pumit.report.style import COLORS, FAINT_TEXT, plot_style
 from pumit.report.views import View, views_through
 from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
@@ -27,8 +27,8 @@ _LINE_LETTERS = 128
 _MOST_ROWS = 2
 # The largest of the errors are few: they may be beyond the ends of the colours.
 _SHOWN_PERCENTILE = 99.5
-
 Image = npt.NDArray[np.float32]
+_IMAGE, _USUAL, _EVEN = COLORS[0], "black", COLORS[1]
 
 
 @dataclass(frozen=True)
@@ -74,20 +74,14 @@ def write_reconstruction_picture(
             "Error: blue too dark, red too bright", difference, "coolwarm", (-reach, reach), True
         ),
     ]
-    figure = _drawn(volume, columns, title, wrap(caption, _LINE_LETTERS))
-    with atomic_path(Path(path)) as temporary:
-        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+    save_figure(_drawn(volume, columns, title, wrap(caption, _LINE_LETTERS)), Path(path))
 
 
 def _drawn(
     volume: Volume, columns: Sequence[_Column], title: str, caption: Sequence[str]
 ) -> Figure:
     views = _rows(volume)
-    # (width, height) of the rows, mm, at one scale.
-    sizes = [
-        (volume.shape[v.right[0]] * v.spacing_mm[1], volume.shape[v.down[0]] * v.spacing_mm[0])
-        for v in views
-    ]
+    sizes = [view.size_mm(volume.shape) for view in views]
     room = (_WIDTH_INCHES - GAP_INCHES * (len(columns) + 1)) / len(columns)
     scale = min(
         room / max(width for width, _ in sizes),
@@ -96,34 +90,24 @@ def _drawn(
     rows_inches = sum(height for _, height in sizes) * scale + GAP_INCHES * (len(sizes) - 1)
     foot = _LABEL_INCHES + _BAR_INCHES + 2 * GAP_INCHES + _LINE_INCHES * (len(caption) + 1)
     total = _HEADER_INCHES + _LABEL_INCHES + rows_inches + foot
-    figure = Figure(figsize=(_WIDTH_INCHES, total), dpi=DPI, facecolor=BACKGROUND)
-    FigureCanvasAgg(figure)
-
-    def place(left: float, top: float, width: float, height: float) -> Axes:
-        return figure.add_axes(
-            (left / _WIDTH_INCHES, 1 - (top + height) / total, width / _WIDTH_INCHES,
-             height / total)
-        )  # fmt: skip
-
-    def write(x: float, y: float, text: str, color: str, size: float, ha: str) -> None:
-        figure.text(
-            x / _WIDTH_INCHES, 1 - y / total, text, color=color, fontsize=size, ha=ha, va="center"
-        )
-
-    write(GAP_INCHES, _HEADER_INCHES / 2, title, TEXT, 13, "left")
+    figure = new_figure(_WIDTH_INCHES, total, dpi=DPI)
+    add_text(figure, GAP_INCHES, _HEADER_INCHES / 2, title, fontsize=13)
     for i, column in enumerate(columns):
         left = GAP_INCHES + i * (room + GAP_INCHES)
-        write(left + room / 2, _HEADER_INCHES + _LABEL_INCHES / 2, column.title, TEXT, 10, "center")
+        y = _HEADER_INCHES + _LABEL_INCHES / 2
+        add_text(figure, left + room / 2, y, column.title, fontsize=10, ha="center")
         top = _HEADER_INCHES + _LABEL_INCHES
         for view, (width, height) in zip(views, sizes, strict=True):
             w, h = width * scale, height * scale
-            _draw(place(left + (room - w) / 2, top, w, h), view.cut(column.image), column)
+            axes = add_panel(figure, left + (room - w) / 2, top, w, h)
+            draw_slice(axes, view, column.image, column.limits, colors=column.colors)
             top += h + GAP_INCHES
         if column.has_bar:
-            _draw_bar(place(left + room / 5, top, room * 3 / 5, _BAR_INCHES), column)
+            bar = add_panel(figure, left + room / 5, top, room * 3 / 5, _BAR_INCHES)
+            _draw_bar(bar, column)
     for i, line in enumerate(caption):
         y = total - foot + _LABEL_INCHES + _BAR_INCHES + 2 * GAP_INCHES + _LINE_INCHES * (i + 0.5)
-        write(GAP_INCHES, y, line, FAINT_TEXT, 10, "left")
+        add_text(figure, GAP_INCHES, y, line, color=FAINT_TEXT, fontsize=10)
     return figure
 
 
@@ -144,14 +128,6 @@ def _rows(volume: Volume) -> list[View]:
     ]
 
 
-def _draw(axes: Axes, plane: npt.NDArray[Any], column: _Column) -> None:
-    low, high = column.limits
-    axes.imshow(
-        plane, cmap=column.colors, vmin=low, vmax=high, interpolation="nearest", aspect="auto"
-    )
-    axes.set_axis_off()
-
-
 def _draw_bar(axes: Axes, column: _Column) -> None:
     low, high = column.limits
     axes.imshow(
@@ -164,5 +140,66 @@ def _draw_bar(axes: Axes, column: _Column) -> None:
     axes.set(yticks=[], xticks=[low, (low + high) / 2, high])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     axes.tick_params(colors=FAINT_TEXT, labelsize=8, length=2)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
+
+
+def write_token_plot(
+    shares: Sequence[float],
+    path: str | Path,
+    *,
+    usual: Sequence[float] | None = None,
+    title: str = "",
+    caption: str = "",
+) -> None:
+    """Write a PNG: the share of each token, with an even use and the usual one.
+
+    Where the usual use is known, the tokens stand in its order, the most usual first, so that a
+    token that this image uses more or less than others do stands out of the line; else in the
+    order of the image's own use.
+
+    Args:
+        shares: Share of each token, summing to 1.
+        usual: Shares over the images that the tokenizer knows, as many.
+
+    Raises:
+        ExportError: If the file cannot be written.
+        ValueError: If the usual use is of another codebook.
+    """
+    own = np.asarray(shares, dtype=np.float64)
+    known = None if usual is None else np.asarray(usual, dtype=np.float64)
+    if known is not None and known.shape != own.shape:
+        raise ValueError(f"Expected the usual use of {own.size} tokens, got {known.size}.")
+    order = np.argsort(-(own if known is None else known), kind="stable")
+    even = 1 / len(own)
+    with plot_style():
+        figure = Figure(figsize=(8, 4.5), dpi=130, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        _draw(axes, own[order], None if known is None else known[order])
+        axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens alike")
+        first = "the most used" if known is None else "the most usual"
+        axes.set(
+            yscale="log",
+            xlim=(1, len(own)),
+            ylim=(even * 1e-3, max(own.max(), even) * 2),
+            xlabel=f"token, {first} of {len(own)} first" + (f"\n{caption}" if caption else ""),
+            ylabel="share of the image",
+            title=title,
+        )
+        figure.legend(loc="outside upper center", ncols=3)
+        with atomic_path(Path(path)) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+def _draw(
+    axes: Axes, shares: npt.NDArray[np.float64], usual: npt.NDArray[np.float64] | None
+) -> None:
+    """Shares in the order given: dots about the line of the usual ones, or else an area."""
+    floor = 1e-3 / len(shares)
+    rank = np.arange(1, len(shares) + 1)
+    own = np.maximum(shares, floor)
+    if usual is None:
+        axes.fill_between(rank, own, floor, color=_IMAGE, lw=0, step="mid", label="this image")
+        return
+    axes.plot(rank, own, "o", color=_IMAGE, ms=3, mew=0, label="this image")
+    axes.plot(rank, np.maximum(usual, floor), color=_USUAL, lw=1.6, label="images it knows")

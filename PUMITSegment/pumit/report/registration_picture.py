@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from pumit.report.style import BACKGROUND, TEXT
+from pumit.report.panels import draw_outline, first_channel, new_figure, save_figure
+from pumit.report.style import TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask
-from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 ROWS = ("earlier", "later, registered", "both: earlier red, later blue-green")
@@ -33,25 +31,20 @@ def write_registration_picture(
     """Write a PNG with three planes of each scan and of both, through the largest lesion.
 
     Args:
-        earlier: The first scan.
         registered: The second one on its grid, (D, H, W).
         mask: Lesions of the first scan, not empty; they are outlined on all.
 
     Raises:
         ExportError: If the file cannot be written.
     """
-    array = earlier.array if earlier.array.ndim == 3 else earlier.array[0]
-    first, second = (_grey(part, mask) for part in (np.asarray(array, np.float32), registered))
+    scan = np.asarray(first_channel(earlier), np.float32)
+    first, second = (_grey(part, mask) for part in (scan, registered))
     index = np.argwhere(mask)
     nearest = index[np.abs(index - np.median(index, axis=0)).sum(axis=1).argmin()]
     d, h, w = (int(i) for i in nearest)
     views = views_through(earlier, (d, h, w))
-    figure = Figure(
-        figsize=(ROW_INCHES * 1.25 * len(views), ROW_INCHES * len(ROWS) + 0.4),
-        dpi=DPI,
-        facecolor=BACKGROUND,
-    )
-    FigureCanvasAgg(figure)
+    width, height = ROW_INCHES * 1.25 * len(views), ROW_INCHES * len(ROWS) + 0.4
+    figure = new_figure(width, height, dpi=DPI)
     grid = figure.subplots(len(ROWS), len(views), squeeze=False)
     for row, name, parts in zip(
         grid, ROWS, ((first, first), (second, second), (first, second)), strict=True
@@ -61,8 +54,7 @@ def write_registration_picture(
         row[0].set_title(name, color=TEXT, fontsize=9, loc="left")
     figure.suptitle(title, color=TEXT, fontsize=10)
     figure.tight_layout(rect=(0, 0, 1, 0.98))
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+    save_figure(figure, path)
 
 
 def _grey(array: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
@@ -74,12 +66,9 @@ def _grey(array: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]
 
 def _draw(axes: Axes, view: View, parts: Any, mask: Mask) -> None:
     red, other = (view.cut(part) for part in parts)
-    height, width = red.shape
-    extent = (0.0, width * view.spacing_mm[1], height * view.spacing_mm[0], 0.0)
-    axes.imshow(np.stack([red, other, other], axis=-1), extent=extent, interpolation="bilinear")
-    outline = view.cut(mask)
-    if outline.any():
-        x = (np.arange(width) + 0.5) * view.spacing_mm[1]
-        y = (np.arange(height) + 0.5) * view.spacing_mm[0]
-        axes.contour(x, y, outline, [0.5], colors=OUTLINE, linewidths=0.8)
+    width, height = view.size_mm(mask.shape)
+    image = np.stack([red, other, other], axis=-1)
+    axes.imshow(image, extent=(0.0, width, height, 0.0), interpolation="bilinear")
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    draw_outline(axes, view, mask, OUTLINE, width=0.8)
     axes.set_axis_off()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -44,6 +45,11 @@ class View:
         rows = slice(None, None, -1 if self.down[1] else 1)
         columns = slice(None, None, -1 if self.right[1] else 1)
         return plane[..., rows, columns]
+
+    def size_mm(self, shape: Sequence[int]) -> tuple[float, float]:
+        """Return the width and height of the slice of an array (D, H, W)."""
+        rows_mm, columns_mm = self.spacing_mm
+        return shape[self.right[0]] * columns_mm, shape[self.down[0]] * rows_mm
 
     def to_mm(self, indices: npt.ArrayLike, shape: tuple[int, int, int]) -> Floats:
         """Map (d, h, w) indices, (N, 3), to (x, y, depth) mm, (N, 3).

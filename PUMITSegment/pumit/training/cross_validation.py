@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ from pumit.models.user_index import register
 from pumit.runs import RECIPE
 from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
+from pumit.training.data.split import Split
+from pumit.training.data.split_data import split_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.relay import Relay, finished_model
-from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_segmentation
@@ -37,28 +36,6 @@ FOLD_KEYS = ("folds", "final_model")  # keys of a recipe that are for the whole,
 Train = Callable[..., Path]
 
 
-@dataclass(frozen=True)
-class CrossValidation:
-    """Settings of a cross-validation.
-
-    Attributes:
-        output: Folder; each part has one below it.
-        since: Time when the user started it, Unix time.
-    """
-
-    recipe: SegmentationRecipe
-    file: RecipeFile
-    folds: int
-    output: Path
-    since: float
-    train: Train
-
-    @property
-    def parts(self) -> int:
-        """How many trainings there are."""
-        return self.folds + self.recipe.final_model
-
-
 def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float) -> Path:
     """Train fold after fold; started again, it continues where it was.
 
@@ -66,10 +43,6 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
     metrics of every case by the model that did not see it, and their means with 95 % bootstrap
     intervals over cases; the mean of the folds as one model, `NAME-folds.safetensors`, which enters
     the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
-
-    Args:
-        file: A recipe with `folds`.
-        since: Time when the user started it, Unix time.
 
     Returns:
         The model of all cases where there is one, else that of the best fold.
@@ -82,20 +55,36 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         raise PumitError(f"folds in {file.source} need task: segmentation.")
     recipe = read_segmentation({"data": {}, **file.keys}, file.source)
     assert recipe.folds is not None
-    request = CrossValidation(recipe, file, recipe.folds, output, since, train)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError("A cross-validation runs in one process; train its folds one by one.")
     splits = fold_splits(recipe, file.path)
+    parts = recipe.folds + recipe.final_model
     with run_session(output, since=since) as reporter:
-        _report_start(reporter, request, splits)
+
+        def part(number: int, name: str, title: str, **data: list[str]) -> Path:
+            """Train one of the parts, or take what an earlier start made of it."""
+            folder = output / name
+            if (made := finished_model(folder)) is not None:
+                return made
+            reporter.check()
+            reporter.event("fold", f"{title} begins.", fold=number)
+            registers = name == FINAL and recipe.register_
+            changed = file.changed({"data": data, "register": registers})
+            with Relay(reporter, output, folder, title, number=number, parts=parts):
+                return train(changed, folder, since=since)
+
+        reporter.update(name=recipe.name, task=recipe.task)
+        names = [list(split.validation) for split in splits]
+        reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
         # 1. The recipe that all parts follow.
         whole = with_absolute_paths(file.keys, file.path)
         reporter.written(lambda: write_text(output / RECIPE, recipe_text(whole)))
         # 2. Fold after fold; those that are finished return at once.
         made = []
         for number, split in enumerate(splits, start=1):
-            data = {"training": list(split.training), "validation": list(split.validation)}
-            made.append(_part(reporter, request, number, f"fold_{number}", data))
+            who = {"training": list(split.training), "validation": list(split.validation)}
+            title = f"Fold {number} of {recipe.folds}"
+            made.append(part(number, f"fold_{number}", title, **who))
         # 3. Every case by the model that did not see it.
         result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
         reporter.written(lambda: write_json(output / RESULT, result))
@@ -109,8 +98,8 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         best = made[_best(result)]
         if recipe.final_model:
             everyone = sorted({*splits[0].training, *splits[0].validation})
-            data = {"training": everyone, "validation": []}
-            best = _part(reporter, request, request.parts, FINAL, data)
+            title = "The model of all cases"
+            best = part(parts, FINAL, title, training=everyone, validation=[])
         reporter.update(model=best.relative_to(output).as_posix(), left_seconds=0.0)
         reporter.state("finished", f"Finished. {_sentence(result)}")
     return best
@@ -131,19 +120,18 @@ def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> l
     if data.fold is not None:
         raise PumitError("Give either folds or data.fold, not both.")
     found = find_labelled_set(data, resolve)
-    names = [case.name for case in found.cases]
+    cases = list(found.cases)
     if data.training is not None:
         held = data.validation
         named = set(map(str, [*data.training, *(held if isinstance(held, list) else [])]))
-        unknown = sorted(named - set(names))
+        unknown = sorted(named - {case.name for case in cases})
         if unknown:
             raise PumitError(f"data.training names {unknown[0]!r}, which is no case.")
-        names = [name for name in names if name in named]
-    patients = {c.name: p for c in found.cases if (p := getattr(c, "patient", ""))}
+        cases = [case for case in cases if case.name in named]
     folds = [
         LabelledData(patient=data.patient, fold=f"{n} of {count}") for n in range(1, count + 1)
     ]
-    return [split_cases(names, f, seed=recipe.seed, patients=patients) for f in folds]
+    return [split_set(cases, fold, seed=recipe.seed) for fold in folds]
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
@@ -164,33 +152,6 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
         folds.append({"fold": number, "step": judged["step"], "mean": judged["mean"]})
     plain = [MetricRow(**{k: v for k, v in row.items() if k != "fold"}) for row in rows]
     return {"folds": folds, "mean": means_json(summarize(plain)), "rows": rows}
-
-
-def _part(
-    reporter: RunReporter,
-    request: CrossValidation,
-    number: int,
-    name: str,
-    data: Mapping[str, Any],
-) -> Path:
-    """Train one of the parts, or take what an earlier start made of it."""
-    folder = request.output / name
-    if (made := finished_model(folder)) is not None:
-        return made
-    title = f"Fold {number} of {request.folds}" if name != FINAL else "The model of all cases"
-    reporter.check()
-    reporter.event("fold", f"{title} begins.", fold=number)
-    registers = name == FINAL and request.recipe.register_
-    part = request.file.changed({"data": data, "register": registers})
-    parts = request.parts
-    with Relay(reporter, request.output, folder, title, number=number, parts=parts):
-        return request.train(part, folder, since=request.since)
-
-
-def _report_start(reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]) -> None:
-    reporter.update(name=request.recipe.name, task=request.recipe.task)
-    names = [list(split.validation) for split in splits]
-    reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 
 
 def _best(result: Mapping[str, Any]) -> int:

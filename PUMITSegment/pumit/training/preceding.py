@@ -11,8 +11,8 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES
 from pumit.training.recipes.pretraining import OWN_TOKENIZER
+from pumit.training.recipes.reader import shipped_recipe
 from pumit.training.recipes.segmentation import DEFAULT_NETWORK
-from pumit.training.recipes.shipped import shipped_recipe
 from pumit.training.run.relay import Relay, finished_model
 from pumit.training.run.reporter import RunReporter
 
@@ -97,8 +97,6 @@ def train_before(
     """Train what precedes a run; started again, it continues where it was.
 
     Args:
-        output: Folder of the other one.
-        reporter: Reporter of the other one.
         schedule: Steps or seconds of the other one, where they are limited.
 
     Raises:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
+from pumit.models import user_index
 from pumit.runs import read_status, send_command
 from pumit.training.cross_validation import FOLD_KEYS, cross_validate
 from pumit.training.loop.context import TrainingRun
@@ -23,7 +25,6 @@ from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import OWN_TOKENIZER
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.tasks import task_of
-from pumit.training.result import write_result
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import (
     plain,
@@ -34,6 +35,55 @@ from pumit.training.run.resolved_recipe import (
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_recipe
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+CARD = "card.md"
+# A card is made of everything a run has written; whatever is wrong with it, the model is there.
+FAILURES = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: bool) -> str | None:
+    """Write the card and enter the model in the user's index; neither is worth losing a run.
+
+    Returns:
+        Its name in the index, or None where it is in none.
+    """
+    from pumit.training.model_card.write import write_card  # draws, which takes a second to load
+
+    reporter.state("validating", "Writing the model card.")
+    card = folder / CARD
+    what = "The model card cannot be written"
+    _tried(reporter, what, lambda: write_card(folder, best))
+    name: str | None = None
+    if registers:
+        known = card if card.is_file() else None
+        what = "The model cannot be entered in your model list"
+        name = _tried(reporter, what, lambda: user_index.register(best, card=known))
+    reporter.report({"model": best.name, "registered": name})
+    reporter.update(model=best.name, registered=name)
+    return name
+
+
+def _tried(reporter: RunReporter, what: str, work: Callable[[], R]) -> R | None:
+    """Do something; where it fails, say so and continue."""
+    try:
+        return reporter.written(work)
+    except FAILURES as error:
+        logger.info("%s", what, exc_info=True)
+        reason = str(error) if isinstance(error, ValueError) else type(error).__name__
+        reporter.event("warning", f"{what}: {reason}")
+        return None
 
 
 def finetune(
@@ -122,7 +172,7 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
     return file.changed({before.gives: str(made)})
 
 
-def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
+def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
     """Return the kind of job of a task; each is imported only when it is needed."""
     if task == "classification":
         from pumit.training.classification.run import ClassificationJob

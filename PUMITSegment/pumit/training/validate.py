@@ -36,7 +36,7 @@ def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
 
         check_network(recipe)
     if isinstance(recipe, PretrainingRecipe):
-        from pumit.training.pretraining.registry import objective_kind
+        from pumit.training.pretraining.run import objective_kind
 
         objective_kind(recipe).check(recipe)
     return recipe

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from pumit.training.recipes.shipped import recipe_folder
+from pumit.training.recipes.reader import recipe_folder
 
 OTHERS = (
     *("ct_sts001", "ct_sts003", "ct_totalseg_ex", "mr_breast_br06_dce", "mr_pyrad_brain1"),

@@ -19,8 +19,7 @@ from pumit.inference.loading import build_from, read_model
 from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells, stage_masks
 from pumit.report.style import BACKGROUND, TEXT
-from pumit.training.pretraining.image_scaling import standardised
-from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretraining.image_source import Crop, ImageSource, standardised
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, cells_of
 from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO
 from torch import Tensor

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from pumit.errors import VolumeError
-from pumit.report.class_error_picture import ClassMasks, write_class_error_picture
+from pumit.report.error_picture import ClassMasks, write_class_error_picture
 from pumit.volume import Volume
 
 ORANGE, CYAN = (1.0, 0.5, 0.0), (0.0, 0.8, 0.9)

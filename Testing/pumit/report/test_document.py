@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumit.report.comparison_plot import PointRow, point_rows_svg
+from pumit.report.line_chart import PointRow, point_rows_svg
 
 
 def points() -> str:

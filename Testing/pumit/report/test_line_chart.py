@@ -27,7 +27,7 @@ def test_every_line_of_every_chart_is_drawn(tmp_path: Path) -> None:
                   limits=(0, 1), marks=[("kept", 20.0)]),
     ]  # fmt: skip
     minutes = ("minutes", [(0.0, 0.0), (39.0, 12.0)])
-    write_line_charts(charts, tmp_path / "a.png", x_label="step", title="t", second=minutes)
+    write_line_charts(charts, tmp_path / "a.png", x_label="step", second=minutes)
     assert pixels_like(tmp_path / "a.png", RED) > 300
     assert pixels_like(tmp_path / "a.png", BLUE) > 300
     # Beside it, more charts make a taller picture.

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 from pumit.errors import ExportError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
-from pumit.report.reconstruction_picture import write_reconstruction_picture
-from pumit.report.token_plot import write_token_plot
+from pumit.report.reconstruction_picture import write_reconstruction_picture, write_token_plot
 from pumit.volume import Volume
 
 PLANAR = (PLANAR_SLICE_SPACING_MM, 1.0, 1.0)

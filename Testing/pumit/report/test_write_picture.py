@@ -9,7 +9,8 @@ from export_checks import OBLIQUE, a_volume, two_overlapping
 from PIL import Image
 from pumit.errors import ExportError, VolumeError
 from pumit.prompts import BoxPrompt, PointPrompt, ScribblePrompt
-from pumit.report.picture import _box_outline, _layout, write_picture
+from pumit.report.panels import _box_outline
+from pumit.report.picture import _layout, write_picture
 from pumit.report.views import views_through
 from pumit.segmentation import Segment
 from pumit.volume import Volume

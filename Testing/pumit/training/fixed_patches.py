@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from labelled_scans import ball_and_box
 from pumit.training.recipes.segmentation import AugmentationSettings
-from pumit.training.segmentation.augmentation import Augmentation
-from pumit.training.segmentation.patches import SegmentationSource
+from pumit.training.segmentation.patches import Augmentation, SegmentationSource
 from pumit.training.segmentation.prepared_cases import PreparedCase
 from torch import Tensor, nn
 

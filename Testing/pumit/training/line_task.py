@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import Schedule, train
 from torch import Tensor, nn
 

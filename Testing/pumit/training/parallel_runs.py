@@ -18,13 +18,13 @@ from pumit.errors import PumitError, VolumeError
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy, prior_regularization
 from pumit.runs import send_command
-from pumit.training.loop.prefetch import Draw
 from pumit.training.loop.sharding import local_shard, repeated_blocks
+from pumit.training.loop.step import MemoryShortError
+from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
-from pumit.training.run.out_of_memory import MemoryShortError
 from pumit.training.run.session import run_session
 from torch import Tensor, nn
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pumit.training.planning.hardware import Hardware
-from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.planning.estimate import Hardware
+from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation import plan_automatic
-from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.recipes.presets import preset_for
 from pumit.training.validate import read_segmentation
 

@@ -15,7 +15,7 @@ from pumit.cli.main import main
 from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint
 from pumit.runs import read_status
-from pumit.training.recipes import shipped
+from pumit.training.recipes import reader
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.train import finetune
 
@@ -43,13 +43,13 @@ def shrunken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "recipes"
     folder.mkdir()
     for name, changes in SMALL.items():
-        recipe = {**read_yaml(shipped.shipped_recipe(name)), **changes}
+        recipe = {**read_yaml(reader.shipped_recipe(name)), **changes}
         recipe |= {"threads": 1, "device": "cpu", "register": False}
         recipe["schedule"] = {**recipe["schedule"], "log_every": 1}
         if name != "segmentation":
             recipe |= {"crop": {"depth": 16, "in_plane": 32}, "batch_size": 1}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
-    monkeypatch.setattr(shipped, "recipe_folder", lambda: folder)
+    monkeypatch.setattr(reader, "recipe_folder", lambda: folder)
     # Their own sizes have no weights that ship.
     from pumit.training import preceding
 

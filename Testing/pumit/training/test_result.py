@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pumit.errors import ExportError
 from pumit.runs import read_log, read_status
-from pumit.training.result import write_result
 from pumit.training.run.reporter import RunReporter
+from pumit.training.train import write_result
 
 
 @pytest.fixture

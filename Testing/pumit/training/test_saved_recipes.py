@@ -19,7 +19,7 @@ from labelled_scans import write_pairs
 from pumit.models.tensor_file import write_tensors
 from pumit.networks.build import build_network
 from pumit.runs import read_log, read_status
-from pumit.training.comparison.recipe import read_comparison
+from pumit.training.comparison.plan import read_comparison
 from pumit.training.comparison.run import HARMLESS
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.reader import read_yaml

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from pumit.models.tensor_file import write_tensors
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.control import RunStopped

@@ -11,7 +11,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.runs import JSON_VARIABLE
-from pumit.training.recipes.shipped import recipe_names, shipped_recipe
+from pumit.training.recipes.reader import recipe_names, shipped_recipe
 
 
 def add_training_options(

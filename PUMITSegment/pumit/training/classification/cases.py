@@ -65,9 +65,6 @@ class ClassificationData:
     def check(self, where: str) -> None:
         """Refuse what nothing can be learned from, or measured on.
 
-        Args:
-            where: Name of the data set in a message.
-
         Raises:
             PumitError: If a split lacks cases of a class that it needs.
         """

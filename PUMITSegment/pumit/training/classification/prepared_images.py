@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ class PreparedImages:
     """Images of cases as the network takes them, by number.
 
     Attributes:
-        cases: Cases before they are prepared.
         kept: A file that holds them all, written by `keep_prepared`, or None.
     """
 
@@ -55,13 +53,7 @@ def read_case(cases: Cases, index: int) -> Volume:
         raise VolumeError(f"{cases.names[index]}: {error}") from None
 
 
-def keep_prepared(
-    cases: Cases,
-    form: ClassifierInput,
-    target: Path,
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> PreparedImages:
+def keep_prepared(cases: Cases, form: ClassifierInput, target: Path) -> PreparedImages:
     """Read every file once and keep its image, half precision, so that no epoch reads it again.
 
     All files are read before anything is learned, so one that cannot be used ends the run at its
@@ -106,8 +98,6 @@ def keep_prepared(
                         f"{cases.names[0]} {channels}; all images must have as many."
                     )
                 array[i] = image.numpy().astype(np.float16)
-                if progress is not None:
-                    progress(i + 1)
             if array is not None:
                 array.flush()
             del array

@@ -15,7 +15,7 @@ from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.training.classification.cases import Labels
 from pumit.training.classification.prepared_images import PreparedImages
-from pumit.training.loop.prefetch import Batch, Draw
+from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.recipes.schedule import Schedule
 
 
@@ -42,7 +42,6 @@ class CaseDraw:
 
     Attributes:
         random_intensity: Whether an image is multiplied by a random number from 0 to 1.
-        flips: Whether each axis is reflected half of the time.
 
     Source:
         Yang et al., MedMNIST v2, 2023, whose regularisation of its binary shapes is
@@ -78,7 +77,7 @@ class CaseDraw:
         return image
 
 
-class ClassificationTask(nn.Module):
+class ClassificationTask(SourceTask):
     """Draw labelled images and score the network's answers.
 
     Args:
@@ -87,18 +86,13 @@ class ClassificationTask(nn.Module):
     """
 
     def __init__(self, network: nn.Module, *, channels: int, draw: CaseDraw) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network, draw)
         self.channels = channels
-        self._draw = draw
-
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> LabelledImages:
-        """Draw a batch."""
-        return self._draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
         """Return what draws the same in worker processes, without the network."""
-        return self._draw
+        draw: Draw = self.source
+        return draw
 
     def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
         """Weight decay on everything but biases and the vectors of norms, as in the source."""

@@ -1,22 +1,28 @@
-"""Plan of a comparison, shared by all its trainings: cases, split, patch, batch and intensities."""
+"""Recipe, plan and facts of a comparison: what all its trainings share, before any begins."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from pumit import __version__
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.system.machine import usable_cores
-from pumit.training.comparison.recipe import Comparison
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.split import Split
-from pumit.training.recipes.comparison import ComparedNetwork
+from pumit.training.data.split_data import SplitData
+from pumit.training.model_card.record import processor_title
+from pumit.training.planning.estimate import hardware_for
+from pumit.training.recipes.comparison import ComparedNetwork, ComparisonRecipe
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import PlanChoices
 from pumit.training.run.resolved_recipe import Recipe, plain, with_absolute_paths
 from pumit.training.segmentation.data_plan import (
@@ -30,6 +36,79 @@ from pumit.training.segmentation.initial_weights import load_initial_weights
 from pumit.training.segmentation.networks import build_segmentation, patch_step
 from pumit.training.segmentation.plan import SegmentationPlan, examine_cases, plan_segmentation
 from pumit.training.validate import read_segmentation
+
+FOREVER = 1_000_000  # steps, where seconds end a training
+# Keys of a comparison that each of its trainings has.
+SHARED = ("data", "plan", "augmentation", "balanced_share", "validation", "device", "threads")
+FACTS = "comparison.json"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A recipe of a comparison with its keys.
+
+    Attributes:
+        file: The same as its file holds it, with what the command line replaces.
+    """
+
+    recipe: ComparisonRecipe
+    file: RecipeFile
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """Part that all networks share, with its defaults."""
+        recipe = self.recipe
+        ends = {} if recipe.seconds is None else {"seconds": recipe.seconds, "steps": FOREVER}
+        schedule = {
+            **asdict(recipe.schedule.as_schedule()),
+            **ends,
+            **recipe.schedule.named("steps"),
+            "clock": recipe.clock,
+            "validate_every": 0,
+        }
+        return {key: value for key, value in schedule.items() if value is not None}
+
+    def training_keys(self, network: ComparedNetwork, seed: int) -> dict[str, Any]:
+        """Return the recipe of one training, as `pumit train` follows it."""
+        keys: dict[str, Any] = {
+            "task": "segmentation",
+            "name": network.slug,
+            "network": network.network,
+            "network_sizes": dict(network.network_sizes),
+            "seed": seed,
+            "workers": 0,  # whose time would be no one's
+            "register": False,
+            **{key: self.file.keys[key] for key in SHARED if key in self.file.keys},
+            "schedule": {**self.schedule, **network.schedule.named()},
+        }
+        if network.initial is not None:
+            keys["initial"] = network.initial
+        if network.share is not None:
+            keys["data"] = {**keys["data"], "share": network.share}
+        return keys
+
+
+def read_comparison(
+    path: Path, *, folder: Path | None = None, data: Mapping[str, Any] | None = None
+) -> Comparison:
+    """Read the recipe of a comparison and check every key; reads no scan.
+
+    Args:
+        folder: Folder that relative paths of the recipe begin at; None for its own.
+
+    Raises:
+        PumitError: If a key is misspelt (the nearest right one is named), a value is unusable, or
+            what is requested is no comparison.
+    """
+    file = RecipeFile.read(path, folder).changed({"data": data or {}})
+    recipe = read_model(ComparisonRecipe, file.keys, file.source)
+    found = Comparison(recipe, file)
+    for network in recipe.networks:
+        try:
+            read_segmentation(found.training_keys(network, recipe.seeds[0]), path.name)
+        except PumitError as error:
+            raise PumitError(f"{network.name}: {error}") from None
+    return found
 
 
 @dataclass(frozen=True)
@@ -56,18 +135,14 @@ class Training:
 
 
 @dataclass(frozen=True)
-class PlannedComparison:
+class PlannedComparison(SplitData):
     """A comparison that can begin.
 
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
-        split: Split into training and validation cases, for all networks.
     """
 
     trainings: tuple[Training, ...]
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
     plan: DataPlan
     device: torch.device
 
@@ -98,7 +173,7 @@ def plan_comparison(
     if not ready.split.validation:
         raise PumitError("A comparison needs cases that nobody trains on; give data.validation.")
     whole: dict[str, Any] = {
-        "data": _data(comparison, ready),
+        "data": ready.settled(comparison.file.keys["data"]),
         "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields},
         "device": str(device),
         "threads": _threads(comparison),
@@ -112,7 +187,7 @@ def plan_comparison(
         for seed in recipe.seeds
         for network in recipe.networks
     )
-    return PlannedComparison(trainings, data, facts, ready.split, ready.plan, device)
+    return PlannedComparison(data, facts, ready.split, trainings, ready.plan, device)
 
 
 def _device(comparison: Comparison) -> torch.device:
@@ -191,12 +266,48 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
             raise PumitError(f"{network.name}: {error}") from None
 
 
-def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
-    """Return the recipe's `data` with the names of training and test cases."""
-    given = {k: v for k, v in comparison.file.keys["data"].items() if k != "fold"}
-    return {
-        **given,
-        "classes": given.get("classes") or [c.as_row() for c in ready.data.classes],
-        "training": list(ready.split.training),
-        "validation": list(ready.split.validation),
-    }
+def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
+    """Everything that the page says in addition to the rows."""
+    shapes = [fact.shape for fact in planned.facts_of(planned.split.training)]
+    first = planned.trainings[0].keys
+    return plain(
+        {
+            "title": comparison.recipe.title,
+            "training": list(planned.split.training),
+            "validation": list(planned.split.validation),
+            "classes": [c.as_model_row() for c in planned.data.classes],
+            "channels": planned.plan.channels,
+            "plan": planned.plan.as_recipe(),
+            "shapes": {"least": _each(min, shapes), "most": _each(max, shapes)},
+            "seeds": list(comparison.recipe.seeds),
+            "networks": [
+                {
+                    "name": n.name,
+                    "network": n.network,
+                    "network_sizes": n.network_sizes,
+                    "schedule": n.schedule.named(),
+                    "has_initial": n.initial is not None,
+                    "share": n.share,
+                }
+                for n in comparison.recipe.networks
+            ],
+            "schedule": comparison.schedule,
+            "augmentation": comparison.recipe.augmentation.model_dump(),
+            "threads": first["threads"],
+            "processes": comparison.recipe.processes,
+            "pictures": comparison.recipe.pictures,
+            "machine": {
+                "hardware": str(hardware_for(planned.device)),
+                "processor": processor_title(),
+                "device": planned.device.type,
+                "system": platform.system(),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "pumit": __version__,
+            },
+        }
+    )
+
+
+def _each(pick: Any, shapes: list[tuple[int, int, int]]) -> list[int]:
+    return [pick(axis) for axis in zip(*shapes, strict=True)]

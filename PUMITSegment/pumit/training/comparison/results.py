@@ -41,9 +41,6 @@ class TrainingRow:
     """A line of `rows.jsonl`.
 
     Attributes:
-        name: Name of the network in the comparison.
-        network: Name of the network in `build_network`.
-        steps: Optimiser steps until the budget was spent.
         seconds: Wall time of the training, pauses left out, in all its parts.
         processor_seconds: The processor's of the same.
         peak_memory_gib: Most that the training process held while it trained; of a GPU its own.

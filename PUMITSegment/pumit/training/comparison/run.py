@@ -8,21 +8,32 @@ In the output folder: `runs/<name>_<seed>`, ordinary runs; `recipes`, what each 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
-from pumit.errors import PumitError
-from pumit.runs import RECIPE
+import pumit
+from pumit.errors import ExportError, PumitError
+from pumit.runs import RECIPE, ControlCommand, read_status, send_command
 from pumit.system.atomic import write_json, write_text
-from pumit.training.comparison.facts import FACTS, facts_of_comparison
-from pumit.training.comparison.plan import PlannedComparison, Training, plan_comparison
-from pumit.training.comparison.processes import TrainingProcesses, end_orphan
-from pumit.training.comparison.recipe import Comparison, read_comparison
+from pumit.system.interpreter import start_program
+from pumit.training.comparison.plan import (
+    FACTS,
+    Comparison,
+    PlannedComparison,
+    Training,
+    facts_of_comparison,
+    plan_comparison,
+    read_comparison,
+)
 from pumit.training.comparison.results import (
     ROWS,
     TrainingRow,
@@ -39,7 +50,10 @@ from pumit.training.run.resolved_recipe import differences, plain, with_absolute
 from pumit.training.run.session import run_session
 
 logger = logging.getLogger(__name__)
-
+RESEND_SECONDS = 1.0  # a command sent before the run starts is lost, so it is sent again
+END_SECONDS = 10.0  # for a process to end that was stopped at once
+# What libraries would otherwise start a thread of for every core.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 RUNS = "runs"
 RECIPES = "recipes"
 POLL_SECONDS = 0.5
@@ -47,13 +61,118 @@ POLL_SECONDS = 0.5
 HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
 
 
+@dataclass
+class _Started:
+    process: subprocess.Popen[bytes]
+    folder: Path
+    errors: IO[bytes]
+
+
+class TrainingProcesses:
+    """Trainings that run now; on leaving, those that still do are ended."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, _Started] = {}
+
+    def __enter__(self) -> TrainingProcesses:
+        """Nothing runs yet."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End what runs, which has saved what it had at its last save."""
+        for one in self._running.values():
+            one.process.terminate()
+        for one in self._running.values():
+            try:
+                one.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+                one.process.wait()
+            one.errors.close()
+        self._running.clear()
+
+    @property
+    def count(self) -> int:
+        """How many run."""
+        return len(self._running)
+
+    @property
+    def sentence(self) -> str:
+        """How those that run are, for a person."""
+        parts = []
+        for title, one in self._running.items():
+            status = read_status(one.folder)
+            parts.append(f"{title}: {status.sentence if status else 'Starting.'}")
+        return " ".join(parts)
+
+    def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
+        """Start a training, or continue with it."""
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        process = start_program(
+            [sys.executable, "-m", "pumit", "train", str(recipe), "-o", str(folder)],
+            dict.fromkeys(THREADS, str(threads)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd=Path(pumit.__file__).resolve().parent.parent,
+        )
+        self._running[title] = _Started(process, folder, errors)
+
+    def ended(self) -> Iterator[tuple[str, str]]:
+        """Titles of those that have ended since the last look, and their complaint or ""."""
+        for title, one in list(self._running.items()):
+            status = one.process.poll()
+            if status is not None:
+                del self._running[title]
+                one.errors.seek(0)
+                text = one.errors.read().decode(errors="replace")
+                one.errors.close()
+                yield title, _error_message(status, text)
+
+    def send(self, word: ControlCommand) -> None:
+        """Ask all for something, as `pumit runs` does."""
+        for one in self._running.values():
+            with suppress(ExportError):  # its folder is not made yet, or the disk is full
+                send_command(one.folder, word)
+
+    def stop(self) -> None:
+        """Have all save and end, and wait for it."""
+        while any(one.process.poll() is None for one in self._running.values()):
+            self.send("stop")
+            until = time.monotonic() + RESEND_SECONDS
+            for one in self._running.values():
+                with suppress(subprocess.TimeoutExpired):
+                    one.process.wait(max(until - time.monotonic(), 0.0))
+
+
+def end_orphan(folder: Path) -> None:
+    """Have a process save and end that an earlier start of the comparison left in a folder.
+
+    Raises:
+        ExportError: If the folder cannot be written.
+    """
+    while (status := read_status(folder)) is not None and status.is_alive:
+        send_command(folder, "stop")
+        time.sleep(RESEND_SECONDS)
+
+
+def _error_message(status: int, output: str) -> str:
+    """Return the error of a process that ended, in a line."""
+    if status == 0:
+        return ""
+    if status < 0:
+        return (
+            f"The system ended it (signal {-status}), most often for want of memory; started "
+            "again, it goes on."
+        )
+    lines = [line for line in output.splitlines() if line.strip()]
+    last = " ".join((lines or ["it said nothing."])[-1].split())
+    return last.removeprefix("pumit train: ")
+
+
 @dataclass(frozen=True)
 class Compared:
-    """Outcome of a comparison.
-
-    Attributes:
-        failures: Reasons why the others failed, by their titles.
-    """
+    """Outcome of a comparison."""
 
     done: int
     failures: Mapping[str, str]
@@ -74,7 +193,6 @@ def compare(
 
     Args:
         folder: Folder that relative paths of the recipe begin at; None for its own.
-        data: Keys of the recipe's `data` to replace.
         only: Names of networks that are trained now; none for all.
         since: Time when the user started it, Unix time; None for now.
 
@@ -117,9 +235,6 @@ def compare(
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
     """Write the page again from what is finished; it trains nothing and may run beside a training.
-
-    Args:
-        data: Keys of the recipe's `data` to replace.
 
     Raises:
         PumitError: If the recipe is wrong, or no training is finished.
@@ -169,12 +284,7 @@ def _recipe_of(training: Training, output: Path) -> Path:
 
 
 class _Trainings:
-    """Runs the trainings that are not finished yet.
-
-    Args:
-        reporter: Reporter of the run, which also receives commands.
-        processes: Number of trainings that run at a time.
-    """
+    """Runs the trainings that are not finished yet."""
 
     def __init__(
         self, reporter: RunReporter, output: Path, processes: int, planned: PlannedComparison

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,12 @@ from pumit.io.labels.label_file import LabelFile, count_values
 from pumit.io.labels.label_source import read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
-from pumit.training.data.class_matching import class_labels
+from pumit.training.data.class_matching import class_labels, cut_classes, known_labels
 from pumit.training.data.classes import UNKNOWN, ClassValue, region_table
-from pumit.training.data.file_pairs import LabelledCase
-from pumit.training.data.known_labels import cut_classes, known_labels
+from pumit.training.data.found_cases import LabelledCase, one_line
 from pumit.volume import Volume
 
+KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
 
 
@@ -28,10 +28,8 @@ class LabelledVolume:
     """A scan and its label map on the same grid.
 
     Attributes:
-        volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
             `UNKNOWN` where that is not known.
-        doubts: Doubtful labels, which may be right, in words.
         drawn: Whether each class was drawn; one that was not may be anywhere in the background.
             None for all.
     """
@@ -81,9 +79,6 @@ class CaseFacts:
 def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> LabelledVolume:
     """Read a case.
 
-    Args:
-        classes: Values of the label map and what they mean.
-
     Raises:
         VolumeError: If a file cannot be read, image and label map are on different grids, or the
             label map holds what no class names. The message begins with the case's name.
@@ -96,13 +91,28 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
         raise VolumeError(f"{case.name}: {one_line(error)}") from None
 
 
+class KeptCases:
+    """Labelled cases, each read at its turn; small ones stay in memory."""
+
+    def __init__(self, cases: Sequence[LabelledCase], classes: Sequence[ClassValue]) -> None:
+        self._cases, self._classes = cases, classes
+        self._kept: dict[str, LabelledVolume] = {}
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[LabelledVolume]:
+        """Read the cases in order."""
+        for case in self._cases:
+            read = self._kept.get(case.name) or read_labelled(case, self._classes)
+            size = self._bytes + read.volume.array.nbytes + read.labels.nbytes
+            if case.name not in self._kept and size < KEPT_BYTES:
+                self._kept[case.name], self._bytes = read, size
+            yield read
+
+
 def labelled_volume(
     case: LabelledCase, volume: Volume, file: LabelFile, classes: Sequence[ClassValue]
 ) -> LabelledVolume:
     """Return a scan with its labels in terms of classes, and what of them is known.
-
-    Args:
-        classes: Values of the label map and what they mean.
 
     Raises:
         VolumeError: If the label map holds what no class names, or the user names no class.
@@ -115,19 +125,10 @@ def labelled_volume(
     return LabelledVolume(case.name, volume, labels, tuple(doubts), drawn)
 
 
-def one_line(error: Exception) -> str:
-    """Return an error's message as part of a sentence."""
-    return " ".join(str(error).split()).removesuffix(".")
-
-
 def facts_of(
     case: LabelledVolume, *, classes: Sequence[ClassValue], orientation: Orientation
 ) -> CaseFacts:
-    """Measure a case.
-
-    Args:
-        classes: Values of the label map and what they mean.
-    """
+    """Measure a case."""
     axes = NetworkAxes.of(case.volume, orientation)
     d, h, w = (case.volume.spacing_mm[a] for a in axes.order)
     depth, height, width = (case.volume.shape[a] for a in axes.order)

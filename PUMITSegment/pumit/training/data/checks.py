@@ -11,8 +11,7 @@ from pumit.errors import VolumeError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.system.wording import listed
 from pumit.training.data.case import CaseFacts, facts_of, read_labelled
-from pumit.training.data.file_pairs import CaseProblem
-from pumit.training.data.found_cases import LabelledSet, all_at_once
+from pumit.training.data.found_cases import CaseProblem, LabelledSet, all_at_once
 
 SPACING_OUTLIER = 10.0  # times the median
 SHOWN_CLASSES = 6
@@ -91,11 +90,7 @@ def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
 
 
 def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
-    """Return contradictions of cases that keep them from being trained on together.
-
-    Args:
-        data: Data with the channels and classes of the recipe.
-    """
+    """Return contradictions of cases that keep them from being trained on together."""
     if not facts:
         return []
     problems = []
@@ -119,9 +114,16 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
     return problems
 
 
-def missing_classes_text(classes: Sequence[str]) -> str:
-    """Which classes a case lacks, as a predicate."""
-    return f"has no {listed(classes, SHOWN_CLASSES)}"
+def lacking(fact: CaseFacts, classes: Sequence[str]) -> list[str]:
+    """Say what the labels of a case lack, as a predicate, if anything."""
+    undrawn = fact.undrawn(classes)
+    if not fact.known_share or len(undrawn) == len(classes):
+        return ["nothing of it is known"]
+    if not sum(fact.class_voxels[1:]):
+        return ["its label map is empty"]
+    found = zip(classes, fact.class_voxels[1:], strict=True)
+    missing = [name for name, voxels in found if not voxels and name not in undrawn]
+    return [f"has no {listed(missing, SHOWN_CLASSES)}"] if missing else []
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
@@ -129,22 +131,14 @@ def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CasePro
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)
     for fact in facts:
-        doubts += [CaseProblem(fact.name, doubt) for doubt in fact.doubts]
+        texts = list(fact.doubts)
         ratio = np.asarray(fact.spacing_mm) / median
         if ratio.max() >= SPACING_OUTLIER or ratio.min() <= 1 / SPACING_OUTLIER:
             shown = " x ".join(f"{s:.3g}" for s in fact.spacing_mm)
             typical = " x ".join(f"{s:.3g}" for s in median)
-            text = f"spacing {shown} mm where {typical} mm is usual"
-            doubts.append(CaseProblem(fact.name, text))
-        undrawn = fact.undrawn(classes)
-        missing = [n for n, v in zip(classes, fact.class_voxels[1:], strict=True) if v == 0]
-        missing = [name for name in missing if name not in undrawn]
-        if not fact.known_share or len(undrawn) == len(classes):
-            doubts.append(CaseProblem(fact.name, "nothing of it is known"))
-        elif not sum(fact.class_voxels[1:]):
-            doubts.append(CaseProblem(fact.name, "its label map is empty"))
-        elif missing:
-            doubts.append(CaseProblem(fact.name, missing_classes_text(missing)))
+            texts.append(f"spacing {shown} mm where {typical} mm is usual")
+        texts += lacking(fact, classes)
+        doubts += [CaseProblem(fact.name, text) for text in texts]
     for i, name in enumerate(classes, start=1):
         if not any(f.class_voxels[i] for f in facts):
             doubts.append(CaseProblem("", f"no case has any {name}"))

@@ -11,14 +11,15 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
 from pumit.training.data.classes import ClassValue, checked_classes, region
-from pumit.training.data.file_pairs import (
+from pumit.training.data.found_cases import (
     CaseProblem,
+    FoundCases,
     LabelledCase,
+    LabelledSet,
     bare_name,
     pair_files,
     said_of,
 )
-from pumit.training.data.found_cases import FoundCases, LabelledSet
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.model import read_model
 
@@ -58,7 +59,7 @@ def read_dataset_json(folder: Path) -> FoundCases:
     else:
         images = f"imagesTr/{{case}}_{{channel}}{ending}"
         pairs = pair_files(folder, images, f"labelsTr/{{case}}{ending}", channel_names=channels)
-        cases, problems = list(pairs.cases), list(pairs.problems)
+        cases, problems = list(pairs.data.cases), list(pairs.problems)
         short = [c for c in cases if channels and len(c.images) not in (1, len(channels))]
         problems += [
             CaseProblem(

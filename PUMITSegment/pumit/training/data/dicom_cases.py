@@ -19,7 +19,7 @@ from pumit.io.labels.label_objects import (
     read_label_object,
 )
 from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
-from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name
+from pumit.training.data.found_cases import CaseProblem, LabelledCase, bare_name, one_line
 
 
 @dataclass
@@ -66,7 +66,7 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
         try:
             files = find_dicom(part) if part.is_dir() else []
         except VolumeError as error:
-            problems.append(CaseProblem(part.name, _sentence(error)))
+            problems.append(CaseProblem(part.name, one_line(error)))
             continue
         for file in files:
             if file.is_image:
@@ -89,7 +89,7 @@ def _add_object(path: Path, objects: list[LabelObject], problems: list[CaseProbl
     try:
         found = read_label_object(path)
     except VolumeError as error:
-        problems.append(CaseProblem(bare_name(path), _sentence(error)))
+        problems.append(CaseProblem(bare_name(path), one_line(error)))
         return
     if found is not None:
         objects.append(found)
@@ -211,7 +211,7 @@ def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProbl
         try:
             found = label_object(path)
         except VolumeError as error:
-            problems.append(CaseProblem(path.stem, _sentence(error)))
+            problems.append(CaseProblem(path.stem, one_line(error)))
             continue
         if found is None:
             text = "the zip holds no DICOM-SEG or RTSTRUCT"
@@ -234,7 +234,7 @@ def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CasePr
         try:
             nodes = bundle_nodes(path)
         except VolumeError as error:
-            problems.append(CaseProblem(stem, _sentence(error)))
+            problems.append(CaseProblem(stem, one_line(error)))
             continue
         labels = [n for n in nodes if n.kind != "volume"]
         if not labels:
@@ -266,7 +266,3 @@ def _volume_of(node: BundleNode, nodes: Sequence[BundleNode]) -> BundleNode | No
     named = [n for n in volumes if n.identifier == node.reference]
     found = named or (volumes if len(volumes) == 1 else [])
     return found[0] if found else None
-
-
-def _sentence(error: VolumeError) -> str:
-    return " ".join(str(error).split()).removesuffix(".")

@@ -16,18 +16,20 @@ from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
 from pumit.training.data.dataset_json import read_dataset_json
 from pumit.training.data.dicom_cases import bundle_cases, dicom_cases, zip_cases
-from pumit.training.data.file_pairs import (
+from pumit.training.data.found_cases import (
     IMAGE_PATTERN,
     LABEL_PATTERN,
     CaseProblem,
-    Pairs,
+    FoundCases,
+    LabelledSet,
+    all_at_once,
     bare_name,
     guess_pairs,
+    one_line,
     pair_files,
     said_of,
 )
-from pumit.training.data.file_pairs import LabelledCase as LabelledCase
-from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
+from pumit.training.data.found_cases import LabelledCase as LabelledCase
 from pumit.training.recipes.labelled import CaseEntry, Drawn, FolderEntry, LabelledData, Name
 
 SHOWN_NAMES = 6
@@ -139,8 +141,7 @@ def cases_of_folder(
     scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand instead of a folder.
 
     Args:
-        patterns: Patterns of images and labels, see `file_pairs.pair_files`.
-        repeats_single: Whether a case may have only the first channel.
+        patterns: Patterns of images and labels, see `pair_files`.
 
     Raises:
         PumitError: If there is no such folder, or it holds nothing that is known.
@@ -152,12 +153,13 @@ def cases_of_folder(
     if not folder.is_dir():
         raise PumitError(f"There is no folder {folder.name!r}; move it back, or add it again.")
     if patterns is not None:
-        return _of_pairs(pair_files(folder, *patterns, repeats_single=repeats_single), folder)
+        found = pair_files(folder, *patterns, repeats_single=repeats_single)
+        return _paired(found, folder, patterns)
     if (folder / "dataset.json").is_file():
         return read_dataset_json(folder)
     pairs = guess_pairs(folder, repeats_single=repeats_single)
     if pairs is not None:
-        return _of_pairs(pairs, folder)
+        return pairs
     cases, problems = dicom_cases(folder)
     if cases or problems:
         return _found(cases, problems, "DICOM series with their segmentations")
@@ -167,8 +169,8 @@ def cases_of_folder(
     zips = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".zip")
     if zips:
         return _found(*zip_cases(zips), "DICOM zips")
-    usual = pair_files(folder, IMAGE_PATTERN, LABEL_PATTERN)
-    return _of_pairs(usual, folder)
+    usual = (IMAGE_PATTERN, LABEL_PATTERN)
+    return _paired(pair_files(folder, *usual), folder, usual)
 
 
 def _patterns(images: str | None, labels: str | None) -> tuple[str, str] | None:
@@ -244,17 +246,15 @@ def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) 
     return FoundCases(LabelledSet(tuple(cases), (), ()), tuple(problems), layout)
 
 
-def _of_pairs(pairs: Pairs, folder: Path) -> FoundCases:
-    if not pairs.cases and not pairs.problems:
+def _paired(found: FoundCases, folder: Path, patterns: tuple[str, str]) -> FoundCases:
+    """Return what patterns have found; says what to correct where that is nothing."""
+    if not found.data.cases and not found.problems:
         raise PumitError(
-            f"No files in {folder.name!r} are called like {pairs.patterns[0]!r} and "
-            f"{pairs.patterns[1]!r}; correct data.images and data.labels, or give a folder with "
+            f"No files in {folder.name!r} are called like {patterns[0]!r} and "
+            f"{patterns[1]!r}; correct data.images and data.labels, or give a folder with "
             "dataset.json, DICOM or Slicer scenes."
         )
-    # Numbers are nnU-Net's and name nothing.
-    channels = () if all(c.isdecimal() for c in pairs.channels) else pairs.channels
-    layout = f"images {pairs.patterns[0]}, labels {pairs.patterns[1]}"
-    return FoundCases(LabelledSet(pairs.cases, (), channels), pairs.problems, layout)
+    return found
 
 
 def with_proposed_classes(data: LabelledSet) -> LabelledSet:
@@ -270,7 +270,7 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
                 found_here = announced_segments(label)
                 proposal.add(case.name, [s for s in found_here if is_class(s, case.ignore_value)])
         except VolumeError as error:
-            problems.append(f"{case.name}: {' '.join(str(error).split()).removesuffix('.')}")
+            problems.append(f"{case.name}: {one_line(error)}")
     all_at_once(problems)
     found = proposal.classes()
     if not found:

@@ -21,19 +21,17 @@ from pumit.training.data.case import (
     LabelledVolume,
     facts_of,
     labelled_volume,
-    one_line,
 )
 from pumit.training.data.checks import (
     disagreements,
     doubtful,
-    missing_classes_text,
+    lacking,
     part_in_words,
 )
 from pumit.training.data.class_matching import is_class, is_generic, match_segments, plain_name
 from pumit.training.data.class_proposal import ClassProposal, may_be_same
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
-from pumit.training.data.file_pairs import CaseProblem, LabelledCase
-from pumit.training.data.found_cases import FoundCases
+from pumit.training.data.found_cases import CaseProblem, FoundCases, LabelledCase, one_line
 from pumit.training.data.thumbnail import write_thumbnail
 from pumit.volume import Volume
 
@@ -49,8 +47,6 @@ class CaseReport:
         spacing_mm: Voxel size in array order (d, h, w); None where the scan cannot be read.
         shape: Voxels in that order.
         classes: Voxels of each class.
-        problems: Reasons why it cannot be trained on, in words.
-        doubts: Doubtful findings, which may be right, in words.
         images: Its files as a recipe names them, for programs; of no use in a log.
         label: Its label files, likewise.
         folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
@@ -197,16 +193,12 @@ class DataSurvey:
         report.classes = dict(zip(names, facts.class_voxels[1:], strict=True))
         report.doubts += facts.doubts
         report.part = part_in_words(facts, names)
-        undrawn = facts.undrawn(names)
-        if not facts.known_share or len(undrawn) == len(names):
-            report.doubts.append("nothing of it is known")
-        elif not sum(report.classes.values()):
-            report.doubts.append("its label map is empty")
-        elif self._proposal is None:
-            missing = [name for name, n in report.classes.items() if not n and name not in undrawn]
-            report.doubts += [missing_classes_text(missing)] if missing else []
-        else:
+        doubts = lacking(facts, names)
+        is_partial = not doubts or doubts[0].startswith("has no")
+        if self._proposal is not None and is_partial:  # a later case may have other classes
             report.classes = {name: n for name, n in report.classes.items() if n}
+            doubts = []
+        report.doubts += doubts
         self._facts.append(facts)
 
     def _labels(

@@ -6,11 +6,10 @@ import errno
 import hashlib
 import json
 import logging
-import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,22 +40,15 @@ class VolumeCache:
         folder: Folder of the files `<folder>/<settings>/<case>/<name>.npy`; may be deleted at any
             time that no training runs.
         settings: All that decides how a case is made; what JSON can hold.
-        limit_gib: Largest size of the folder, or None. Cases beyond it are made whenever
-            they are requested.
 
     Raises:
         ExportError: If the folder cannot be made.
         TypeError: If the settings cannot be written as JSON.
     """
 
-    def __init__(
-        self, folder: Path, settings: Mapping[str, Any], *, limit_gib: float | None = None
-    ) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         text = json.dumps({"version": __version__, **settings}, sort_keys=True, indent=1)
-        self.root = folder
         self.folder = folder / _digest(text)
-        self.limit = None if limit_gib is None else limit_gib * 2**30
-        self.is_full = False
         make_folder(folder)  # an error names the folder that the user knows
         make_folder(self.folder)
         settings_path = self.folder / "settings.json"  # for people who wonder what a folder holds
@@ -86,29 +78,8 @@ class VolumeCache:
         if arrays is not None:
             return arrays
         made = {name: np.asarray(array) for name, array in make().items()}
-        if not self._has_room(sum(array.nbytes for array in made.values())):
-            return made
         self._write(target, made, _sources(path)[0].name)
         return _read(target) or made
-
-    def build(
-        self,
-        paths: Iterable[Sources],
-        make: Callable[[Sources], Mapping[str, NDArray[Any]]],
-        rank: int = 0,
-        world: int = 1,
-    ) -> int:
-        """Make this process's share of the cases that are not there yet.
-
-        Args:
-            paths: All cases, in the same order in every process.
-        """
-        count = 0
-        for path in list(paths)[rank::world]:
-            if _read(self._place(path)) is None:
-                self.get(path, lambda path=path: make(path))  # type: ignore[misc]
-                count += 1
-        return count
 
     def _place(self, path: Sources, part: str = "") -> Path:
         """Folder of a case: its sources' names, then the state that they are in."""
@@ -117,17 +88,6 @@ class VolumeCache:
         names = _digest(json.dumps([*(str(source) for source in sources), *parts]))
         state = _digest(json.dumps([_state(source) for source in sources]))
         return self.folder / f"{names}-{state}"
-
-    def _has_room(self, more: int) -> bool:
-        if self.limit is not None and not self.is_full:
-            files = (file for file in self.root.rglob("*.npy"))
-            self.is_full = sum(_size(file) for file in files) + more > self.limit
-            if self.is_full:
-                logger.warning(
-                    "the cache has reached its limit of %.3g GiB; other cases are made each time",
-                    self.limit / 2**30,
-                )
-        return not self.is_full
 
     def _write(self, target: Path, arrays: Arrays, name: str) -> None:
         if _read(target) is not None:
@@ -203,13 +163,6 @@ def _save(file: Path, array: NDArray[Any]) -> None:
     except OSError as error:
         # Where a disk fills up in the middle, NumPy does not pass on the system's own number.
         raise error if error.errno else OSError(errno.ENOSPC, "short write") from None
-
-
-def _size(file: Path) -> int:
-    try:
-        return os.stat(file).st_size
-    except OSError:  # removed since
-        return 0
 
 
 def _changed(folder: Path) -> float:

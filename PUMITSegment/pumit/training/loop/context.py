@@ -26,7 +26,6 @@ class TrainingRun:
 
     Attributes:
         file: The same as its file holds it, to be kept.
-        reporter: Reporter of the run, which also receives commands.
         given: The recipe as the user gave it, to know a changed one.
     """
 

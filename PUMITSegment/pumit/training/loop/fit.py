@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar, cast
 
 from pumit.models.checkpoint import save_checkpoint
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.state import State, Validate
-from pumit.training.loop.task import Task
-from pumit.training.loop.trainer import train
-from pumit.training.recipes.schedule import Schedule
-from pumit.training.run.out_of_memory import (
+from pumit.training.loop.step import (
     MemoryShortError,
     WorkerLostError,
     fewer_workers,
     retry_with_less_memory,
 )
+from pumit.training.loop.task import Task
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.schedule import Schedule
 
 ONE_SPACING: Mapping[int, float] = {0: 1.0}
 
@@ -37,7 +39,10 @@ class Trial:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class TrainingJob(Protocol):
+R = TypeVar("R", bound=TrainingRecipe)
+
+
+class TrainingJob(ABC, Generic[R]):
     """A training: its data and their plan, its task, its validation and its checkpoint.
 
     `fit` calls the methods in the order in which they stand here. Where memory is short it begins
@@ -47,9 +52,13 @@ class TrainingJob(Protocol):
         keeps_last: Whether the weights of the last save are a checkpoint as well as the best ones.
     """
 
-    run: TrainingRun
     keeps_last: bool = True
 
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+        self.recipe = cast(R, run.recipe)
+
+    @abstractmethod
     def plan(self) -> None:
         """Read recipe and data and decide; nothing is written before that succeeds.
 
@@ -60,6 +69,7 @@ class TrainingJob(Protocol):
     def prepare(self) -> None:
         """Prepare the data in the output folder, where they need it."""
 
+    @abstractmethod
     def decided_keys(self) -> dict[str, Any]:
         """Keys of the recipe that were decided, as another start finds them."""
 
@@ -69,7 +79,9 @@ class TrainingJob(Protocol):
 
     def validation(self) -> Validate | None:
         """Return what scores the averaged weights; None where the last ones are kept."""
+        return None
 
+    @abstractmethod
     def task(self) -> Task:
         """Network, data and loss, as training begins."""
 
@@ -81,9 +93,11 @@ class TrainingJob(Protocol):
         """Return the weights of the model among those that are trained."""
         return state
 
+    @abstractmethod
     def content(self) -> dict[str, Any]:
-        """Keys of the checkpoint's recipe that inference needs."""
+        """Keys of the checkpoint's recipe that inference needs, beside name and version."""
 
+    @abstractmethod
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Return what the checkpoint's recipe says of the training."""
 
@@ -94,14 +108,24 @@ class TrainingJob(Protocol):
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Measure the best model and write what it does; only in the first process."""
 
+    @abstractmethod
     def smaller(self) -> str | None:
         """Change the job so that it needs less memory; returns what is less, in a sentence.
 
         None where nothing can be made smaller.
         """
 
+    def half_the_batch(self, what: str) -> str | None:
+        """Be `smaller` by half the batch; `what` it consists of."""
+        recipe: Any = self.recipe
+        count = recipe.batch_size
+        if count == 1:
+            return None
+        self.recipe = recipe.model_copy(update={"batch_size": count // 2})
+        return f"Each step takes {count // 2} of {count} {what} now."
 
-def fit(job: TrainingJob) -> Path:
+
+def fit(job: TrainingJob[Any]) -> Path:
     """Do a job; started again, it resumes.
 
     Returns:
@@ -116,10 +140,11 @@ def fit(job: TrainingJob) -> Path:
     return retry_with_less_memory(_train_all, job, _with_less, job.run.reporter)
 
 
-def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[..., None]:
+def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Callable[..., None]:
     """Return what writes a model for inference: `write(state, step, found, **more)`."""
-    content, training = job.content(), job.training_facts(trial)
-    card = job.run.recipe.card
+    recipe = job.run.recipe
+    content = {"name": recipe.name, "version": str(recipe.version), **job.content()}
+    training = job.training_facts(trial)
 
     def write(
         state: State, step: int, found: Mapping[str, float] | None = None, **more: Any
@@ -129,7 +154,7 @@ def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[.
         facts: dict[str, Any] = {"step": step, "training": training}
         if found is not None:
             facts["metrics"] = job.metrics(found)
-        save_checkpoint(target, half, {**content, **facts, **more, **card})
+        save_checkpoint(target, half, {**content, **facts, **more, **recipe.card})
 
     return write
 
@@ -139,7 +164,7 @@ def finite(found: Mapping[str, float]) -> dict[str, float]:
     return {k: v for k, v in found.items() if math.isfinite(v)}
 
 
-def _train_all(job: TrainingJob) -> Path:
+def _train_all(job: TrainingJob[Any]) -> Path:
     """Train with the plan as it is, and judge the best; returns its checkpoint."""
     run = job.run
     run.save_recipe(**job.decided_keys())
@@ -149,7 +174,7 @@ def _train_all(job: TrainingJob) -> Path:
     return run.model
 
 
-def _train(job: TrainingJob, trial: Trial) -> Path:
+def _train(job: TrainingJob[Any], trial: Trial) -> Path:
     """One training; returns its best checkpoint, or that of the last save without validation."""
     run, reporter = job.run, job.run.reporter
     target = trial.folder / run.model.name
@@ -185,7 +210,9 @@ def _train(job: TrainingJob, trial: Trial) -> Path:
     return target
 
 
-def _with_less(job: TrainingJob, short: MemoryShortError) -> tuple[TrainingJob, str] | None:
+def _with_less(
+    job: TrainingJob[Any], short: MemoryShortError
+) -> tuple[TrainingJob[Any], str] | None:
     """Return the same job with less memory, and what is less."""
     if not isinstance(short, WorkerLostError):
         sentence = job.smaller()

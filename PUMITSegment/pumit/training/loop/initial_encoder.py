@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from pumit.errors import CheckpointError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
@@ -31,14 +29,10 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
         if network == "promptable":
             remedy += ", or train the network pumit_encoder_small, which can begin with it"
         raise CheckpointError(f"initial {path.name} holds the network {network!r}; {remedy}.")
-    state = checkpoint.state
+    state = checkpoint.single
     if any(name.startswith(PREFIX) for name in state):
         state = {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}
     try:
-        load_universal_weights(vit, _single(state))
+        load_universal_weights(vit, state)
     except CheckpointError as error:
         raise CheckpointError(f"initial {path.name} does not fit: {error}") from None
-
-
-def _single(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}

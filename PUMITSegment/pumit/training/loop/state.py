@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
 from pumit.runs import ControlCommand
-from pumit.training.loop.distributed import RankSync, broadcast_weights, largest, rank
-from pumit.training.loop.ema import WeightAverage
+from pumit.system.process import peak_process_bytes
+from pumit.training.loop.distributed import RankSync, broadcast_weights, largest, rank, total
 from pumit.training.loop.precision import is_half
-from pumit.training.loop.sharding import gather, shard, sharded_like
-from pumit.training.loop.throughput import Progress
+from pumit.training.loop.sharding import gather, local_shard, shard, sharded_like
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import (
@@ -35,11 +35,131 @@ from pumit.training.run.resume_state import (
 )
 
 logger = logging.getLogger(__name__)
-
 State = dict[str, Tensor]
 Report = Callable[[dict[str, Any]], None]
 Validate = Callable[[State], dict[str, float]]
 OnBest = Callable[[State, int, dict[str, float]], None]
+
+
+class Progress:
+    """Collect losses and times between two lines of the log.
+
+    Args:
+        clock: Clock of the run's seconds; None for one that begins now.
+
+    Attributes:
+        step_seconds: Recent time of a step, without validations and saves; 0 before the
+            first line.
+    """
+
+    def __init__(self, device: torch.device, clock: RunClock | None = None) -> None:
+        self.device = device
+        self.clock = RunClock() if clock is None else clock
+        self.since = self.clock.read()
+        self.step_seconds = 0.0
+        self.steps = 0
+        self.waited = 0.0
+        self.fields = 0
+        self.voxels = 0
+        self.values: dict[str, list[Tensor]] = {}
+
+    def add(
+        self, values: dict[str, Tensor], *, fields: int = 0, voxels: int = 0, waited: float = 0.0
+    ) -> None:
+        """Count a batch.
+
+        Args:
+            values: Numbers to average; kept where they lie until the line is due.
+        """
+        self.waited += waited
+        self.fields += fields
+        self.voxels += voxels
+        for name, value in values.items():
+            self.values.setdefault(name, []).append(value.detach().float().reshape(()))
+
+    def exclude(self, seconds: float) -> None:
+        """Leave out the time of a validation or a save."""
+        self.since += seconds
+
+    def line(self, step: int) -> dict[str, float]:
+        """Get the record of the steps since the last one; begins again. Every process asks for it.
+
+        Returns:
+            `step`, `seconds` of the run, means of this process's finite values,
+            `fields_per_second` and `voxels_per_second` of all processes together (voxels where
+            batches tell them), `drawing` (share of the time that training waited for its batch),
+            and `memory_gib` (peak of the fullest device; of the largest process where they train on
+            the CPU).
+        """
+        now = self.clock.read()
+        seconds = max(now - self.since, 1e-9)
+        self._learn(seconds / max(self.steps, 1))
+        means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}
+        fields, voxels = total([self.fields, self.voxels], self.device)
+        record = {"step": step, "seconds": round(now, 1)}
+        record |= {k: round(v, 4) for k, v in means.items() if v is not None}
+        record["fields_per_second"] = round(fields / seconds, 2)
+        if voxels:
+            record["voxels_per_second"] = round(voxels / seconds)
+        record["drawing"] = round(self.waited / seconds, 3)
+        memory = peak_memory_gib(self.device)
+        if memory is not None:
+            (most,) = largest(torch.tensor([memory], device=self.device))
+            record["memory_gib"] = round(most, 2)
+        self.since, self.waited, self.fields, self.voxels, self.values = now, 0.0, 0, 0, {}
+        self.steps = 0
+        return record
+
+    def _learn(self, step_seconds: float) -> None:
+        known = self.step_seconds
+        self.step_seconds = 0.7 * known + 0.3 * step_seconds if known else step_seconds
+
+
+def _mean(values: Tensor) -> float | None:
+    """Mean of the finite values, if there are any: JSON has no NaN."""
+    finite = [v for v in values.tolist() if math.isfinite(v)]
+    return sum(finite) / len(finite) if finite else None
+
+
+def peak_memory_gib(device: torch.device) -> float | None:
+    """Most memory used so far, or None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    peak = peak_process_bytes()
+    return None if peak is None else peak / 2**30
+
+
+class WeightAverage:
+    """Exponential moving average of the floating-point entries of a network's state.
+
+    Entries of other kinds, such as counters, are those of the present.
+
+    Args:
+        network: Network to average; where it is sharded over processes, so is the average.
+        decay: Share of the past that is kept at every step.
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.state = {
+            k: v.detach().clone().float() if v.is_floating_point() else v.detach().clone()
+            for k, v in network.state_dict().items()
+        }
+
+    @torch.no_grad()
+    def update(self, network: nn.Module, step: int) -> None:
+        """Blend in the present weights; early on faster, so that the start is forgotten."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        past: list[Tensor] = []
+        present: list[Tensor] = []
+        for name, value in network.state_dict().items():
+            mine, new = local_shard(self.state[name]), local_shard(value.detach())
+            if mine.is_floating_point():
+                past.append(mine)
+                present.append(new.float())
+            else:
+                mine.copy_(new)
+        torch._foreach_lerp_(past, present, 1 - decay)
 
 
 class Request(IntEnum):
@@ -63,11 +183,9 @@ class Run:
         network: Network to train; moved to the device, the same in every process.
         folder: Folder of the run, which may hold an earlier part of it.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
-        reporter: Reporter of the run, which also receives commands.
         validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
-        progress: Figures of the next line of the log.
         rank_sync: Agreement of the processes on what gradients do not settle.
 
     Raises:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils._pytree import tree_leaves
 
 from pumit.errors import PumitError, TrainingError
+from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.wording import listed
 from pumit.training.loop.distributed import (
     average_gradients,
@@ -20,28 +24,133 @@ from pumit.training.loop.distributed import (
     rank,
     world,
 )
-from pumit.training.loop.not_finite import first_not_finite
 from pumit.training.loop.optimizers import set_rate
 from pumit.training.loop.precision import half_precision
 from pumit.training.loop.sharding import clip_gradients, is_sharded
 from pumit.training.loop.state import Request, Run
 from pumit.training.loop.task import Task, cases_of, voxels_of
-from pumit.training.run.out_of_memory import MemoryShortError, WorkerLostError, memory_short
+from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
-
+S = TypeVar("S")
+R = TypeVar("R")
+# What torch says of a worker process that the system ended, most often for the memory it took.
+WORKER_SAYINGS = ("dataloader worker (pid",)
 MOST_SKIPPED = 5  # steps in a row whose gradient cannot be used
 MOST_NAMED = 8  # cases in a message
 REMEDY = "lower learning_rate, or use precision: fp32."
 
 
-class Step:
-    """One optimiser step: gradients of a batch, their mean over all processes, the update.
+class MemoryShortError(TrainingError):
+    """A run needs more memory than there is."""
+
+
+class WorkerLostError(MemoryShortError):
+    """A process that draws batches was ended by the system."""
+
+
+def memory_short(error: BaseException) -> MemoryShortError | None:
+    """Return what an error says of memory, or None where it is about something else."""
+    if isinstance(error, MemoryShortError):
+        return error
+    text = " ".join(str(error).lower().split())
+    if isinstance(error, RuntimeError) and any(s in text for s in WORKER_SAYINGS):
+        return WorkerLostError("A process that prepares patches was ended by the system.")
+    return MemoryShortError("There is not enough memory.") if is_out_of_memory(error) else None
+
+
+def retry_with_less_memory(
+    attempt: Callable[[S], R],
+    settings: S,
+    smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],
+    reporter: RunReporter,
+) -> R:
+    """Do something; where memory does not suffice, again with less of it.
 
     Args:
-        run: State of the run: network, optimiser, average and position.
-        stream: Batches in order, `accumulate` of them per step.
+        attempt: Function of the settings. It continues where it was saved.
+        smaller: Settings that need less and the sentence that says which, or None where there
+            are none.
+
+    Raises:
+        TrainingError: If no settings need less.
     """
+    while True:
+        try:
+            return attempt(settings)
+        except (RuntimeError, MemoryError, MemoryShortError) as error:
+            short = memory_short(error)
+            if short is None:
+                raise
+        # Out of the block, for the error holds on to everything that was being computed.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        less = smaller(settings, short)
+        if less is None:
+            raise TrainingError(
+                f"{short} Steps cannot be made smaller any more: close other programs, set "
+                "activation_checkpointing: true in schedule, or give a smaller network in "
+                "network_sizes."
+            )
+        settings, sentence = less
+        kind = "fewer workers" if isinstance(short, WorkerLostError) else "smaller patch"
+        reporter.event(kind, f"{short} {sentence} It goes on from the last save.")
+
+
+def fewer_workers(workers: int) -> tuple[int, str] | None:
+    """How many processes draw batches after one was lost; batches stay the same.
+
+    Returns:
+        The number and the sentence that says so, or None where there are none to be spared.
+    """
+    if workers == 0:
+        return None
+    left = workers // 2
+    who = f"{left} of {workers} such processes go on" if left else "Training does it itself now"
+    return left, f"{who}."
+
+
+class _NotFinite(ArithmeticError):
+    """A layer's answer is not finite."""
+
+
+def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | None:
+    """Return the first layer of a network whose answer is not finite while something is computed.
+
+    Args:
+        forward: Computes it; may fail of itself.
+
+    Returns:
+        The layer's name, or None where every answer is finite.
+    """
+    names = {id(module): name for name, module in network.named_modules()}
+
+    def record(module: nn.Module, _: Any, answer: Any) -> None:
+        if id(module) in names and not all(_is_finite(leaf) for leaf in tree_leaves(answer)):
+            raise _NotFinite(names[id(module)])
+
+    handle = register_module_forward_hook(record)
+    try:
+        with torch.no_grad():
+            forward()
+    except _NotFinite as found:
+        return str(found)
+    except (RuntimeError, ValueError):
+        return None
+    finally:
+        handle.remove()
+    return None
+
+
+def _is_finite(answer: Any) -> bool:
+    if not isinstance(answer, Tensor) or not answer.is_floating_point():
+        return True
+    return bool(torch.isfinite(answer).all())
+
+
+class Step:
+    """One optimiser step: gradients of a batch, their mean over all processes, the update."""
 
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed

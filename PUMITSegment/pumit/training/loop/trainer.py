@@ -10,11 +10,10 @@ from torch import nn
 
 from pumit.training.loop.distributed import rank
 from pumit.training.loop.optimizers import optimizer_for, optimizer_of_groups
-from pumit.training.loop.prefetch import StepDraws, batches
 from pumit.training.loop.sharding import recomputed
 from pumit.training.loop.state import OnBest, Report, Request, Run, State, Validate
 from pumit.training.loop.step import Step
-from pumit.training.loop.task import Task
+from pumit.training.loop.task import StepDraws, Task, batches
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.reporter import RunReporter
 

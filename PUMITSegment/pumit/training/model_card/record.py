@@ -118,14 +118,12 @@ class RunCard:
         channels: Names of the image channels, where they have any.
         plan: Spacing, patch, intensities; empty where the network needs none.
         is_stopped_early: Whether it was stopped before its schedule or its time ended.
-        hardware: Machine that it was trained on.
         fold: Part of the data that validated, such as "1 of 5"; "" where they were not folded.
         counts: Cases by class or role, where the log names none.
         remarks: Number of remarks of the check of the data.
         metrics: Scores of the last validation of the best checkpoint.
         preceding: Network, steps and seconds of each run that was needed first, without labels.
         scores: Scores case by case at the end; None where the run was stopped before.
-        further_scores: Scores of other splits, such as the test cases.
         curves: Picture of the training; None where it could not be drawn.
     """
 
@@ -184,7 +182,6 @@ def gather(
     """Put together what is known before anything is measured or drawn.
 
     Args:
-        device: Device that it was trained on.
         numbers: Name of a case to "case 7".
     """
     model = checkpoint.recipe

@@ -1,25 +1,34 @@
-"""How long a planned run will take and what room it needs, from what its parts cost here."""
+"""How many steps fit into the time, and what a run takes: seconds, memory, disk; by the machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
 
 from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
+from pumit.system.machine import free_bytes, usable_cores
 from pumit.system.wording import duration, size_text
-from pumit.training.data.case import CaseFacts
-from pumit.training.planning.hardware import Hardware
+from pumit.training.data.case import KEPT_BYTES
 from pumit.training.planning.segmentation_trial import SegmentationCost
 from pumit.training.planning.step_cost import StepCost
-from pumit.training.planning.steps import StepPlan, TimeParts
+from pumit.training.recipes.presets import Length, Preset
 from pumit.training.recipes.segmentation import WindowedValidation
 from pumit.training.segmentation.data_plan import Shape
 from pumit.training.segmentation.plan import SegmentationPlan
 from pumit.training.segmentation.prepared_cases import MEMORY_BYTES
-from pumit.training.segmentation.validation import KEPT_BYTES
 
+# Of the time that is left after reading and judging, validations take no more than this.
+VALIDATION_SHARE = 0.15
+# A run on a machine that is busier than it was while planning ends after this many times its time.
+PATIENCE = 1.15
+LONGEST_WARM_UP = 5  # parts of a run, of which its warm-up is one at most
+LINE_SECONDS = 5.0  # between two lines of the log
+MOST_VOXELS_AT_ONCE = 8.0  # a step grows by no more at once: its cost was measured for the smaller
 REFLECTIONS = 8
 WORST_DRAWN = 3  # cases that the model card shows, which are predicted once more for it
 SCORE_BYTES = 1 << 30  # most that the scores of a scan take at once
@@ -29,14 +38,161 @@ OTHER_BYTES = 20 << 20  # logs, pictures and the model card
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """Hardware that a training can use.
+
+    Attributes:
+        memory_bytes: Main memory that is free; all of it where the system does not tell.
+        title: Name of the GPU; "" without one.
+        device_bytes: The GPU's own free memory; None where it shares the main memory.
+    """
+
+    cores: int
+    memory_bytes: int | None
+    device: torch.device
+    title: str = ""
+    device_bytes: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """`cpu` or `gpu`, as presets tell them apart."""
+        return "cpu" if self.device.type == "cpu" else "gpu"
+
+    def __str__(self) -> str:
+        cores = f"{self.cores} CPU core{'s' if self.cores > 1 else ''}"
+        return f"{self.title or self.device.type}, {cores}" if self.kind == "gpu" else cores
+
+
+def hardware_for(device: torch.device) -> Hardware:
+    """Look at the machine."""
+    title, free = "", None
+    if device.type == "cuda":
+        title = torch.cuda.get_device_properties(device).name
+        free = int(torch.cuda.mem_get_info(device)[0])
+    return Hardware(usable_cores(), free_bytes(), device, title, free)
+
+
+@dataclass(frozen=True)
+class TimeParts:
+    """Seconds of the parts of a run.
+
+    Attributes:
+        starting: Loading the program and reading every case.
+        preparing: Bringing the training cases onto the network's grid.
+        validation: Asking about all validation cases once.
+    """
+
+    starting: float
+    preparing: float
+    step: float
+    validation: float
+    final_validation: float
+
+    def total(self, steps: int, validations: int) -> float:
+        """Seconds of a run."""
+        fixed = self.starting + self.preparing + self.final_validation
+        return fixed + steps * self.step + validations * self.validation
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Length and rhythm of a run.
+
+    Attributes:
+        budget: Time of the training loop, for `schedule.seconds`.
+    """
+
+    steps: int
+    validations: int
+    seconds: float
+    budget: float
+
+    @property
+    def validate_every(self) -> int:
+        """Steps between validations."""
+        return max(1, math.ceil(self.steps / self.validations))
+
+
+def fit(parts: TimeParts, preset: Length, given: Mapping[str, Any]) -> StepPlan:
+    """Divide the time of a preset.
+
+    Args:
+        parts: Cost of a step, a validation and the rest.
+        given: The recipe's `schedule`; its `validate_every` of 0 validates only at the end.
+    """
+    steps, validate_every = given.get("steps"), given.get("validate_every")
+    room = preset.seconds - parts.total(0, 0)
+    validations = preset.validations
+    if parts.validation > 0:
+        most = VALIDATION_SHARE * max(room, 0.0) / parts.validation
+        validations = max(1, min(validations, int(most)))
+    if steps is None:
+        left = room - validations * parts.validation
+        steps = max(1, min(int(left / parts.step), preset.most_steps))
+    validations = min(validations, steps)
+    if validate_every is not None:
+        validations = max(1, math.ceil(steps / validate_every)) if validate_every else 1
+    loop = steps * parts.step + validations * parts.validation
+    return StepPlan(steps, validations, parts.total(steps, validations), loop * PATIENCE)
+
+
+def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
+    """Voxels of a step with which neither too few steps fit nor more than are worth it.
+
+    Args:
+        plan: Plan that fits with it, without the preset's limit of steps.
+        preset: Preset with fewest and most steps.
+    """
+    if plan.steps < preset.fewest_steps:
+        return int(voxels * max(plan.steps / preset.fewest_steps, 1 / MOST_VOXELS_AT_ONCE) * 0.9)
+    if plan.steps > preset.most_steps:
+        return int(voxels * min(plan.steps / preset.most_steps, MOST_VOXELS_AT_ONCE))
+    return voxels
+
+
+def too_few(plan: StepPlan, remedy: str) -> str:
+    """Say that hardly anything can be learnt in the time."""
+    return (
+        f"only {plan.steps} steps fit into the time, which is hardly enough to learn anything; "
+        f"{remedy}"
+    )
+
+
+def schedule_of(
+    preset: Length, plan: StepPlan, parts: TimeParts, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Every value of a recipe's schedule."""
+    steps = int(given.get("steps", plan.steps))
+    planned: dict[str, Any] = {
+        "optimizer": "adamw",
+        "betas": [0.9, 0.999],
+        "shape": "cosine",
+        "learning_rate": preset.learning_rate,
+        "final_rate": 0.0,
+        "weight_decay": preset.weight_decay,
+        "warm_up": min(preset.warm_up, steps // LONGEST_WARM_UP),
+        "steps": steps,
+        "seconds": float(round(plan.budget)) if "steps" not in given else None,
+        "clip": 1.0,
+        "average": preset.average,
+        "accumulate": 1,
+        "precision": "auto",
+        "activation_checkpointing": False,
+        "validate_every": plan.validate_every,
+        # So that a line appears every few seconds.
+        "log_every": max(1, round(LINE_SECONDS / max(parts.step, 1e-6))),
+        "checkpoint_seconds": 45.0,
+    }
+    return {k: v for k, v in {**planned, **given}.items() if v is not None}
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Estimated time and room of a run.
 
     Attributes:
         seconds: Time from its start to its final validation.
         memory_gib: Memory of the GPU where it trains on one, else main memory.
-        sentence: All of it in words.
-        parts: Seconds of each part.
     """
 
     seconds: float
@@ -46,14 +202,10 @@ class Estimate:
     parts: dict[str, float]
 
 
-def _facts_of(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
-    return [fact for fact in plan.facts.cases if fact.name in set(names)]
-
-
 def _voxels_of(plan: SegmentationPlan, names: Sequence[str]) -> list[Shape]:
     """Grids of some cases as the network sees them."""
     spacing = plan.plan.spacing_mm
-    return [resized_shape(f.shape, f.spacing_mm, spacing) for f in _facts_of(plan, names)]
+    return [resized_shape(f.shape, f.spacing_mm, spacing) for f in plan.facts_of(names)]
 
 
 def time_parts(
@@ -88,32 +240,6 @@ def time_parts(
     )
 
 
-def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, int]:
-    """Return main memory, and memory where the network is trained: the same on a CPU."""
-    channels, classes = plan.plan.channels, len(plan.data.classes)
-    training = _voxels_of(plan, plan.split.training)
-    cases = _facts_of(plan, plan.split.validation)
-    prepared = sum(map(math.prod, training)) * (4 * channels + 1)
-    if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
-        prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
-    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
-    largest = max(map(math.prod, _voxels_of(plan, plan.split.validation)), default=0)
-    scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
-    held = (cost.process_bytes or 0) + prepared + kept + scores
-    if cost.peak_bytes == cost.process_bytes:
-        return held, held
-    return held, cost.peak_bytes or 0
-
-
-def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
-    """Return the largest size of the output folder, while a checkpoint is replaced."""
-    training = _voxels_of(plan, plan.split.training)
-    prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
-    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
-    checkpoints = cost.step.parameters * (2 * 4 * 4 + 3 * 2)
-    return checkpoints + (prepared if prepared > MEMORY_BYTES else 0) + OTHER_BYTES
-
-
 @dataclass(frozen=True)
 class Room:
     """Bytes that a run needs: of the main memory, of the memory where it trains, on disk."""
@@ -123,14 +249,34 @@ class Room:
     disk: int
 
 
+def checkpoint_bytes(cost: StepCost) -> int:
+    """Return the largest size of a run's checkpoints, logs and pictures, while one is replaced."""
+    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
+    return cost.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
+
+
+def room_of(plan: SegmentationPlan, cost: SegmentationCost) -> Room:
+    """Return the room of a run; main memory is that where the network is trained on a CPU."""
+    channels, classes = plan.plan.channels, len(plan.data.classes)
+    training = _voxels_of(plan, plan.split.training)
+    cases = plan.facts_of(plan.split.validation)
+    prepared = sum(map(math.prod, training)) * (4 * channels + 1)
+    disk = checkpoint_bytes(cost.step)
+    if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
+        disk += prepared
+        prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
+    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
+    largest = max(map(math.prod, _voxels_of(plan, plan.split.validation)), default=0)
+    scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
+    held = (cost.process_bytes or 0) + prepared + kept + scores
+    is_shared = cost.peak_bytes == cost.process_bytes
+    return Room(held, held if is_shared else cost.peak_bytes or 0, disk)
+
+
 def estimate_of(
     parts: TimeParts, steps: StepPlan, room: Room, hardware: Hardware, *, tried: StepCost, runs: int
 ) -> Estimate:
-    """Return the estimate of a run, or of several one after another.
-
-    Args:
-        tried: The steps that were measured.
-    """
+    """Return the estimate of a run, or of several one after another."""
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
     of = f" of {size_text(free)} free" if free is not None else ""
     where = "memory" if hardware.kind == "cpu" else "GPU memory"

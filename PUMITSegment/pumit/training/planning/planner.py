@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,8 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.training.planning.hardware import hardware_for
-from pumit.training.planning.request import Planned, PlanRequest
-from pumit.training.planning.trial_process import TrialProcess
+from pumit.training.planning.estimate import hardware_for
+from pumit.training.planning.request import Planned, PlanRequest, TrialProcess
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.presets import preset_for
 from pumit.training.recipes.tasks import task_of
@@ -36,11 +36,8 @@ def plan_training(
 
     Args:
         given: A recipe; it needs no more than `data`.
-        resolve: Makes paths of its texts.
-        preset: One of `presets.NAMES`.
         goal: One of `GOALS`; None takes that of the recipe's task.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
-        progress: Callback for each case's number while they are read.
 
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
@@ -52,6 +49,8 @@ def plan_training(
     assert isinstance(recipe, LabelledRecipe)
     hardware = hardware_for(pick_device(device or recipe.device))
     numbers = preset_for(preset, hardware.kind)
+    seconds = recipe.schedule.named().get("seconds") or numbers.seconds
+    numbers = replace(numbers, seconds=seconds)
     threads = recipe.threads or torch.get_num_threads()
     with TrialProcess(task) as trial:
         request = PlanRequest(

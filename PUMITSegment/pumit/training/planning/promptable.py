@@ -10,9 +10,19 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import TrainingError
-from pumit.training.planning.estimate import OTHER_BYTES, Estimate, Room, estimate_of
+from pumit.training.planning.estimate import (
+    Estimate,
+    Room,
+    StepPlan,
+    TimeParts,
+    checkpoint_bytes,
+    estimate_of,
+    fit,
+    schedule_of,
+    too_few,
+)
 from pumit.training.planning.promptable_trial import ClickCost
-from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation import (
     about_classes,
     drafted,
@@ -20,9 +30,6 @@ from pumit.training.planning.segmentation import (
     name_cases,
     visible_data,
 )
-from pumit.training.planning.step_cost import read_cost
-from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of, too_few
-from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.promptable.plan import ClickPlan, plan_clicks
 from pumit.training.promptable.validation import validated_structures
 from pumit.training.recipes.model import read_model
@@ -41,8 +48,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
     """
     preset = click_preset_for(request.preset, request.hardware.kind)
     given = request.recipe.schedule.named()
-    seconds = given.get("seconds")
-    preset = replace(preset, seconds=seconds) if seconds else preset
+    preset = replace(preset, seconds=given.get("seconds") or preset.seconds)
     keys = _draft(request, preset)
     recipe = read_model(FineTuningRecipe, keys, request.source)
     began = time.perf_counter()
@@ -55,7 +61,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
         keys["initial"] = str(plan.path.absolute())
     cost, starting = _measure(request, keys, plan, preset)
     parts = _parts(plan, cost, starting=reading_seconds + starting, reading=reading_seconds)
-    steps = fit(parts, preset, steps=given.get("steps"), validate_every=given.get("validate_every"))
+    steps = fit(parts, preset, given)
     if steps.steps < FEW_STEPS and "steps" not in given:
         notes.append(too_few(steps, "choose a longer preset, part: decoder, or a GPU"))
     keys["schedule"] = schedule_of(preset, steps, parts, given)
@@ -84,30 +90,21 @@ def _draft(request: PlanRequest, preset: ClickPreset) -> dict[str, Any]:
 def _measure(
     request: PlanRequest, keys: dict[str, Any], plan: ClickPlan, preset: ClickPreset
 ) -> tuple[ClickCost, float]:
-    """Measure what a step and a click cost here, and how long the program loads."""
-    length = StepPlan(1000, 1, preset.seconds, preset.seconds)
-    given = request.recipe.schedule.named()
-    schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)
     facts = plan.facts.cases
     try:
-        found = request.trial.run(
-            {
-                "task": "promptable",
-                "recipe": {**keys, "schedule": schedule},
-                "initial": str(plan.path),
-                "shape": [int(n) for n in np.median([f.shape for f in facts], axis=0)],
-                "spacing_mm": [float(s) for s in np.median([f.spacing_mm for f in facts], axis=0)],
-                "device": str(request.hardware.device),
-                "threads": request.threads,
-            }
+        return request.measure(
+            ClickCost,
+            keys,
+            preset,
+            initial=str(plan.path),
+            shape=[int(n) for n in np.median([f.shape for f in facts], axis=0)],
+            spacing_mm=[float(s) for s in np.median([f.spacing_mm for f in facts], axis=0)],
         )
     except MemoryTooSmallError:
         raise TrainingError(
             "A step does not fit into the memory that is free; close other programs, or set "
             "batch_size: 1, targets_per_field: 1 and part: decoder."
         ) from None
-    starting = float(found.pop("starting"))
-    return read_cost(ClickCost, found), starting
 
 
 def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float) -> TimeParts:
@@ -136,11 +133,10 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
 def _estimate(
     request: PlanRequest, plan: ClickPlan, cost: ClickCost, parts: TimeParts, steps: StepPlan
 ) -> Estimate:
-    training = [f for f in plan.facts.cases if f.name in set(plan.split.training)]
+    training = plan.facts_of(plan.split.training)
     scans = sum(math.prod(f.shape) * f.channels for f in training) * SCAN_BYTES
     main = (cost.process_bytes or 0) + scans
     is_shared = cost.peak_bytes == cost.process_bytes
-    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
-    disk = cost.step.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
-    room = Room(main, main if is_shared else cost.peak_bytes or 0, disk)
+    on_device = main if is_shared else cost.peak_bytes or 0
+    room = Room(main, on_device, checkpoint_bytes(cost.step))
     return estimate_of(parts, steps, room, request.hardware, tried=cost.step, runs=1)

@@ -37,8 +37,6 @@ class ClickCost:
         opening_seconds: Time of opening a scan before its first click, per voxel.
         answering_seconds: Time of one structure, with all its clicks.
         scene_seconds: Time of a generated scan with its click.
-        peak_bytes: Most memory held, of the GPU where it trains.
-        process_bytes: Most main memory held.
     """
 
     step: StepCost
@@ -63,9 +61,8 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     # 1. A plan without cases, and a made-up scan.
     data = LabelledSet((), classes_of(recipe.data.classes or ()), ())
     nobody = Split((), ())
-    plan = ClickPlan(
-        recipe, path, read_model(path, "promptable"), data, DataFacts((), 1, ()), nobody
-    )
+    initial = read_model(path, "promptable")
+    plan = ClickPlan(data, DataFacts((), 1, ()), nobody, recipe, path, initial)
     image, labels = _case(request["shape"], len(base_values(data.classes)))
     d, h, w = (float(s) for s in request["spacing_mm"])
     scan = scan_of(image, (d, h, w), labels, structures_of(data.classes))

@@ -1,30 +1,110 @@
-"""The request to a planner, and its answer."""
+"""The request to a planner, its answer, and the process in which a planned training is tried."""
 
 from __future__ import annotations
 
+import json
+import logging
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pumit.training.planning.estimate import Estimate
-from pumit.training.planning.hardware import Hardware
-from pumit.training.planning.trial_process import TrialProcess
+import pumit
+from pumit.errors import TrainingError
+from pumit.system.interpreter import start_program
+from pumit.training.planning.estimate import (
+    Estimate,
+    Hardware,
+    StepPlan,
+    TimeParts,
+    schedule_of,
+)
+from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.labelled import LabelledRecipe
-from pumit.training.recipes.presets import Preset
+from pumit.training.recipes.presets import Length, Preset
+
+C = TypeVar("C")
+logger = logging.getLogger(__name__)
+LONGEST_SECONDS = 600.0  # a step of such a length could not be trained with
+
+
+class MemoryTooSmallError(TrainingError):
+    """A plan that does not fit into the memory."""
+
+
+class TrialProcess:
+    """Run of `pumit.training.planning.trial`; begins at once, to load while cases are read."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self._process: subprocess.Popen[str] | None = self._launch()
+
+    def __enter__(self) -> TrialProcess:
+        """Nothing more: the process has begun."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process, where it was not used."""
+        self.close()
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Measure what a planned training costs.
+
+        Args:
+            request: See `trial.answer`.
+
+        Raises:
+            MemoryTooSmallError: If the memory is too small for it.
+            TrainingError: If it cannot be tried.
+        """
+        process, self._process = self._process or self._launch(), None
+        try:
+            output, error_output = process.communicate(json.dumps(request) + "\n", LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise TrainingError(
+                f"Trying the plan took more than {LONGEST_SECONDS / 60:g} minutes; give a smaller "
+                "patch_size or batch_size."
+            ) from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        # What ends a process unasked is the system, for want of memory.
+        if process.returncode < 0 or (process.returncode and "memory" in error_output.lower()):
+            raise MemoryTooSmallError("The memory is too small for this plan.")
+        lines = output.splitlines()
+        if process.returncode or not lines:
+            logger.warning("the trial failed:\n%s", error_output)
+            reason = " ".join((error_output.strip().splitlines() or ["no answer"])[-1].split())
+            raise TrainingError(f"The plan cannot be tried here: {reason}.")
+        found: dict[str, Any] = json.loads(lines[-1])
+        if found.get("out_of_memory"):
+            raise MemoryTooSmallError("The memory is too small for this plan.")
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _launch(self) -> subprocess.Popen[str]:
+        return start_program(
+            [sys.executable, "-m", "pumit.training.planning.trial", self._task],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            cwd=Path(pumit.__file__).resolve().parent.parent,
+        )
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A request for a plan.
-
-    Attributes:
-        recipe: The user's recipe, whose values stay as they are.
-        keys: The same as its file holds it.
-        resolve: Makes paths of its texts.
-        numbers: Settings that it stands for on this machine.
-        progress: Callback for each case's number while they are read.
-    """
+    """A request for a plan."""
 
     recipe: LabelledRecipe
     keys: Mapping[str, Any]
@@ -37,14 +117,33 @@ class PlanRequest:
     trial: TrialProcess
     progress: Callable[[int], None] | None = None
 
+    def measure(
+        self, kind: type[C], keys: Mapping[str, Any], preset: Length, **more: Any
+    ) -> tuple[C, float]:
+        """Try steps of a planned recipe; returns what they cost, and how long the program loads.
+
+        Args:
+            more: What the trial of its task needs beside.
+        """
+        length = StepPlan(1000, 1, preset.seconds, preset.seconds)
+        given = self.recipe.schedule.named()
+        schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)
+        found = self.trial.run(
+            {
+                "task": keys["task"],
+                "recipe": {**keys, "schedule": schedule},
+                "device": str(self.hardware.device),
+                "threads": self.threads,
+                **more,
+            }
+        )
+        starting = float(found.pop("starting"))
+        return kind(**{**found, "step": StepCost(**found["step"])}), starting
+
 
 @dataclass(frozen=True)
 class Planned:
-    """A recipe that `pumit train` follows to the letter.
-
-    Attributes:
-        recipe: Every value.
-    """
+    """A recipe that `pumit train` follows to the letter."""
 
     recipe: dict[str, Any]
     estimate: Estimate

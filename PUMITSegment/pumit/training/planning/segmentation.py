@@ -1,18 +1,33 @@
-"""Plan an automatic segmentation: from data, preset and machine to every value of its recipe."""
+"""Plan an automatic segmentation: data, preset, time and memory settle every value."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from pumit.errors import TrainingError
 from pumit.networks.build import RECIPES
-from pumit.system.wording import listed
+from pumit.system.wording import listed, times
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
-from pumit.training.planning.fit import fit_to_machine
-from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.planning.estimate import (
+    Estimate,
+    TimeParts,
+    estimate_of,
+    fit,
+    room_of,
+    schedule_of,
+    time_parts,
+    too_few,
+    voxels_that_fit,
+)
+from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
+from pumit.training.planning.segmentation_trial import SegmentationCost
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.presets import with_rate_of
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -22,9 +37,14 @@ from pumit.training.segmentation.networks import FOR_ANY_DATA, class_of, family_
 from pumit.training.segmentation.plan import (
     SegmentationPlan,
     examine_cases,
+    plan_segmentation,
 )
 from pumit.training.validate import read_segmentation
 
+TRIALS = 6  # of ever smaller or larger steps
+MEMORY_SHARE = 0.85  # of what is free
+# A cosine of so few steps has not learnt much; said, not forbidden.
+FEW_STEPS = 100
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table", "windows")
 SHOWN_NAMES = 5
@@ -37,6 +57,123 @@ ORDER = (
     *("validation", "schedule"),
 )
 WORTH_IT = 1.05  # times the spacing: below, a case is hardly smaller
+
+
+@dataclass
+class _Search:
+    """Choose patch, batch and length by trying real steps, ever smaller or larger ones.
+
+    Attributes:
+        recipe: All but patch, batch and schedule.
+        keys: The same as its file will hold it.
+        reading_seconds: Seconds that reading all cases took.
+    """
+
+    request: PlanRequest
+    recipe: SegmentationRecipe
+    keys: Mapping[str, Any]
+    data: LabelledSet
+    facts: DataFacts
+    reading_seconds: float
+    kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
+    notes: list[str] = field(default_factory=list)
+    _tried: set[tuple[Any, ...]] = field(default_factory=set)
+    _has_shrunk: bool = False
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """Keys of the schedule that the recipe names."""
+        return self.recipe.schedule.named()
+
+    def attempt(self, voxels: int) -> int:
+        """Try steps of this many voxels; returns how many to try next, the same to stop."""
+        plan = self._plan(voxels)
+        size = (*plan.plan.patch_size, plan.plan.batch_size)
+        if size in self._tried:
+            return voxels
+        self._tried.add(size)
+        try:
+            cost, starting = self._measure(plan)
+            enough = self._has_room(plan, cost)
+        except MemoryTooSmallError:
+            enough, cost = False, None
+        if not enough or cost is None:
+            return self._smaller(voxels, plan)
+        parts = time_parts(plan, cost, self.recipe.validation, starting=starting)
+        self.kept = (plan, cost, parts)
+        if "steps" in self.schedule:
+            return voxels
+        free = replace(self.request.numbers, most_steps=10**9)
+        fitting = voxels_that_fit(voxels, fit(parts, free, {}), self.request.numbers)
+        if fitting < voxels:
+            self._has_shrunk = True
+        return voxels if fitting > voxels and self._has_shrunk else fitting
+
+    def result(self) -> tuple[SegmentationPlan, dict[str, Any], Estimate]:
+        """Return plan and schedule of what fits best, and what it takes.
+
+        Raises:
+            TrainingError: If even the smallest step does not fit into the memory.
+        """
+        voxels = self.request.numbers.step_voxels
+        for _ in range(TRIALS):
+            voxels_next = self.attempt(voxels)
+            if voxels_next == voxels:
+                break
+            voxels = voxels_next
+        if self.kept is None:
+            raise TrainingError(
+                "Even the smallest step does not fit into the memory that is free; close other "
+                "programs, or give narrower network_sizes or a smaller plan.patch_size."
+            )
+        plan, cost, parts = self.kept
+        steps = fit(parts, self.request.numbers, self.schedule)
+        if steps.steps < FEW_STEPS and "steps" not in self.schedule:
+            self.notes.append(too_few(steps, "choose a longer preset or a GPU"))
+        schedule = schedule_of(self.request.numbers, steps, parts, self.schedule)
+        runs = (self.recipe.folds or 1) + self.recipe.final_model
+        room, hardware = room_of(plan, cost), self.request.hardware
+        estimate = estimate_of(parts, steps, room, hardware, tried=cost.step, runs=runs)
+        return plan, schedule, estimate
+
+    def _plan(self, voxels: int) -> SegmentationPlan:
+        seed = self.recipe.seed
+        return plan_segmentation(self.recipe, self.data, self.facts, step_voxels=voxels, seed=seed)
+
+    def _measure(self, plan: SegmentationPlan) -> tuple[SegmentationCost, float]:
+        native = np.median([f.spacing_mm for f in plan.facts.cases], axis=0)
+        cost, starting = self.request.measure(
+            SegmentationCost,
+            self.keys,
+            self.request.numbers,
+            sizes=plan.sizes,
+            plan=plan.plan.as_recipe(),
+            native_spacing_mm=[float(s) for s in native],
+        )
+        return cost, self.reading_seconds + starting
+
+    def _has_room(self, plan: SegmentationPlan, cost: SegmentationCost) -> bool:
+        room, hardware = room_of(plan, cost), self.request.hardware
+        limits = [(room.main, hardware.memory_bytes)]
+        if hardware.device_bytes is not None:
+            limits.append((room.on_device, hardware.device_bytes))
+        return all(free is None or need <= MEMORY_SHARE * free for need, free in limits)
+
+    def _smaller(self, voxels: int, plan: SegmentationPlan) -> int:
+        half = self._plan(voxels // 2).plan
+        was, now = (f"{p.batch_size} patches of {times(p.patch_size)}" for p in (plan.plan, half))
+        if (half.patch_size, half.batch_size) == (plan.plan.patch_size, plan.plan.batch_size):
+            if self.kept is None:
+                raise TrainingError(
+                    f"A step of {was} does not fit into the memory that is free, and a smaller one "
+                    "is not possible; close other programs, or give narrower network_sizes."
+                )
+            return voxels
+        self._has_shrunk = True
+        self.notes.append(
+            f"the memory is too small for steps of {was}: {now} are planned, where they fit"
+        )
+        return voxels // 2
 
 
 def plan_automatic(request: PlanRequest) -> Planned:
@@ -61,17 +198,16 @@ def plan_automatic(request: PlanRequest) -> Planned:
     is_small = recipe.network.endswith(FOR_ANY_DATA)
     numbers = with_rate_of(request.numbers, class_of(recipe.network), is_small=is_small)
     request = replace(request, numbers=numbers)
-    fitting = fit_to_machine(request, recipe, keys, data, facts, reading_seconds=reading_seconds)
-    ready = fitting.plan
+    search = _Search(request, recipe, keys, data, facts, reading_seconds)
+    ready, keys["schedule"], estimate = search.result()
     keys["plan"] = _visible_plan(keys["plan"], ready)
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
     for key in fitted_names(ready.network):  # chosen by the spacing and the slices
         keys["network_sizes"][key] = as_listed(known[key])
     if recipe.folds is None:
         name_cases(keys["data"], ready.split)
-    keys["schedule"] = fitting.schedule
-    warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *fitting.notes]
-    return Planned(in_order(keys), fitting.estimate, tuple(dict.fromkeys(warnings)))
+    warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *search.notes]
+    return Planned(in_order(keys), estimate, tuple(dict.fromkeys(warnings)))
 
 
 def _draft(request: PlanRequest) -> dict[str, Any]:

@@ -6,10 +6,9 @@ import contextlib
 import itertools
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -39,14 +38,6 @@ class StepCost:
     busy: float = 0.0
 
 
-C = TypeVar("C")
-
-
-def read_cost(kind: type[C], found: Mapping[str, Any]) -> C:
-    """Read a trial's answer into a dataclass of costs."""
-    return kind(**{**found, "step": StepCost(**found["step"])})
-
-
 class _EnoughError(Exception):
     """As many steps are taken as the trial needs."""
 
@@ -58,7 +49,6 @@ def measure_steps(
 
     Args:
         schedule: Optimiser and precision; its length does not matter.
-        degrees: Share of steps per degree of anisotropy.
     """
     times: list[float] = []
     worked: list[float] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pumit.errors import PumitError
 from pumit.io.scans import find_scans
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
 from pumit.training.pretraining.image_source import Crop, ImageSource, degrees_of
+from pumit.training.pretraining.objective import sizes_of
 from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipes.pretraining import ImagePattern, ImageRecipe
 
@@ -31,6 +33,12 @@ def window_plan(recipe: ImageRecipe) -> dict[str, int]:
     crops = crops_of(recipe)
     largest = max(crops, key=lambda crop: crop.in_plane)
     return {"in_plane": largest.in_plane, "depth": largest.depth}
+
+
+def model_content(recipe: ImageRecipe, **more: Any) -> dict[str, Any]:
+    """Return what the checkpoint says of a network that was trained on images."""
+    plan = window_plan(recipe)
+    return {"network": recipe.network, "sizes": sizes_of(recipe), **more, "plan": plan}
 
 
 def degrees(recipe: ImageRecipe) -> dict[int, float]:
@@ -64,7 +72,6 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
     is a folder for prepared images.
 
     Args:
-        recipe: Recipe of any objective that learns from images.
         is_upright: Whether all images are seen as bodies lie, never flipped or turned.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import torch
@@ -13,13 +13,14 @@ from torch import Tensor
 from pumit.errors import PumitError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.preprocessing.normalization import Normalization
-from pumit.training.loop.prefetch import Batch
+from pumit.training.loop.task import Batch
 from pumit.training.synthesis.grid import chance, uniform
 from pumit.training.synthesis.scene import draw_scene
 
 # Images of a step, times the batch size: thinner ones come in larger batches.
 IMAGES = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
 DEGREE_SHARES = {0: 0.22, 1: 0.22, 2: 0.22, 3: 0.14, 4: 0.06, 5: 0.14}
+MEAN, DEVIATION = 0.45, 0.225  # of photographs, and near enough to those of scans
 
 
 @dataclass
@@ -28,7 +29,6 @@ class ImageBatch(Batch):
 
     Attributes:
         image: Intensities in [0, 1], (B, 3, D, H, W).
-        cases: Origin of each, for messages.
         is_masked: Hidden patches, bool (B, N), where the objective hides some.
     """
 
@@ -93,37 +93,28 @@ class Images(Protocol):
         """Return a crop (C, D, H, W) in [0, 1] and its name; None where none has the degree."""
 
 
+@dataclass
 class ImageSource:
     """Draw crops of generated and of real images.
 
-    Args:
+    Attributes:
         crops: Their sizes; each step draws one, and fewer of them the larger it is. A network with
             group norms has to see several: what it makes of an image depends on how much of it
             it sees.
         images: Real images, or None for generated ones only.
-        real_share: Share of crops that come from real images.
         batch_size: Crops of the first size per step, times `IMAGES`.
         generated_size: In-plane voxels of a generated scan at most; it is enlarged to the crop.
             Drawing takes longer than training where it is large.
         is_upright: Whether crops stay as they lie, neither flipped nor turned.
     """
 
-    def __init__(
-        self,
-        crops: Crop | Sequence[Crop],
-        *,
-        images: Images | None,
-        real_share: float,
-        batch_size: int,
-        generated_size: int = 64,
-        is_upright: bool = False,
-    ) -> None:
-        self.crops = (crops,) if isinstance(crops, Crop) else tuple(crops)
-        self.images = images
-        self.real_share = real_share
-        self.batch_size = batch_size
-        self.generated_size = generated_size
-        self.is_upright = is_upright
+    crops: Crop | Sequence[Crop]
+    _: KW_ONLY
+    images: Images | None
+    real_share: float
+    batch_size: int
+    generated_size: int = 64
+    is_upright: bool = False
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
         """Draw a batch of one degree.
@@ -137,9 +128,10 @@ class ImageSource:
             PumitError: If an image is of another degree.
         """
         images, cases = [], []
-        crop = self.crops[int(torch.randint(len(self.crops), (), generator=shared))]
+        crops = (self.crops,) if isinstance(self.crops, Crop) else self.crops
+        crop = crops[int(torch.randint(len(crops), (), generator=shared))]
         shape = crop.shape(da0)
-        fewer = math.prod(self.crops[0].shape(da0)) / math.prod(shape)
+        fewer = math.prod(crops[0].shape(da0)) / math.prod(shape)
         for _ in range(max(1, round(self.batch_size * IMAGES[da0] * fewer))):
             image, case = self._one(da0, shape, generator)
             if image.shape[1:] != shape:
@@ -208,3 +200,14 @@ def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
     if not sum(shares.values()) > 0:
         raise ValueError("No degree of anisotropy has a share above zero.")
     return shares
+
+
+def standardised(image: Tensor) -> Tensor:
+    """Map intensities in [0, 1] to about the mean 0 and deviation 1 of fine-tuning's z-scores.
+
+    One affine map for all images: how bright one is stays visible.
+
+    Args:
+        image: Any shape.
+    """
+    return (image - MEAN) / DEVIATION

@@ -5,22 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pumit.errors import PumitError
-from pumit.networks.build import RECIPES, build_network
+from pumit.networks.build import build_network
 from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_scaling import standardised
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource
-from pumit.training.pretraining.objective import (
-    BuildContext,
-    Objective,
-    ObjectiveKind,
-    load_initial_network,
-)
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource, standardised
+from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
 from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO, MambaMimRecipe
 
 VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
@@ -36,15 +30,7 @@ def draw_hidden(
     generator: torch.Generator,
     shared: torch.Generator,
 ) -> ImageBatch:
-    """Draw images and which of their cells to hide.
-
-    Args:
-        source: Draws images, made of whole cells.
-        stride: Voxels of a cell.
-        ratio: Part of the cells to hide.
-        generator: Generator of this process and step, on the CPU.
-        shared: Generator in the same state in every process.
-    """
+    """Draw images and which of their cells to hide."""
     batch = source.draw(da0, generator, shared)
     grid = [n // step for n, step in zip(batch.image.shape[2:], stride, strict=True)]
     visible = random_cells(len(batch), grid, ratio=ratio, generator=generator)
@@ -52,13 +38,11 @@ def draw_hidden(
     return batch
 
 
-class MambaMimTask(nn.Module):
+class MambaMimTask(SourceTask):
     """Draw images, hide cells, and score how they are filled in.
 
     Args:
         network: The network to train; it reads one channel or all three.
-        source: Draws images, made of whole cells of the network.
-        mask_ratio: Part of the cells that are hidden.
 
     Source:
         Tang et al., MambaMIM, 2024, sections 2 and 3.2.
@@ -70,18 +54,11 @@ class MambaMimTask(nn.Module):
     def __init__(
         self, network: MambaMim, source: ImageSource, *, mask_ratio: float = MAMBA_MASK_RATIO
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
+        super().__init__(network, source)
         self.mask_ratio = mask_ratio
 
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
-        """Draw a batch of one degree; see `draw_hidden`."""
-        stride = self.network.stride
-        return draw_hidden(self.source, stride, self.mask_ratio, da0, generator, shared)
-
     def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
+        """Return what draws a batch with hidden cells in worker processes."""
         return partial(draw_hidden, self.source, self.network.stride, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
@@ -125,7 +102,10 @@ def check(recipe: MambaMimRecipe) -> None:
     """Raise PumitError for keys that cannot be used, reading no data."""
     image_recipe.check(recipe)
     with torch.device("meta"):  # takes no memory
-        network = _network(recipe)
+        network = build_network(recipe.network, **recipe.network_sizes)
+    assert isinstance(network, MambaMim)
+    if network.in_channels not in (1, 3):
+        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {network.in_channels}.")
     for crop in image_recipe.crops_of(recipe):
         for da0 in image_recipe.degrees_with_share(recipe):
             try:
@@ -147,31 +127,10 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     Raises:
         PumitError: If its data or weights are missing, or the network takes no such images.
     """
-    name = recipe.network
-    network = _network(recipe)
-    if recipe.initial is not None:
-        load_initial_network(network, recipe.initial, (name,))
     task = MambaMimTask(
-        network,
+        begun_network(recipe, MambaMim),
         image_recipe.image_source(recipe),
         mask_ratio=recipe.mask_ratio,
     )
-    content = {
-        "network": name,
-        "sizes": {**RECIPES[name].sizes, **recipe.network_sizes},
-        "kind": "encoder",
-        "plan": image_recipe.window_plan(recipe),
-    }
+    content = image_recipe.model_content(recipe, kind="encoder")
     return Objective(task, image_recipe.degrees_with_share(recipe), content)
-
-
-def _network(recipe: MambaMimRecipe) -> MambaMim:
-    name = recipe.network
-    network = build_network(name, **recipe.network_sizes)
-    assert isinstance(network, MambaMim)
-    if network.in_channels not in (1, 3):
-        raise PumitError(f"in_channels of {name} is 1 or 3, got {network.in_channels}.")
-    return network
-
-
-MAMBA_MIM_OBJECTIVE = ObjectiveKind(build, check)

@@ -6,24 +6,23 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import CheckpointError
 from pumit.inference.loading import build_from, read_model
 from pumit.models.index import find_model
-from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.mim import MaskedImageModel, random_mask
 from pumit.networks.pumit.tokenizer import VisualTokenizer
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
-    ObjectiveKind,
-    load_initial_network,
+    begun_network,
+    sizes_of,
 )
 from pumit.training.recipes.pretraining import MASK_RATIO, MimRecipe
 
@@ -52,12 +51,8 @@ def draw_masked(
     return batch
 
 
-class MimTask(nn.Module):
+class MimTask(SourceTask):
     """Draw images, hide patches, and score the predicted tokens.
-
-    Args:
-        tokenizer: Turns images into soft tokens; it is not trained.
-        mask_ratio: Share of patches that are hidden.
 
     Source:
         PUMIT, section "MIM Pre-training", eq. 6.
@@ -71,19 +66,13 @@ class MimTask(nn.Module):
         *,
         mask_ratio: float = MASK_RATIO,
     ) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network, source)
         # Not a part of this module: it is neither trained nor saved with it.
         self._tokenizer = [tokenizer.eval().requires_grad_(False)]
-        self.source = source
         self.mask_ratio = mask_ratio
 
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
-        """Draw a batch of one degree with its masks."""
-        return draw_masked(self.source, self.mask_ratio, da0, generator, shared)
-
     def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
+        """Return what draws a batch with its masks in worker processes."""
         return partial(draw_masked, self.source, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
@@ -122,12 +111,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     Raises:
         PumitError: If its data or weights are missing, or the tokenizer has another codebook.
     """
-    name = recipe.network
-    sizes = {**RECIPES[name].sizes, **recipe.network_sizes}
-    network = build_network(name, **sizes)
-    assert isinstance(network, MaskedImageModel)
-    if recipe.initial is not None:
-        load_initial_network(network, recipe.initial, (name,))
+    network = begun_network(recipe, MaskedImageModel)
     if recipe.eva02 is not None:
         from pumit.models.eva02_file import load_eva02
 
@@ -137,25 +121,14 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     tokenizer = build_from(checkpoint, path, context.device)
     assert isinstance(tokenizer, VisualTokenizer)
     tokens = tokenizer.quantizer.codebook.shape[0]
-    if tokens != sizes["num_tokens"]:
+    predicted = sizes_of(recipe)["num_tokens"]
+    if tokens != predicted:
         raise CheckpointError(
             f"The tokenizer {path.name} has {tokens} tokens, the network predicts "
-            f"{sizes['num_tokens']}; set num_tokens in network_sizes."
+            f"{predicted}; set num_tokens in network_sizes."
         )
-    task = MimTask(
-        network,
-        tokenizer,
-        image_recipe.image_source(recipe),
-        mask_ratio=recipe.mask_ratio,
-    )
-    content = {
-        "network": name,
-        "sizes": sizes,
-        "kind": "encoder",
-        "tokenizer": {"name": checkpoint.header.name, "sha256": checkpoint.sha256},
-        "plan": image_recipe.window_plan(recipe),
-    }
+    source = image_recipe.image_source(recipe)
+    task = MimTask(network, tokenizer, source, mask_ratio=recipe.mask_ratio)
+    origin = {"name": checkpoint.header.name, "sha256": checkpoint.sha256}
+    content = image_recipe.model_content(recipe, kind="encoder", tokenizer=origin)
     return Objective(task, image_recipe.degrees(recipe), content)
-
-
-MIM_OBJECTIVE = ObjectiveKind(build, image_recipe.check)

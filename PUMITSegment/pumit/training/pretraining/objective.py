@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from pumit.errors import CheckpointError
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
+from pumit.networks.build import RECIPES, build_network
 from pumit.networks.promptable.growth import with_class_path
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.loop.trainer import Task
+from pumit.training.recipes.pretraining import PretrainingRecipe
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,6 @@ class Objective:
     """A task, and the content of its checkpoint.
 
     Attributes:
-        degrees: Share of steps per degree of anisotropy.
         content: Keys of the checkpoint's recipe: `network`, `sizes` and what inference needs.
         prefix: Only weights whose name begins so are the model; what follows is their name.
     """
@@ -59,12 +60,32 @@ class ObjectiveKind:
     """Builder and check of one kind of objective.
 
     Attributes:
-        build: Build it from its recipe.
         check: Raise PumitError for values that do not fit the network; reads no data.
     """
 
     build: Callable[[Any, BuildContext], Objective]
     check: Callable[[Any], None] = lambda recipe: None
+
+
+N = TypeVar("N", bound=nn.Module)
+
+
+def sizes_of(recipe: PretrainingRecipe) -> dict[str, Any]:
+    """Return the sizes of a recipe's network, its own and those that the recipe changes."""
+    return {**RECIPES[recipe.network].sizes, **recipe.network_sizes}
+
+
+def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
+    """Build a recipe's network, with the weights of its initial model where it names one.
+
+    Raises:
+        CheckpointError: If there is no such model, or it is of another network or size.
+    """
+    network = build_network(recipe.network, **sizes_of(recipe))
+    assert isinstance(network, kind)
+    if recipe.initial is not None:
+        load_initial_network(network, recipe.initial, (recipe.network,))
+    return network
 
 
 def load_initial_network(
@@ -75,7 +96,6 @@ def load_initial_network(
     Args:
         network: Takes them, in its own precision.
         model: A name of the model index, or a checkpoint.
-        names: Networks that the model may be.
 
     Returns:
         The weights of that model.

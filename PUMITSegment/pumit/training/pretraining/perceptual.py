@@ -11,7 +11,7 @@ Which network is the recipe's choice, `perceptual: vgg16 | default | none`:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -38,6 +38,8 @@ _VGG_FILE = (
     "the safetensors file of VGG16's weights, such as model.safetensors of timm/vgg16.tv_in1k on "
     "the Hugging Face hub"
 )
+# From an image to its features, layer by layer.
+View = Callable[[Tensor], Sequence[Tensor]]
 
 
 class PerceptualLoss(nn.Module):
@@ -50,6 +52,7 @@ class PerceptualLoss(nn.Module):
 
     source: str
     max_slices: int = MAX_SLICES
+    scale = 1.0
 
     def forward(
         self,
@@ -63,7 +66,6 @@ class PerceptualLoss(nn.Module):
         Args:
             reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped.
             image: The same shape, -1 to 1.
-            anisotropy: State of both.
             generator: Draws the slices that are compared, at most `max_slices` a volume.
 
         Raises:
@@ -74,26 +76,28 @@ class PerceptualLoss(nn.Module):
                 f"Expected two images (B, C, D, H, W), got {tuple(reconstruction.shape)} and "
                 f"{tuple(image.shape)}."
             )
-        return self.compare(reconstruction, image, anisotropy, generator)
+        see = self.view_of(image, anisotropy, generator)
+        with torch.no_grad():
+            expected = see(image)
+        pairs = zip(see(reconstruction), expected, self.weights(len(expected)), strict=True)
+        return self.scale * torch.stack([_difference(*pair) for pair in pairs]).sum()
 
-    def compare(
-        self,
-        reconstruction: Tensor,
-        image: Tensor,
-        anisotropy: Anisotropy,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """`forward` of images whose shapes agree."""
+    def view_of(
+        self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
+    ) -> View:
+        """Return what computes features of random slices, of each image the same."""
         raise NotImplementedError
+
+    def weights(self, layers: int) -> Sequence[Tensor | None]:
+        """Weight of each channel of the layers of features; None for 1."""
+        return [None] * layers
 
 
 class VggPerceptualLoss(PerceptualLoss):
     """LPIPS on VGG16, slice by slice, times two.
 
     Args:
-        features: VGG16 with its weights.
         channel_weights: Weight of each channel of the five layers, (C,) each; None for 1.
-        source: See `PerceptualLoss`.
 
     Source:
         Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric",
@@ -120,23 +124,16 @@ class VggPerceptualLoss(PerceptualLoss):
         self.register_buffer("spread", (2 * std).reshape(1, 3, 1, 1))
         self.requires_grad_(False).eval()
 
-    def compare(
-        self,
-        reconstruction: Tensor,
-        image: Tensor,
-        anisotropy: Anisotropy,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Compare the same random slices of both."""
+    def view_of(
+        self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
+    ) -> View:
+        """See slices as pictures."""
         chosen = [_some_slices(image.shape[2], self.max_slices, generator) for _ in image]
-        with torch.no_grad():
-            expected = self.features(self._pictures(image, chosen))
-        total = reconstruction.new_zeros(())
-        found = self.features(self._pictures(reconstruction, chosen))
-        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
-            weight = self.get_buffer(f"channel_weight{i}")
-            total = total + _difference(a, b, weight)
-        return self.scale * total
+        return lambda x: self.features(self._pictures(x, chosen))
+
+    def weights(self, layers: int) -> Sequence[Tensor | None]:
+        """Those of LPIPS."""
+        return [self.get_buffer(f"channel_weight{i}") for i in range(layers)]
 
     def _pictures(self, x: Tensor, chosen: list[Tensor]) -> Tensor:
         """Slices (B n, 3, H, W) of (B, C, D, H, W), normalised as ImageNet's."""
@@ -153,7 +150,6 @@ class StemPerceptualLoss(PerceptualLoss):
 
     Args:
         encoder: Image encoder of a promptable network; its ViT is dropped.
-        source: See `PerceptualLoss`.
     """
 
     def __init__(self, encoder: ImageEncoder, source: str) -> None:
@@ -163,30 +159,23 @@ class StemPerceptualLoss(PerceptualLoss):
         self.source = source
         self.requires_grad_(False).eval()
 
-    def compare(
-        self,
-        reconstruction: Tensor,
-        image: Tensor,
-        anisotropy: Anisotropy,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Compare a slab of both.
+    def view_of(
+        self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
+    ) -> View:
+        """See a slab.
 
         Raises:
             PumitError: If the size is no multiple of 4 in-plane.
         """
         require_reducible(image, anisotropy, 2)
-        step = anisotropy.depth_stride(2)
-        slab = _some_slab(image.shape[2], self.max_slices, step, generator)
-        true = (image[:, :, slab].float().mean(1) + 1) / 2  # (B, D, H, W), 0 to 1
-        given = (reconstruction[:, :, slab].float().mean(1) + 1) / 2
-        seen = true.detach().clamp(0, 1).cpu().numpy()
-        steps = [torch.from_numpy(equalizing_steps(one)).to(true.device) for one in seen]
-        with torch.no_grad():
-            expected = self.encoder.stem_features(_channels(true, steps), anisotropy)
-        found = self.encoder.stem_features(_channels(given, steps), anisotropy)
-        parts = [_difference(a, b) for a, b in zip(found, expected, strict=True)]
-        return torch.stack(parts).sum()
+        slab = _some_slab(image.shape[2], self.max_slices, anisotropy.depth_stride(2), generator)
+
+        def grey(x: Tensor) -> Tensor:
+            return (x[:, :, slab].float().mean(1) + 1) / 2  # (B, D, H, W), 0 to 1
+
+        true = grey(image).detach().clamp(0, 1).cpu().numpy()
+        steps = [torch.from_numpy(equalizing_steps(one)).to(image.device) for one in true]
+        return lambda x: self.encoder.stem_features(_channels(grey(x), steps), anisotropy)
 
 
 def build_perceptual(
@@ -199,7 +188,6 @@ def build_perceptual(
     """Return the perceptual loss that a recipe asks for.
 
     Args:
-        choice: One of `CHOICES`.
         weights: Safetensors file for vgg16: VGG16's features by torchvision's names
             (`features.0.weight`, ...), LPIPS's linear layers by their own (`lin0.model.1.weight`,
             ...; published as weights/v0.1/vgg.pth, to be saved as safetensors first), or both.

@@ -189,7 +189,6 @@ def draw_crop(
         channels: Channels of the image, 0..255: three of a colour image are kept together, of
             others one is drawn.
         shape: Voxels (d, h, w).
-        turned: Share of the crops that are turned.
 
     Returns:
         (C, D, H, W) in [0, 1], or None where the image cannot give one, or (mostly) where the drawn

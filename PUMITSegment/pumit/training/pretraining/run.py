@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,14 +10,28 @@ import torch
 from pumit.errors import PumitError
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
-from pumit.training.loop.state import State, Validate
+from pumit.training.loop.state import State
 from pumit.training.loop.task import Task
-from pumit.training.pretraining.objective import BuildContext, Objective
-from pumit.training.pretraining.registry import objective_kind
+from pumit.training.pretraining import image_recipe, mamba_mim, mim, promptable, swin_ssl, tokenizer
+from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind
 from pumit.training.recipes.model import read_model
-from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.recipes.pretraining import (
+    MambaMimRecipe,
+    MimRecipe,
+    PretrainingRecipe,
+    PromptableRecipe,
+    SwinSslRecipe,
+    TokenizerRecipe,
+)
 from pumit.training.run.resume_state import LAST
 
+_OBJECTIVES: dict[type[PretrainingRecipe], ObjectiveKind] = {
+    MambaMimRecipe: ObjectiveKind(mamba_mim.build, mamba_mim.check),
+    MimRecipe: ObjectiveKind(mim.build, image_recipe.check),
+    PromptableRecipe: ObjectiveKind(promptable.build),
+    SwinSslRecipe: ObjectiveKind(swin_ssl.build, swin_ssl.check),
+    TokenizerRecipe: ObjectiveKind(tokenizer.build, image_recipe.check),
+}
 # Keys that the checkpoint repeats of the recipe.
 REPEATED = (
     *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
@@ -28,13 +41,16 @@ REPEATED = (
 )
 
 
-class PretrainingJob(TrainingJob):
+def objective_kind(recipe: PretrainingRecipe) -> ObjectiveKind:
+    """Return the objective of a recipe."""
+    return _OBJECTIVES[type(recipe)]
+
+
+class PretrainingJob(TrainingJob[PretrainingRecipe]):
     """Pre-train by the objective of the recipe's network."""
 
     def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, PretrainingRecipe)
-        self.recipe = run.recipe
+        super().__init__(run)
         self._objective: Objective | None = None
         self._is_fresh = False
 
@@ -42,16 +58,9 @@ class PretrainingJob(TrainingJob):
         """Build the objective, which says what is wrong with the recipe."""
         self._build()
 
-    def prepare(self) -> None:
-        """Nothing: images are prepared as they are drawn."""
-
     def decided_keys(self) -> dict[str, Any]:
         """Return the batch, which may have become smaller."""
         return {"batch_size": self.recipe.batch_size}
-
-    def validation(self) -> Validate | None:
-        """None: nothing is validated."""
-        return None
 
     def task(self) -> Task:
         """Return the objective's; built again where an attempt has changed its weights."""
@@ -68,16 +77,12 @@ class PretrainingJob(TrainingJob):
         return self.objective.model_state(state)
 
     def content(self) -> dict[str, Any]:
-        """Name, network and what it needs."""
-        version = str(self.recipe.version)
-        return {"name": self.run.name, "version": version, **self.objective.content}
+        """Network and what it needs."""
+        return dict(self.objective.content)
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Return what of the recipe another person should know."""
         return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.file.named_schedule)}
-
-    def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Nothing is measured."""
 
     def smaller(self) -> str | None:
         """Half the batch, where the objective takes it."""

@@ -7,27 +7,86 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import PumitError
-from pumit.networks.build import RECIPES, build_network
 from pumit.networks.swin_ssl import TURNS, SwinSsl
 from pumit.networks.swin_unetr import STRIDE
-from pumit.training.loop.prefetch import Batch, Draw
+from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_scaling import standardised
-from pumit.training.pretraining.image_source import ImageSource
+from pumit.training.pretraining.image_source import ImageSource, standardised
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
-    ObjectiveKind,
-    load_initial_network,
+    begun_network,
+    sizes_of,
 )
-from pumit.training.pretraining.view_damage import damaged
 from pumit.training.recipes.pretraining import SwinSslRecipe
+from pumit.training.synthesis.grid import integer, uniform
 
-TEMPERATURE = 0.5
+MOST = 0.3  # of the volume is cut out, each time
+SHORTEST, LONGEST = 0.05, 0.25  # of a side of the crop, for that of a cuboid
+Cuboid = tuple[slice, slice, slice]
+TEMPERATURE = 0.5  # which cosines are divided by
+
+
+def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> list[Cuboid]:
+    """Cuboids whose volumes, overlaps counted twice, sum to a random share of at most 30 %.
+
+    Each side has 5 to 25 % of the crop's, one voxel at least, and all of it lies inside.
+
+    Differs from the source: there the last cuboid may go beyond the share, and cuboids are cut off
+    at the far ends of the crop, so that these are damaged more often and in smaller pieces.
+
+    Args:
+        shape: Shape of the crop (d, h, w).
+    """
+    most = uniform(generator, 0, MOST) * math.prod(shape)
+    cuboids: list[Cuboid] = []
+    total = 0
+    while True:
+        d, h, w = (_stretch(n, generator) for n in shape)
+        total += math.prod(side.stop - side.start for side in (d, h, w))
+        if total > most:
+            return cuboids
+        cuboids.append((d, h, w))
+
+
+def _stretch(n: int, generator: torch.Generator) -> slice:
+    length = integer(generator, max(1, round(SHORTEST * n)), max(1, int(LONGEST * n)))
+    start = integer(generator, 0, n - length)
+    return slice(start, start + length)
+
+
+def damaged(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Cut cuboids out of every crop of a batch.
+
+    1. Filled with noise of a normal distribution, scaled so that each cuboid spans 0 to 1.
+    2. Others filled with the same place of another crop of the batch, drawn at random; where it
+       is the crop itself, nothing is cut out.
+
+    Differs from the source: the other crop is undamaged, whatever its number.
+
+    Args:
+        images: Intensities in [0, 1], (B, C, D, H, W); unchanged.
+
+    Source:
+        Tang et al., CVPR 2022, section 3.1 and its released code.
+    """
+    out = images.clone()
+    d, h, w = images.shape[2:]
+    for i in range(len(images)):
+        for cuboid in draw_cuboids((d, h, w), generator):
+            where = (i, slice(None), *cuboid)
+            noise = torch.randn(out[where].shape, generator=generator)
+            low, high = noise.aminmax()
+            out[where] = (noise - low) / (high - low).clamp_min(1e-6)
+        other = integer(generator, 0, len(images) - 1)
+        if other != i:
+            for cuboid in draw_cuboids((d, h, w), generator):
+                out[(i, slice(None), *cuboid)] = images[(other, slice(None), *cuboid)]
+    return out
 
 
 @dataclass
@@ -38,7 +97,6 @@ class ViewBatch(Batch):
         views: Turned and damaged, intensities in [0, 1], (2B, C, D, H, W).
         whole: The same, undamaged.
         turns: Quarter turns of each in the plane (h, w), (2B,), 0 to 3.
-        cases: Origin of each of the B crops, for messages.
     """
 
     views: Tensor
@@ -88,7 +146,7 @@ def draw_views(
     return ViewBatch(torch.cat(views), torch.cat(whole), turns.flatten(), batch.cases)
 
 
-class SwinSslTask(nn.Module):
+class SwinSslTask(SourceTask):
     """Draw views of crops and score what the three heads say of them.
 
     Args:
@@ -101,17 +159,8 @@ class SwinSslTask(nn.Module):
     fine-tuning's z-scores are; the reconstruction is of intensities in [0, 1], as published.
     """
 
-    def __init__(self, network: SwinSsl, source: ImageSource) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
-
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ViewBatch:
-        """Draw a batch of one degree; see `draw_views`."""
-        return draw_views(self.source, self.network.in_channels, da0, generator, shared)
-
     def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
+        """Return what draws views in worker processes."""
         return partial(draw_views, self.source, self.network.in_channels)
 
     def forward(self, batch: ViewBatch) -> dict[str, Tensor]:
@@ -139,12 +188,11 @@ class SwinSslTask(nn.Module):
         }
 
 
-def contrastive_loss(vectors: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+def contrastive_loss(vectors: Tensor) -> Tensor:
     """NT-Xent: find the other view of a crop among all other views of the batch.
 
     Args:
         vectors: (2B, C); rows i and B + i are the views of a crop.
-        temperature: Cosines are divided by it.
 
     Returns:
         The mean cross-entropy in nats; ln(2B - 1) where nothing is known.
@@ -154,13 +202,10 @@ def contrastive_loss(vectors: Tensor, temperature: float = TEMPERATURE) -> Tenso
     """
     count = len(vectors)
     unit = F.normalize(vectors, dim=1)
-    alike = unit @ unit.T / temperature  # (2B, 2B)
+    alike = unit @ unit.T / TEMPERATURE  # (2B, 2B)
     itself = torch.eye(count, dtype=torch.bool, device=vectors.device)
     partner = torch.arange(count, device=vectors.device).roll(count // 2)
     return F.cross_entropy(alike.masked_fill(itself, float("-inf")), partner)
-
-
-NETWORKS = ("swin_ssl", "swin_ssl_small")
 
 
 def check(recipe: SwinSslRecipe) -> None:
@@ -182,22 +227,10 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     Raises:
         PumitError: If its data or weights are missing, or the network takes no such images.
     """
-    name = recipe.network
-    sizes = {**RECIPES[name].sizes, **recipe.network_sizes}
-    if sizes["in_channels"] not in (1, 3):
-        raise PumitError(f"in_channels of {name} is 1 or 3, got {sizes['in_channels']}.")
-    network = build_network(name, **sizes)
-    assert isinstance(network, SwinSsl)
-    if recipe.initial is not None:
-        load_initial_network(network, recipe.initial, (name,))
-    task = SwinSslTask(network, image_recipe.image_source(recipe, is_upright=True))
-    content = {
-        "network": name,
-        "sizes": sizes,
-        "kind": "encoder",
-        "plan": image_recipe.window_plan(recipe),
-    }
+    channels = sizes_of(recipe)["in_channels"]
+    if channels not in (1, 3):
+        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
+    source = image_recipe.image_source(recipe, is_upright=True)
+    task = SwinSslTask(begun_network(recipe, SwinSsl), source)
+    content = image_recipe.model_content(recipe, kind="encoder")
     return Objective(task, image_recipe.degrees_with_share(recipe), content)
-
-
-SWIN_SSL_OBJECTIVE = ObjectiveKind(build, check)

@@ -9,20 +9,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pumit.networks.build import RECIPES, build_network
+from pumit.networks.build import build_network
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.discriminator import PatchDiscriminator
 from pumit.networks.pumit.quantizer import prior_regularization
 from pumit.networks.pumit.tokenizer import VisualTokenizer
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.task import SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
-from pumit.training.pretraining.objective import (
-    BuildContext,
-    Objective,
-    ObjectiveKind,
-    load_initial_network,
-)
+from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
 from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
 from pumit.training.recipes.pretraining import TokenizerRecipe
 
@@ -37,7 +32,6 @@ class TokenizerTraining(nn.Module):
 
     Attributes:
         running_loss: Running mean of the discriminator's loss.
-        last_loss: The discriminator's loss of the last step.
     """
 
     running_loss: Tensor
@@ -53,7 +47,7 @@ class TokenizerTraining(nn.Module):
         self.register_buffer("last_loss", torch.tensor(0.1))
 
 
-class TokenizerTask(nn.Module):
+class TokenizerTask(SourceTask):
     """Draw images and score their reconstructions.
 
     Generator and discriminator take their step together, on the same images, as published: the
@@ -61,7 +55,6 @@ class TokenizerTask(nn.Module):
     discriminator with its weights held fixed.
 
     Args:
-        loss: Weights of the terms.
         perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
     """
 
@@ -73,19 +66,9 @@ class TokenizerTask(nn.Module):
         loss: TokenizerLoss | None = None,
         perceptual: nn.Module | None = None,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
+        super().__init__(network, source)
         self.weights = TokenizerLoss() if loss is None else loss
         self.perceptual = perceptual
-
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
-        """Draw a batch of one degree; see `ImageSource.draw`."""
-        return self.source.draw(da0, generator, shared)
-
-    def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
-        return self.source.draw
 
     def parameter_groups(self, schedule: Any) -> list[dict[str, Any]]:
         """AdamW groups: no decay on vectors and the codebook; the discriminator learns faster."""
@@ -174,13 +157,8 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
     """
     from pumit.training.pretraining.perceptual import build_perceptual
 
-    name = recipe.network
-    sizes = {**RECIPES[name].sizes, **recipe.network_sizes}
-    tokenizer = build_network(name, **sizes)
-    assert isinstance(tokenizer, VisualTokenizer)
-    if recipe.initial is not None:
-        load_initial_network(tokenizer, recipe.initial, (name,))
-    else:
+    tokenizer = begun_network(recipe, VisualTokenizer)
+    if recipe.initial is None:
         spread(tokenizer, recipe.codebook_range, recipe.logit_gain)
     discriminator = None
     if recipe.discriminator:
@@ -192,16 +170,10 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
         image_recipe.image_source(recipe),
         loss=recipe.loss,
         perceptual=build_perceptual(
-            recipe.perceptual,
-            context.device,
-            weights=recipe.perceptual_weights,
+            recipe.perceptual, context.device, weights=recipe.perceptual_weights
         ),
     )
-    content = {
-        "network": name,
-        "sizes": sizes,
-        "plan": image_recipe.window_plan(recipe),
-    }
+    content = image_recipe.model_content(recipe)
     return Objective(task, image_recipe.degrees(recipe), content, GENERATOR)
 
 
@@ -220,6 +192,3 @@ def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain:
         if codebook_range is not None:
             tokenizer.quantizer.codebook.uniform_(-codebook_range, codebook_range)
         tokenizer.quantizer.projection.weight.mul_(logit_gain)
-
-
-TOKENIZER_OBJECTIVE = ObjectiveKind(build, image_recipe.check)

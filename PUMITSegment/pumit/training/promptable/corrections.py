@@ -33,7 +33,6 @@ def correct_all(
         states: Changed in place.
         target: True mask, bool (B, D, H, W).
         answer: Answered probability, (B, D, H, W).
-        rngs: Source of randomness of each sample.
         da0: Degree of anisotropy: a step along depth is about 2^da0 in-plane voxels.
     """
     # 1. What is missing and what is too much, (B, 2, D, H, W), and how deep each error is.

@@ -11,20 +11,80 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pumit.preprocessing.fields import field_shape
 from pumit.preprocessing.intensity import field_channels
-from pumit.training.loop.prefetch import Batch
-from pumit.training.promptable.cuts import ENDS, cut_out, draw_depth, flip_and_turn
+from pumit.training.loop.task import Batch
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
 from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
+ENDS = 0.3  # share of fields that the scan ends in
 # Fields of a step, times the batch size: thinner fields come in larger batches.
 FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
 TRIES = 4  # places that are tried for a scene
 # Answers per target: the first, and one after each correction.
 ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
+
+
+def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the same random flips and quarter turns for every channel of (C, D, H, W)."""
+    for axis in (1, 2, 3):
+        if torch.rand((), generator=generator) < 0.5:
+            stack = stack.flip(axis)
+    turns = int(torch.randint(4, (), generator=generator))
+    return torch.rot90(stack.float(), turns, dims=(2, 3))
+
+
+def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
+    """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
+    whole = field_shape(da0, size)[0]
+    unit = max(8 >> da0, 1)  # what three halvings need
+    if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
+        return whole
+    # Not below two units: with two slices at 1/4, bfloat16 weight gradients of oneDNN's 3^3
+    # convolution are sometimes garbage (torch 2.13, CPU).
+    return unit * int(torch.randint(2, whole // unit + 1, (), generator=shared))
+
+
+def cut_out(
+    stack: Tensor, depth: int, generator: torch.Generator, ends: float = ENDS
+) -> tuple[Tensor, Tensor]:
+    """Cut a field to fewer slices around its first target, and let the scan end inside of it.
+
+    Args:
+        stack: Image and targets, (1 + T, D, H, W).
+
+    Returns:
+        Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
+    """
+    # 1. Fewer slices, one of them of the first target.
+    whole = stack.shape[1]
+    slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
+    middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
+    low, high = max(0, middle - depth + 1), min(middle, whole - depth)
+    start = int(torch.randint(low, high + 1, (), generator=generator))
+    stack = stack[:, start : start + depth]
+    # 2. In some fields the scan ends, before or behind a voxel of that target.
+    inside = torch.ones(stack.shape[1:], device=stack.device)
+    if torch.rand((), generator=generator) < ends:
+        at = torch.nonzero(stack[1])
+        place = at[int(torch.randint(len(at), (), generator=generator))]
+        for axis, n in enumerate(stack.shape[1:]):
+            if n == 1 or torch.rand((), generator=generator) < 0.5:
+                continue
+            # The border passes anywhere between the target and the field's face.
+            before = int(torch.randint(0, int(place[axis]) + 1, (), generator=generator))
+            after = int(torch.randint(int(place[axis]) + 1, n + 1, (), generator=generator))
+            cut = torch.ones(n, device=stack.device)
+            if torch.rand((), generator=generator) < 0.5:
+                cut[:before] = 0
+            else:
+                cut[after:] = 0
+            if int(cut.sum()) >= min(4, n):
+                inside = inside * cut.view([-1 if a == axis else 1 for a in range(3)])
+    return inside, stack.clone()
 
 
 class Scans(Protocol):
@@ -112,11 +172,9 @@ class FieldSource:
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields that come from real scans; one for all degrees, or by degree.
         label_maps: Label maps to generate scans from, or None.
-        map_share: Share of fields that are generated from them.
         field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
             takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
-        targets_per_field: Targets drawn in one field.
         rounds: Numbers of answers to the user, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.

@@ -25,8 +25,7 @@ from pumit.training.promptable.labelled_scans import VIEW, data_set_of, part_of,
 from pumit.training.promptable.real_scan import RealScan, number_classes, scan_of
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
-from pumit.training.synthesis.layout import background
-from pumit.training.synthesis.lesions import add_lesions
+from pumit.training.synthesis.layout import add_lesions, background
 from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.scene import MIN_REAL_SHARE, Scene, is_target, slice_ratio_for
 from pumit.training.synthesis.shapes import rotation

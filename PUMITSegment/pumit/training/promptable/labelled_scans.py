@@ -90,9 +90,6 @@ class RealScans:
     def add_unlabelled(self, path: Path, *, series: str | None = None) -> None:
         """Read a further scan without labels, by itself as of a patient.
 
-        Args:
-            series: SeriesInstanceUID, where the folder holds several.
-
         Raises:
             VolumeError: If it cannot be used.
         """
@@ -339,7 +336,6 @@ def label_targets(
 
     Args:
         labels: Part of its label map that the field shows.
-        value: The structure that was drawn.
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())

@@ -17,9 +17,6 @@ class LowRankLinear(nn.Module):
 
     `up` begins at zero, so that the layer begins as it was.
 
-    Args:
-        rank: Columns of `up` and rows of `down`.
-
     Source:
         Hu et al., LoRA, ICLR 2022, eq. 3, h = W0 x + (alpha / r) B A x, with alpha = r: the rate
         of the optimiser does the scaling, as section 4.1 says.
@@ -65,11 +62,7 @@ def add_adapters(module: nn.Module, rank: int) -> int:
 
 
 def merge_adapters(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the network without adapters that computes the same.
-
-    Args:
-        state: Entries of a network with adapters, or without.
-    """
+    """Return the state of the network without adapters that computes the same."""
     out = {}
     for name, value in state.items():
         if name.endswith((_DOWN, _UP)):

@@ -18,15 +18,13 @@ from pumit.models.index import find_model
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.channels import grey
 from pumit.training.data.case import CaseFacts, read_labelled
-from pumit.training.data.checks import DataFacts, examine
+from pumit.training.data.checks import examine
+from pumit.training.data.class_matching import cut_classes
 from pumit.training.data.classes import UNKNOWN, ClassValue, base_values
-from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.known_labels import cut_classes
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
-from pumit.training.promptable.finetuning_task import ClickTask
+from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.promptable.finetuning_task import ClickTask, OwnScans
 from pumit.training.promptable.lora import add_adapters
-from pumit.training.promptable.own_scans import OwnScans
 from pumit.training.promptable.real_scan import FEWEST_VOXELS, RealScan, scan_of
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES
 from pumit.training.promptable.validation import ClickValidation, validated_structures
@@ -34,15 +32,12 @@ from pumit.training.recipes.promptable import FineTuningRecipe
 
 
 @dataclass(frozen=True)
-class ClickPlan:
+class ClickPlan(SplitData):
     """A run that can begin."""
 
     recipe: FineTuningRecipe
     path: Path
     initial: Checkpoint
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
 
     def network(self, device: torch.device) -> PromptableNetwork:
         """Return the initial model's network, a new one every time."""
@@ -59,9 +54,6 @@ def plan_clicks(
 ) -> ClickPlan:
     """Read everything that may be wrong before anything is trained.
 
-    Args:
-        progress: Callback for each case's number, from 1 on.
-
     Raises:
         PumitError: If initial model or data cannot be used; one message names all cases.
     """
@@ -70,12 +62,10 @@ def plan_clicks(
     initial = read_model(path, "promptable")
     data = find_labelled_set(recipe.data, resolve)
     facts = examine(data, progress=progress)
-    patients = {case.name: case.patient for case in data.cases if case.patient}
-    names = [case.name for case in data.cases]
-    split = split_cases(names, recipe.data, seed=recipe.seed, patients=patients)
-    training = [fact for fact in facts.cases if fact.name in set(split.training)]
-    require_clickable(training, data.classes)
-    return ClickPlan(recipe, path, initial, data, facts, split)
+    split = split_set(data.cases, recipe.data, seed=recipe.seed)
+    plan = ClickPlan(data, facts, split, recipe, path, initial)
+    require_clickable(plan.facts_of(split.training), data.classes)
+    return plan
 
 
 def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
@@ -99,11 +89,7 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
 def build_click_task(
     plan: ClickPlan, scans: Sequence[RealScan], device: torch.device, *, seed: int
 ) -> tuple[ClickTask, dict[int, float]]:
-    """Return the objective, and the share of steps of each degree of anisotropy.
-
-    Args:
-        scans: Scans by `scans_of`.
-    """
+    """Return the objective, and the share of steps of each degree of anisotropy."""
     recipe = plan.recipe
     network = plan.network(device).train()
     if recipe.part == "decoder":
@@ -131,15 +117,11 @@ def build_click_task(
 
 
 def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> list[RealScan]:
-    """Every channel of every training case as a scan: a user may click on any.
-
-    Args:
-        progress: Callback for each case's number, from 1 on.
-    """
+    """Every channel of every training case as a scan: a user may click on any."""
     classes = plan.data.classes
     values = structures_of(classes)
     scans = []
-    for number, case in enumerate(plan.data.cases_named(plan.split.training), start=1):
+    for number, case in enumerate(plan.training, start=1):
         if progress is not None:
             progress(number)
         read = read_labelled(case, classes)
@@ -177,7 +159,5 @@ def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
     validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)
-    cases = plan.data.cases_named(names)
-    return ClickValidation(
-        validating(plan, device), cases, validated, classes, scenes=plan.recipe.validation.scenes
-    )
+    model, scenes = validating(plan, device), plan.recipe.validation.scenes
+    return ClickValidation(model, plan.validation, validated, classes, scenes=scenes)

@@ -12,8 +12,6 @@ import torch
 
 from pumit.models.checkpoint import load_checkpoint
 from pumit.system.atomic import write_json
-from pumit.training.data.data_record import data_record, settled_data
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
@@ -37,7 +35,7 @@ from pumit.training.run.validation_picture import OverlayPictures
 NEARLY = 0.005
 
 
-class PromptableJob(TrainingJob):
+class PromptableJob(TrainingJob[FineTuningRecipe]):
     """Fine-tune a promptable model.
 
     In the output folder: `<name>.safetensors`, the best by Dice after one click less what is
@@ -52,11 +50,6 @@ class PromptableJob(TrainingJob):
     before: Sequence[ClickRow]
     shares: Mapping[int, float]
 
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, FineTuningRecipe)
-        self.recipe = run.recipe
-
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""
         run = self.run
@@ -65,7 +58,7 @@ class PromptableJob(TrainingJob):
             run.file.path,
             progress=lambda number: run.at_case("Reading", number),
         )
-        run.report({"data": data_record(ready.data, ready.split, ready.facts)})
+        run.report({"data": ready.record()})
         settings = {**self._settings(), **self.recipe.validation.model_dump()}
         settings["initial"] = Path(self.recipe.initial).name
         run.report({"plan": {"network": "promptable", **settings}})
@@ -81,7 +74,7 @@ class PromptableJob(TrainingJob):
         return {
             **self._settings(),
             "validation": self.recipe.validation.model_dump(),
-            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
+            "data": ready.settled(run.file.keys["data"]),
         }
 
     def validation(self) -> Validate:
@@ -90,7 +83,7 @@ class PromptableJob(TrainingJob):
         self.scores = validation = build_validation(ready, run.device)
         validation.before_click = run.reporter.check
         pictures = OverlayPictures(run.reporter, run.output, ready.data.classes)
-        self.initial = {k: v.float() for k, v in ready.initial.state.items()}
+        self.initial = ready.initial.single
         if run.is_first:
             run.reporter.state("validating", "Clicking with the initial model, to compare with.")
             is_new = not (run.output / LAST).is_file()  # else the log has all of this already
@@ -119,8 +112,6 @@ class PromptableJob(TrainingJob):
     def content(self) -> dict[str, Any]:
         """Return what `load_segmenter` needs."""
         return {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "promptable",
             "network": "promptable",
             "sizes": self.ready.initial.header.sizes,
@@ -138,8 +129,7 @@ class PromptableJob(TrainingJob):
         return {
             **self._settings(),
             "initial": origin,
-            "cases": len(ready.split.training),
-            "validation_cases": len(ready.split.validation),
+            **ready.counts(),
             "channels": list(ready.data.channels),
             "seed": self.run.seed,
             "schedule": asdict(trial.schedule),
@@ -155,7 +145,7 @@ class PromptableJob(TrainingJob):
         checkpoint = load_checkpoint(best[0])
         if "tuned_share" in checkpoint.recipe:
             return  # a run that had ended was started again
-        tuned = {k: v.float() for k, v in checkpoint.state.items()}
+        tuned = checkpoint.single
 
         def blended(share: float) -> State:
             return {k: torch.lerp(self.initial[k], tuned[k], share) for k in tuned}

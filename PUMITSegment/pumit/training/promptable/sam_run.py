@@ -2,43 +2,293 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 from pumit.errors import PumitError
-from pumit.inference.interactive.sam_solver import SamEngine, load_sam
+from pumit.evaluation.metrics import dice
+from pumit.inference.interactive.sam_solver import SamEngine, answer_slice, load_sam
 from pumit.models.checkpoint import Checkpoint, load_checkpoint
 from pumit.models.index import find_model
 from pumit.models.sam_file import DESCRIPTION, PUBLIC_FILE, is_sam_model
+from pumit.preprocessing.channels import grey, is_colour
+from pumit.preprocessing.coarsest_axis import depth_first
+from pumit.preprocessing.sam_slice import display_window, slice_pixels
 from pumit.system.atomic import write_json
-from pumit.training.data.case import read_labelled
-from pumit.training.data.checks import DataFacts, examine
-from pumit.training.data.data_record import data_record, settled_data
-from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.case import LabelledVolume, read_labelled
+from pumit.training.data.checks import examine
+from pumit.training.data.classes import UNKNOWN, ClassValue
+from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
-from pumit.training.loop.context import TrainingRun
+from pumit.training.data.split_data import SplitData, split_set
 from pumit.training.loop.fit import TrainingJob, Trial, finite
 from pumit.training.loop.state import Validate
-from pumit.training.loop.task import Task
+from pumit.training.loop.task import Draw, Task
 from pumit.training.promptable.plan import structures_of
-from pumit.training.promptable.sam_task import (
-    SamRow,
-    SamScan,
-    SamTask,
-    SamValidation,
-    places_of,
-)
-from pumit.training.recipes.sam import SamRecipe
+from pumit.training.recipes.promptable import SamRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
 
+FEWEST_PIXELS = 16
+SLOPE = "slopes.beta"
+Mask = npt.NDArray[np.bool_]
+Box = tuple[float, float, float, float]
 SETTINGS = ("initial", "part", "image_size", "batch_size", "boxes", "answers")
 
 
-class SamJob(TrainingJob):
+@dataclass(frozen=True, eq=False)
+class SamScan:
+    """A labelled scan, its depth axis first.
+
+    Attributes:
+        pixels: (channels, D, H, W), one channel or three.
+        labels: (D, H, W), by `read_labelled`.
+        window: Intensities of black and white.
+    """
+
+    name: str
+    pixels: npt.NDArray[Any]
+    labels: npt.NDArray[np.uint8]
+    window: tuple[float, float]
+
+    @staticmethod
+    def of(case: LabelledVolume) -> SamScan:
+        """Take a case as SAM sees it; of several channels that are no colours, the first."""
+        volume = case.volume
+        order = depth_first(volume.spacing_mm, volume.shape)
+        array = volume.array if is_colour(volume) else grey(volume, 0)[None]
+        pixels = array.transpose(0, *(1 + axis for axis in order))
+        return SamScan(case.name, pixels, case.labels.transpose(order), display_window(pixels))
+
+    def mask(self, depth: int, values: Sequence[int]) -> Mask:
+        """Pixels of a slice that hold one of some labels."""
+        return np.isin(self.labels[depth], values)
+
+
+@dataclass(frozen=True)
+class SlicePlace:
+    """A slice of a scan with a structure on it."""
+
+    scan: int
+    depth: int
+    structure: int
+    pixels: int
+
+
+@dataclass(frozen=True, eq=False)
+class SamPrompt:
+    """A slice, what is wanted on it, and the prompt: a box, or points."""
+
+    image: Tensor  # (1, 3, size, size)
+    target: Tensor  # (H, W)
+    box: Box | None
+    points: tuple[tuple[float, float, bool], ...]
+
+
+def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) -> list[SlicePlace]:
+    """Every slice with enough of a structure to be pointed at, and nothing unknown on it."""
+
+    def found() -> Iterator[SlicePlace]:
+        for number, scan in enumerate(scans):
+            for depth in map(int, np.flatnonzero(scan.labels.any((1, 2)))):
+                if (scan.labels[depth] == UNKNOWN).any():
+                    continue
+                for structure, values in structures.items():
+                    count = int(scan.mask(depth, values).sum())
+                    if count >= FEWEST_PIXELS:
+                        yield SlicePlace(number, depth, structure, count)
+
+    return list(found())
+
+
+def box_of(mask: Mask) -> Box:
+    """Left, top, right and bottom of a mask, continuous indices."""
+    rows, columns = np.nonzero(mask)
+    return (
+        *(float(columns.min()) - 0.5, float(rows.min()) - 0.5),
+        *(float(columns.max()) + 0.5, float(rows.max()) + 0.5),
+    )
+
+
+class SamTask:
+    """Answer one random point inside a structure, or its box, on slices of labelled scans.
+
+    Args:
+        network: A network `sam`; what of it is not trained is frozen here.
+        structures: Numbers of classes to the labels that make them up.
+        size: Pixels that the encoder sees along the longer side.
+        part: "slopes", or "decoder" for the decoder with the slopes.
+
+    Source:
+        Song et al., BA-SAM, CVPR 2024, section 5: fine-tuned with one random point.
+        Differs from the source: the backbone is SAM's ViT, and stays as it is.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        scans: Sequence[SamScan],
+        structures: dict[int, tuple[int, ...]],
+        *,
+        size: int,
+        batch_size: int,
+        boxes: float,
+        part: str,
+    ) -> None:
+        self._network = network.train()
+        self.scans, self.structures = list(scans), structures
+        self.size, self.batch_size, self.boxes = size, batch_size, boxes
+        self._by_structure: dict[int, list[SlicePlace]] = {}
+        for place in places_of(scans, structures):
+            self._by_structure.setdefault(place.structure, []).append(place)
+        for name, parameter in network.named_parameters():
+            is_decoder = name.startswith("model.mask_decoder.")
+            parameter.requires_grad_(name.endswith(SLOPE) or (part == "decoder" and is_decoder))
+
+    @property
+    def network(self) -> nn.Module:
+        """The network to train."""
+        return self._network
+
+    def draw(
+        self, da0: int, generator: torch.Generator, shared: torch.Generator
+    ) -> list[SamPrompt]:
+        """Draw prompts, every structure as often as the others."""
+        return [self._prompt(generator) for _ in range(self.batch_size)]
+
+    def worker_draw(self) -> Draw:
+        """Return what draws the same in worker processes."""
+        return self.draw
+
+    def _prompt(self, generator: torch.Generator) -> SamPrompt:
+        def pick(count: int) -> int:
+            return int(torch.randint(count, (), generator=generator))
+
+        places = list(self._by_structure.values())[pick(len(self._by_structure))]
+        place = places[pick(len(places))]
+        scan = self.scans[place.scan]
+        mask = scan.mask(place.depth, self.structures[place.structure])
+        is_box = float(torch.rand((), generator=generator)) < self.boxes
+        row, column = np.argwhere(mask)[pick(place.pixels)]
+        return SamPrompt(
+            slice_pixels(scan.pixels[:, place.depth], scan.window, self.size),
+            torch.from_numpy(mask.astype(np.float32)),
+            box_of(mask) if is_box else None,
+            () if is_box else ((float(column), float(row), True),),
+        )
+
+    def forward(self, batch: Sequence[SamPrompt]) -> dict[str, Tensor]:
+        """Score answers: of several masks the best, and how well their overlap is estimated.
+
+        Returns:
+            `loss`, the sum of cross-entropy, soft Dice and the squared error of the estimates;
+            `dice`, that of the best masks.
+        """
+        network: Any = self._network
+        device = next(network.parameters()).device
+        losses, found = [], []
+        for prompt in batch:
+            target = prompt.target.to(device)
+            embedding = network.embed(prompt.image.to(device))
+            shape = (target.shape[0], target.shape[1])
+            logits, estimates = answer_slice(
+                network, embedding, shape, self.size, prompt.box, prompt.points
+            )
+            wanted = target.expand_as(logits)
+            p = logits.sigmoid()
+            both, each = (p * wanted).sum((1, 2)), (p + wanted).sum((1, 2))
+            cross = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+            loss = cross.mean((1, 2)) + 1 - (2 * both + 1) / (each + 1)
+            with torch.no_grad():
+                inside = logits > 0
+                shared = (inside & (wanted > 0)).sum((1, 2)).float()
+                union = (inside | (wanted > 0)).sum((1, 2)).float()
+                iou = shared / union.clamp_min(1)
+            best = int(loss.argmin())
+            losses.append(loss[best] + F.mse_loss(estimates, iou))
+            found.append(2 * iou[best] / (1 + iou[best]))
+        return {"loss": torch.stack(losses).mean(), "dice": torch.stack(found).mean()}
+
+
+@dataclass(frozen=True)
+class SamRow:
+    """Dice of a structure on the slice that shows most of it, after one click and of its box."""
+
+    case: str
+    label: str
+    clicks: tuple[float]
+    dice_box: float
+
+
+class SamValidation:
+    """Dice after a click at the innermost place, and after a box, on the slice with most pixels.
+
+    Args:
+        network: A network of the same sizes; its weights are replaced.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        scans: Sequence[SamScan],
+        structures: dict[int, tuple[int, ...]],
+        names: dict[int, str],
+        *,
+        size: int,
+        most: int,
+    ) -> None:
+        self._network: Any = network.eval()
+        self._scans, self._structures, self._names, self._size = scans, structures, names, size
+        largest: dict[tuple[int, int], SlicePlace] = {}
+        for place in places_of(scans, structures):
+            key = (place.scan, place.structure)
+            if key not in largest or place.pixels > largest[key].pixels:
+                largest[key] = place
+        chosen = sorted(largest.values(), key=lambda place: place.scan)
+        step = max(1, -(-len(chosen) // most))
+        self._places = chosen[::step]
+        self.rows: list[SamRow] = []
+
+    def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
+        """Score weights: `score`, the mean of `dice_1` (a click) and `dice_box`."""
+        self._network.load_state_dict(state)
+        with torch.inference_mode():
+            self.rows = [self._row(place) for place in self._places]
+        if not self.rows:
+            return {"score": float("nan")}
+        click = float(np.mean([row.clicks[0] for row in self.rows]))
+        box = float(np.mean([row.dice_box for row in self.rows]))
+        return {"score": (click + box) / 2, "dice_1": click, "dice_box": box}
+
+    def _row(self, place: SlicePlace) -> SamRow:
+        scan, network = self._scans[place.scan], self._network
+        mask = scan.mask(place.depth, self._structures[place.structure])
+        image = slice_pixels(scan.pixels[:, place.depth], scan.window, self._size)
+        embedding = network.embed(image.to(next(network.parameters()).device))
+        depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]
+        row, column = np.unravel_index(int(depth.argmax()), mask.shape)
+        prompts: list[tuple[Box | None, list[tuple[float, float, bool]]]] = [
+            (None, [(float(column), float(row), True)]),
+            (box_of(mask), []),
+        ]
+        scores = []
+        for box, points in prompts:
+            shape = (mask.shape[0], mask.shape[1])
+            logits, overlaps = answer_slice(network, embedding, shape, self._size, box, points)
+            scores.append(dice(logits[int(overlaps.argmax())].cpu().numpy() > 0, mask))
+        return SamRow(scan.name, self._names[place.structure], (scores[0],), scores[1])
+
+
+class SamJob(TrainingJob[SamRecipe]):
     """Fine-tune SAM.
 
     In the output folder: `<name>.safetensors`, the best by Dice after a click and after a box,
@@ -48,17 +298,10 @@ class SamJob(TrainingJob):
     path: Path
     initial: Checkpoint
     size: int
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
+    data: SplitData
     scans: Sequence[SamScan]
     scores: SamValidation
     before: Sequence[SamRow]
-
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, SamRecipe)
-        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""
@@ -71,12 +314,10 @@ class SamJob(TrainingJob):
             raise PumitError(f"{self.path.name} is no SAM; give {PUBLIC_FILE}.")
         engine, self.initial = load_sam(self.path, "cpu", size=recipe.image_size)
         self.size = engine.field_size
-        self.data = find_labelled_set(recipe.data, run.file.path)
-        self.facts = examine(self.data, progress=lambda number: run.at_case("Reading", number))
-        patients = {case.name: case.patient for case in self.data.cases if case.patient}
-        names = [case.name for case in self.data.cases]
-        self.split = split_cases(names, recipe.data, seed=recipe.seed, patients=patients)
-        run.report({"data": data_record(self.data, self.split, self.facts)})
+        data = find_labelled_set(recipe.data, run.file.path)
+        facts = examine(data, progress=lambda number: run.at_case("Reading", number))
+        self.data = SplitData(data, facts, split_set(data.cases, recipe.data, seed=recipe.seed))
+        run.report({"data": self.data.record()})
         run.report({"plan": {**self._settings(), "network": "sam", "initial": self.path.name}})
 
     def prepare(self) -> None:
@@ -85,29 +326,28 @@ class SamJob(TrainingJob):
         Raises:
             PumitError: If no slice has enough of any class.
         """
-        self.scans = self._scans(self.split.training)
-        if not places_of(self.scans, structures_of(self.data.classes)):
+        self.scans = self._scans(self.data.training)
+        if not places_of(self.scans, structures_of(self.classes)):
             raise PumitError("No slice of a training case has enough of any class to point at.")
 
     def decided_keys(self) -> dict[str, Any]:
         """Return the recipe with all settings, classes and cases."""
-        given = self.run.file.keys["data"]
-        return {**self._settings(), "data": settled_data(given, self.data, self.split)}
+        return {**self._settings(), "data": self.data.settled(self.run.file.keys["data"])}
 
     def validation(self) -> Validate:
         """Ask for each structure with a click and a box; the initial model is measured first."""
-        classes = self.data.classes
+        classes = self.classes
         names = {i: c.label.name for i, c in enumerate(classes, start=1)}
         self.scores = SamValidation(
             self._engine().network,
-            self._scans(self.split.validation),
+            self._scans(self.data.validation),
             structures_of(classes),
             names,
             size=self.size,
             most=self.recipe.answers,
         )
         if self.run.is_first:
-            found = self.scores({k: v.float() for k, v in self.initial.state.items()})
+            found = self.scores(self.initial.single)
             if not (self.run.output / LAST).is_file():  # else the log has it already
                 self.run.report({"step": 0, "validation": finite(found)})
         self.before = self.scores.rows
@@ -118,7 +358,7 @@ class SamJob(TrainingJob):
         return SamTask(
             self._engine().network,
             self.scans,
-            structures_of(self.data.classes),
+            structures_of(self.classes),
             size=self.size,
             batch_size=self.recipe.batch_size,
             boxes=self.recipe.boxes,
@@ -128,13 +368,11 @@ class SamJob(TrainingJob):
     def content(self) -> dict[str, Any]:
         """Return what `load_segmenter` needs."""
         return {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "promptable",
             "network": "sam",
             "sizes": self.initial.header.sizes,
             "description": DESCRIPTION,
-            "classes": [c.as_model_row() for c in self.data.classes],
+            "classes": [c.as_model_row() for c in self.classes],
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
@@ -144,8 +382,7 @@ class SamJob(TrainingJob):
         return {
             **self._settings(),
             "initial": origin,
-            "cases": len(self.split.training),
-            "validation_cases": len(self.split.validation),
+            **self.data.counts(),
             "seed": self.run.seed,
             "schedule": asdict(trial.schedule),
         }
@@ -153,7 +390,7 @@ class SamJob(TrainingJob):
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Measure the best model, case by case."""
         checkpoint = load_checkpoint(best[0])
-        found = self.scores({k: v.float() for k, v in checkpoint.state.items()})
+        found = self.scores(checkpoint.single)
         pairs = zip(self.scores.rows, self.before, strict=True)
         rows = [{**asdict(row), "before": before.clicks} for row, before in pairs]
         result = {"step": checkpoint.header.step, "mean": finite(found), "rows": rows}
@@ -163,19 +400,19 @@ class SamJob(TrainingJob):
 
     def smaller(self) -> str | None:
         """Fewer prompts in a step."""
-        count = self.recipe.batch_size
-        if count == 1:
-            return None
-        self.recipe = self.recipe.model_copy(update={"batch_size": count // 2})
-        return f"Each step takes {count // 2} of {count} prompts now."
+        return self.half_the_batch("prompts")
 
     def _engine(self) -> SamEngine:
         """Return a new network with the weights to begin with."""
         return load_sam(self.path, str(self.run.device), size=self.size)[0]
 
-    def _scans(self, names: Sequence[str]) -> list[SamScan]:
-        cases = self.data.cases_named(names)
-        return [SamScan.of(read_labelled(case, self.data.classes)) for case in cases]
+    @property
+    def classes(self) -> Sequence[ClassValue]:
+        """Classes of the data."""
+        return self.data.data.classes
+
+    def _scans(self, cases: Sequence[LabelledCase]) -> list[SamScan]:
+        return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
 
     def _settings(self) -> dict[str, Any]:
         """Keys of the recipe that another person should know."""

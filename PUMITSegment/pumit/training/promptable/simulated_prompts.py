@@ -19,7 +19,6 @@ class PromptState:
     """Prompts of one sample while it is being corrected, in field voxel indices (d, h, w).
 
     Attributes:
-        points: Clicks so far with their polarity.
         box: Lower and upper corner, or None.
         prior: Earlier answer as probabilities (D, H, W), or None.
         is_human: Whether its clicks fall anywhere in what is wrong, as people's do.

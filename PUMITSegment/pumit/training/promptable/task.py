@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
@@ -15,8 +16,8 @@ from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
-from pumit.training.loop.prefetch import Draw
 from pumit.training.loop.sharding import is_sharded
+from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
@@ -24,7 +25,6 @@ from pumit.training.promptable.fields import (
     FieldSource,
     spawn_generators,
 )
-from pumit.training.promptable.separate_gradients import SeparateGradients
 from pumit.training.promptable.simulated_prompts import PromptState
 
 DEGREES = (0, 1, 2, 3, 4, 5)
@@ -36,13 +36,58 @@ LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
 
-class PromptableTask(nn.Module):
+class SeparateGradients:
+    """Sum of the gradients of several losses, each computed as soon as its loss is known.
+
+    Args:
+        inputs: Leaves, and tensors of a graph before the losses, of which the gradients are taken.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self.inputs = [x for x in inputs if x.requires_grad]
+        # In a graph of its own each loss ends at these; parameters are their own leaves.
+        self._ends = {id(x): x.detach().requires_grad_() for x in self.inputs if not x.is_leaf}
+        self._sums: list[Tensor | None] = [None] * len(self.inputs)
+
+    def end(self, x: Tensor) -> Tensor:
+        """Return an input as the losses must use it."""
+        return self._ends.get(id(x), x)
+
+    def add(self, loss: Tensor) -> Tensor:
+        """Add the gradients of a loss, and return it without its graph."""
+        with torch.autocast(loss.device.type, enabled=False):
+            found = torch.autograd.grad(loss, [self.end(x) for x in self.inputs], allow_unused=True)
+        for i, new in enumerate(found):
+            total = self._sums[i]
+            self._sums[i] = new if total is None else total if new is None else total + new
+        return loss.detach()
+
+    def attached_to(self, value: Tensor) -> Tensor:
+        """Return the sum of the losses, whose backward pass gives the gradients that are known."""
+        found: Tensor = _Known.apply(value, self._sums, *self.inputs)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Known(torch.autograd.Function):
+    """A value with gradients that were computed before."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor | None], *_: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        (factor,) = above
+        return (None, None, *(None if g is None else factor * g for g in ctx.gradients))
+
+
+class PromptableTask(SourceTask):
     """Draw fields, simulate a user on them, and score the answers.
 
     Args:
         network: The network to train; where it lies is where everything is computed.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
-        stability_weight: Weight of `stability_loss` after each correction.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
     """
@@ -56,9 +101,7 @@ class PromptableTask(nn.Module):
         stability_weight: float = 0.0,
         class_sets: Sequence[tuple[str, int]] = (),
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
+        super().__init__(network, source)
         self.stability_weight = stability_weight
         names = sorted({name for name, _ in class_sets})
         self.class_sets = torch.tensor([names.index(name) for name, _ in class_sets])
@@ -222,7 +265,6 @@ def prompt_batch(
     """Collate prompt states; see `PromptBatch` for the coordinates.
 
     Args:
-        states: One per sample.
         ratio: Slice ratios (B,), on the device of the result.
         shape: Field voxels (D, H, W).
         prior: Earlier answers of all samples, (B, D, H, W); None takes those of the states.
@@ -266,11 +308,7 @@ def prompt_batch(
 
 
 def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> PromptBatch:
-    """Return prompts with some earlier answers lost or coarsened, so that clicks count.
-
-    Args:
-        rngs: Source of randomness of each sample.
-    """
+    """Return prompts with some earlier answers lost or coarsened, so that clicks count."""
     draws = np.array([rng.random(2) for rng in rngs])
     is_lost = draws[:, 0] < LOST
     factors = np.where(draws[:, 0] < LOST + COARSENED, 2 + (3 * draws[:, 1]).astype(int), 1)

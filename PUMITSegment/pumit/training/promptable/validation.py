@@ -17,7 +17,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.training.data.case import CaseFacts, LabelledVolume, read_labelled
+from pumit.training.data.case import CaseFacts, KeptCases, LabelledVolume
 from pumit.training.data.classes import ClassValue, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.promptable.real_scan import FEWEST_VOXELS
@@ -25,7 +25,6 @@ from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
 
 CLICKS = 3
-KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
 # Generated scans: larger than one field, as real ones are, and of every degree that is usual.
 SCENE_SIZE = 80
 SCENE_DEGREES = (0, 2, 1, 5, 2, 3)
@@ -79,10 +78,8 @@ class ClickValidation:
     Args:
         segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
         structures: Classes to click on in each, by `validated_structures`.
-        scenes: Generated scans that tell what is forgotten.
 
     Attributes:
-        rows: Scores of the latest weights.
         before_click: Callback before each structure that is clicked on; may raise.
         on_answer: Callback for each case and its answer after one click.
     """
@@ -101,14 +98,13 @@ class ClickValidation:
         self.segmenter = replace(segmenter, recipe=recipe)
         assert isinstance(segmenter.engine, TorchEngine)
         self.network = segmenter.engine.network
-        self.cases = [case for case in cases if case.name in structures]
         self.structures = dict(structures)
         self.classes = list(classes)
+        self.cases = KeptCases([c for c in cases if c.name in structures], self.classes)
         self.scenes = scenes
         self.rows: list[ClickRow] = []
         self.before_click: Callable[[], None] = lambda: None
         self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
-        self._kept: dict[str, LabelledVolume] = {}
         self._before: list[float] | None = None
 
     def begin(self, state: Mapping[str, Tensor]) -> dict[str, float]:
@@ -150,7 +146,7 @@ class ClickValidation:
 
     def _rows(self) -> Iterator[ClickRow]:
         table = lookup_table(self.classes)
-        for case in self._read():
+        for case in self.cases:
             session = InteractiveSession(self.segmenter)
             session.set_volume(case.volume)
             first: dict[int, Mask] = {}
@@ -183,15 +179,6 @@ class ClickValidation:
             scores, _ = dice_after_clicks(session, target, 1)
             yield scores[0]
 
-    def _read(self) -> Iterator[LabelledVolume]:
-        """Yield the cases; small ones stay in memory."""
-        for case in self.cases:
-            read = self._kept.get(case.name) or read_labelled(case, self.classes)
-            size = sum(_bytes(k) for k in self._kept.values())
-            if case.name not in self._kept and size + _bytes(read) < KEPT_BYTES:
-                self._kept[case.name] = read
-            yield read
-
 
 def generated_scan(number: int) -> tuple[Volume, Mask]:
     """Return a generated scan and what to click on in it, always the same for a number."""
@@ -202,7 +189,3 @@ def generated_scan(number: int) -> tuple[Volume, Mask]:
     order = int(torch.randint(len(scene.targets), (), generator=generator))
     target: Any = scene.targets[order].numpy()
     return Volume(scene.image.numpy(), (slices_mm, 1.0, 1.0)), target > 0.5
-
-
-def _bytes(case: LabelledVolume) -> int:
-    return case.volume.array.nbytes + case.labels.nbytes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from pumit.errors import PumitError
 from pumit.training.recipes.model import RecipeModel, TrainingRecipe
 
 # A YAML file may hold a name as a number, such as that of case 7.
@@ -158,3 +159,15 @@ class LabelledRecipe(TrainingRecipe):
     folds: int | None = None
     final_model: bool = False
     data: LabelledData
+
+
+class TunedRecipe(LabelledRecipe):
+    """Keys of a training that goes on with the network of its initial model."""
+
+    @model_validator(mode="after")
+    def _require_no_sizes(self) -> TunedRecipe:
+        if "network_sizes" in self.model_fields_set:
+            raise PumitError(
+                "A fine-tuning trains the network of its initial model; leave network_sizes out."
+            )
+        return self

@@ -1,17 +1,15 @@
-"""Recipes of `pumit train` with `task: promptable`: better clicks."""
+"""Recipes of `pumit train` with `task: promptable`, better clicks, and `task: sam`."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from pumit.errors import PumitError
-from pumit.training.recipes.labelled import LabelledRecipe
-from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel
+from pumit.training.recipes.labelled import TunedRecipe
+from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel, ShortSchedule
 
 AboveZero = Annotated[float, Field(gt=0, le=1)]
-
 # Keys of the recipe that a checkpoint repeats.
 SETTINGS = (
     *("initial", "part", "rank", "real_share", "keep", "batch_size", "targets_per_field"),
@@ -31,7 +29,7 @@ class ClickedValidation(RecipeModel):
     scenes: int = 8
 
 
-class FineTuningRecipe(LabelledRecipe):
+class FineTuningRecipe(TunedRecipe):
     """Recipe of a promptable model that knows a lab's structures.
 
     Attributes:
@@ -70,10 +68,27 @@ class FineTuningRecipe(LabelledRecipe):
     def _fall(cls, blend: list[float]) -> list[float]:
         return sorted(set(blend), reverse=True)
 
-    @model_validator(mode="after")
-    def _require_no_sizes(self) -> FineTuningRecipe:
-        if "network_sizes" in self.model_fields_set:
-            raise PumitError(
-                "A fine-tuning trains the network of its initial model; leave network_sizes out."
-            )
-        return self
+
+class SamRecipe(TunedRecipe):
+    """Recipe of a SAM that knows a lab's structures.
+
+    Attributes:
+        task: sam: fine-tune SAM with BA-SAM's attention on images and masks.
+        network: That of its initial model.
+        initial: SAM's or MedSAM's weights (.pth), or a model made of them, by name or file.
+        part: Trained part: the slopes of BA-SAM's bias, or the decoder and the slopes.
+        image_size: Pixels that the encoder sees along the longer side; those of the initial model
+            without.
+        batch_size: Prompts of a step, each on its own image.
+        boxes: Share of prompts that are boxes; the others are one random point inside.
+        answers: Structures of validation cases that are asked for, most.
+    """
+
+    task: Literal["sam"] = "sam"
+    network: Literal["sam"] = "sam"
+    schedule: ShortSchedule = Field(default_factory=ShortSchedule)
+    part: Literal["slopes", "decoder"] = "decoder"
+    image_size: AtLeastOne | None = None
+    batch_size: AtLeastOne = 1
+    boxes: float = Field(0.4, ge=0, le=1)
+    answers: AtLeastOne = 16

@@ -1,9 +1,11 @@
-"""YAML files of recipes."""
+"""YAML files of recipes; those that ship are found by their names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,24 @@ class RecipeFile:
         if "steps" in changes.get("schedule", {}):
             keys.pop("epochs", None)  # the command line says how long
         return replace(self, keys=keys)
+
+
+def recipe_folder() -> Path:
+    """Folder of the recipes that ship."""
+    return Path(str(resources.files("pumit.training"))) / "recipes"
+
+
+def shipped_recipe(name: str) -> Path:
+    """File of a recipe that ships, which need not be there."""
+    return recipe_folder() / f"{name}.yaml"
+
+
+def recipe_names(command: str = "") -> list[str]:
+    """Names of the recipes that ship; of one command, as the comment before each recipe says."""
+    files = sorted(recipe_folder().glob("*.yaml"))
+    return [file.stem for file in files if not command or _command_of(file) == command]
+
+
+def _command_of(recipe: Path) -> str:
+    found = re.search(r"\bpumit (train|pretrain|compare)\b", recipe.read_text("utf-8"))
+    return found[1] if found else ""

@@ -9,8 +9,7 @@ from pumit.errors import PumitError
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import PRETRAINING, PretrainingRecipe
-from pumit.training.recipes.promptable import FineTuningRecipe
-from pumit.training.recipes.sam import SamRecipe
+from pumit.training.recipes.promptable import FineTuningRecipe, SamRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
 
 TASKS: dict[str, type[TrainingRecipe]] = {

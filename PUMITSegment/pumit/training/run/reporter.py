@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,20 +27,128 @@ from pumit.runs import (
     read_status,
     write_status,
 )
-from pumit.system.wording import duration
+from pumit.system.wording import count_of, duration, listed, times
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
-from pumit.training.run.log_text import sentence_of
 from pumit.training.run.resume_state import LAST, step_saved
 
 logger = logging.getLogger(__name__)
-
+MOST_NAMED = 12  # classes in a line
 T = TypeVar("T")
 BEAT_SECONDS = 2.0  # between two signs of life
 ROOM_SECONDS = 5.0  # how often to look for room on a full disk
 ROOM_TRY_SECONDS = 60.0  # how often to try without looking: a quota's room cannot be seen
 ROOM_BYTES = 1 << 20  # this much more is worth a try
 FULL = "The disk is full. Make room: the run waits, and goes on by itself."
+
+
+def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
+    """Return a record as a sentence, or None where it has nothing to say to a person.
+
+    Args:
+        steps: Number of steps of the whole run, where they are known.
+    """
+    for key, sentence in _SENTENCES:
+        if key in record:
+            return sentence(record, steps)
+    return None
+
+
+def _data(record: Mapping[str, Any], steps: int) -> str:
+    data = record["data"]
+    parts = [f"{count_of(int(data.get('cases', 0)), 'case')} found"]
+    for key, what in (("training", "to train on"), ("validation", "to validate on")):
+        if isinstance(data.get(key), (list, tuple)):
+            parts.append(f"{len(data[key])} {what}")
+    text = ", ".join(parts)
+    if data.get("classes"):
+        text += f"; classes: {listed(data['classes'], MOST_NAMED)}"
+    warnings = [str(w) for w in data.get("warnings", ())]
+    return ". ".join([text, *(f"Look at this: {w.rstrip('.')}" for w in warnings)]) + "."
+
+
+def _plan(record: Mapping[str, Any], steps: int) -> str:
+    plan = record["plan"]
+    text = f"Network {plan.get('network', 'as the recipe says')}"
+    if "spacing_mm" in plan:
+        text += f", voxels of {times(plan['spacing_mm'], '.4g')} mm"
+    if "patch_size" in plan:
+        text += f", patches of {times(plan['patch_size'], '.4g')} voxels"
+    if "batch_size" in plan:
+        text += f", {plan['batch_size']} at a time"
+    return f"{text}."
+
+
+def _estimate(record: Mapping[str, Any], steps: int) -> str | None:
+    sentence = record["estimate"].get("sentence")
+    return None if sentence is None else str(sentence)
+
+
+def _event(record: Mapping[str, Any], steps: int) -> str:
+    return str(record.get("sentence") or f"{record['event']}.")
+
+
+def _validation(record: Mapping[str, Any], steps: int) -> str:
+    found = dict(record["validation"])
+    score = found.pop("score", None)
+    text = f"Validation at step {record.get('step', '?')}"
+    if score is not None:
+        text += f": score {score:.4f}"
+    shown = [
+        f"{k.removeprefix('dice_')} {v:.3f}"
+        for k, v in list(found.items())[:MOST_NAMED]
+        if isinstance(v, (int, float))
+    ]
+    return f"{text} ({', '.join(shown)})." if shown else f"{text}."
+
+
+def _overlay(record: Mapping[str, Any], steps: int) -> str:
+    return f"Picture of {record.get('case', 'a case')}: {record['overlay']}."
+
+
+def _best(record: Mapping[str, Any], steps: int) -> str:
+    best = record["best"]
+    dices = [
+        f"{label} Dice {row['dice']:.3f}"
+        for label, row in best.items()
+        if isinstance(row, Mapping) and isinstance(row.get("dice"), (int, float))
+    ]
+    about = f": {', '.join(dices[:MOST_NAMED])}" if dices else ""
+    return f"The best model is that of step {best.get('step', '?')}{about}."
+
+
+def _model(record: Mapping[str, Any], steps: int) -> str:
+    text = f"The model is {record['model']}"
+    if record.get("registered"):
+        text += f", in your model list as {record['registered']}"
+    return f"{text}."
+
+
+def _step(record: Mapping[str, Any], steps: int) -> str:
+    of = f" of {steps}" if steps else ""
+    parts = []
+    if isinstance(record.get("loss"), (int, float)):
+        parts.append(f"loss {record['loss']:.4g}")
+    if "fields_per_second" in record:
+        parts.append(f"{record['fields_per_second']:.3g} fields a second")
+    if record.get("left_seconds") is not None:
+        parts.append(f"{duration(record['left_seconds'])} left")
+    if "memory_gib" in record:
+        parts.append(f"{record['memory_gib']:.2f} GiB of memory")
+    return f"Step {record['step']}{of}: {', '.join(parts)}." if parts else ""
+
+
+_SENTENCES = (
+    ("data", _data),
+    ("plan", _plan),
+    ("estimate", _estimate),
+    ("event", _event),
+    ("validation", _validation),
+    ("overlay", _overlay),
+    ("best", _best),
+    ("model", _model),
+    ("step", _step),
+)
 
 
 class RunReporter:
@@ -94,13 +202,7 @@ class RunReporter:
         other_clock_s: float = 0.0,
         is_processor: bool = False,
     ) -> None:
-        """Training begins, or continues.
-
-        Args:
-            before: Seconds that earlier parts of it took.
-            other_clock_s: Seconds by the clock that is not the run's.
-            is_processor: Whether the run's is that of the processor.
-        """
+        """Training begins, or continues."""
         self.clock.begin(before, other_clock_s=other_clock_s, is_processor=is_processor)
         self._is_counting = True
         self.update(

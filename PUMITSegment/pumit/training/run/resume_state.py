@@ -166,11 +166,7 @@ def load_network(network: nn.Module, saved: Saved) -> None:
 
 
 def optimizer_states(saved: Saved, names: list[str]) -> dict[int, dict[str, Any]]:
-    """Return the saved states by number of the parameter, as an optimiser takes them.
-
-    Args:
-        names: Parameters in the optimiser's order.
-    """
+    """Return the saved states by number of the parameter, as an optimiser takes them."""
     if saved.optimizer.keys() <= {str(i) for i in range(len(names))} - set(names):
         return {int(i): state for i, state in saved.optimizer.items()}  # of an older version
     return {i: saved.optimizer[n] for i, n in enumerate(names) if n in saved.optimizer}

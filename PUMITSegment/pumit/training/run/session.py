@@ -5,20 +5,64 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
 
-from pumit.errors import PumitError
-from pumit.runs import LOG
+from filelock import FileLock, Timeout
+
+from pumit.errors import ExportError, PumitError, TrainingError
+from pumit.runs import LOCK, LOG, RunStatus, read_status
 from pumit.system.atomic import make_folder
 from pumit.training.run.control import RunControl, RunStopped
-from pumit.training.run.lock import RunLock
 from pumit.training.run.reporter import HeartbeatThread, RunReporter, kept
 
 # What `atomic_path` calls a file that is not whole, and what safetensors calls its own.
 HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
+
+
+class RunLock:
+    """Hold a run's folder; the system frees it when the process ends, however it ends.
+
+    A lock is seen by the processes of one machine. On a folder that several machines share, a run
+    of another one counts as alive as long as its status is written.
+
+    Raises:
+        TrainingError: If another process trains there.
+        ExportError: If the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        status = read_status(folder)
+        if status is not None and status.host != socket.gethostname() and status.is_alive:
+            raise _taken(folder, status)
+        if not folder.is_dir():  # which the library would make
+            raise ExportError("The output folder cannot be written: there is none.")
+        self._lock = FileLock(folder / LOCK)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise _taken(folder, status) from None
+        except OSError as error:
+            reason = error.strerror or "the system refused"
+            raise ExportError(f"The output folder cannot be written: {reason}.") from None
+
+    def release(self) -> None:
+        """Give the folder back; the empty file stays."""
+        self._lock.release()
+
+
+def _taken(folder: Path, status: RunStatus | None) -> TrainingError:
+    who = "Another process"
+    if status is not None:
+        where = "" if status.host == socket.gethostname() else f" on {status.host}"
+        who = f"Process {status.pid}{where}"
+    return TrainingError(
+        f"{who} is training in {folder.name} already; wait for it, end it with `pumit runs stop`, "
+        "or choose another folder."
+    )
 
 
 @contextmanager

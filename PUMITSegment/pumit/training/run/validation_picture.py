@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
-from skimage.measure import find_contours
 
 from pumit.errors import ExportError
 from pumit.export.classes import class_colors
-from pumit.geometry import Triple
+from pumit.report.error_picture import ClassMasks
+from pumit.report.panels import (
+    add_legend,
+    add_panel,
+    add_text,
+    draw_outline,
+    draw_slice,
+    first_channel,
+    new_figure,
+    save_figure,
+)
 from pumit.report.views import View, views_through
 from pumit.runs import PICTURES
 from pumit.segmentation import Mask
-from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import UNKNOWN, ClassValue
 from pumit.training.run.reporter import RunReporter
@@ -26,38 +33,15 @@ from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-LONGEST_SIDE = 640  # pixels
-FINER = 2  # lines are drawn this many times larger, and reduced with soft edges
-LINE, DASH, GAP = 2.0, 7.0, 5.0  # pixels
-FOOTER, MARGIN, TEXT_SIZE = 26, 8, 13
-BACKGROUND, TEXT = (13, 16, 20), (232, 235, 239)
+LONGEST_SIDE, FOOTER = 640, 26  # pixels
+DPI = 100
+LINE_POINTS = 1.44  # two pixels
+DASHES = (0, (3.5, 2.5))  # times the width of the line
 SHOWN = (1.0, 99.5)  # percentiles of the slice that are black and white
-
-Points = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ShownClass:
-    """A class in a picture.
-
-    Attributes:
-        color_rgb: Its colour, each part 0 to 1.
-        answer: Mask of the network's answer, (D, H, W).
-        truth: True mask, (D, H, W).
-    """
-
-    name: str
-    color_rgb: Triple
-    answer: Mask
-    truth: Mask
 
 
 class OverlayPictures:
-    """Write a picture of the first case that has labels, at every validation the same slice.
-
-    Args:
-        reporter: Reporter of the run; its `step` names the picture.
-    """
+    """Write a picture of the first case that has labels, at every validation the same slice."""
 
     def __init__(self, reporter: RunReporter, folder: Path, classes: Sequence[ClassValue]) -> None:
         self._reporter, self._folder = reporter, folder
@@ -80,7 +64,7 @@ class OverlayPictures:
         self._step = step
         name = f"overlay_{step:06}.png"
         classes = (
-            ShownClass(label, color, answer, truth)
+            ClassMasks(label, color, truth, answer)
             for color, (label, answer, truth) in zip(self._colors, pairs, strict=True)
         )
         view = most_labelled_view(case.volume, labels)
@@ -107,7 +91,7 @@ def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:
 
 
 def write_overlay(
-    path: Path, volume: Volume, view: View, classes: Iterable[ShownClass], *, title: str
+    path: Path, volume: Volume, view: View, classes: Iterable[ClassMasks], *, title: str
 ) -> None:
     """Write a PNG of one slice, in physical proportions.
 
@@ -118,84 +102,23 @@ def write_overlay(
     Raises:
         ExportError: If the file cannot be written.
     """
-    grey = _grey(volume, view)
-    row_mm, column_mm = view.spacing_mm
-    height_mm, width_mm = grey.shape[0] * row_mm, grey.shape[1] * column_mm
-    scale = LONGEST_SIDE / max(height_mm, width_mm)
-    size = (max(round(width_mm * scale), 1), max(round(height_mm * scale), 1))
-    fine = (size[0] * FINER, size[1] * FINER)
-    picture = Image.fromarray(grey).resize(fine, Image.Resampling.BICUBIC).convert("RGB")
-    draw = ImageDraw.Draw(picture)
-    pixels = (fine[1] / grey.shape[0], fine[0] / grey.shape[1])  # of a voxel
+    array = first_channel(volume)
+    width_mm, height_mm = view.size_mm(array.shape)
+    scale = LONGEST_SIDE / max(width_mm, height_mm) / DPI
+    width, height = width_mm * scale, height_mm * scale
+    longest, footer = LONGEST_SIDE / DPI, FOOTER / DPI
+    figure = new_figure(longest, height + footer, dpi=DPI)
+    axes = add_panel(figure, (longest - width) / 2, 0, width, height)
+    low, high = np.nanpercentile(view.cut(array).astype(np.float64), SHOWN)
+    draw_slice(axes, view, array, (float(low), float(high)), interpolation="bicubic")
     legend = []
     for one in classes:
-        color = _bytes(one.color_rgb)
-        answer, truth = view.cut(one.answer), view.cut(one.truth)
-        for line in _outlines(truth, pixels):
-            _dashed(draw, line, color)
-        for line in _outlines(answer, pixels):
-            draw.line([tuple(p) for p in line], fill=color, width=round(LINE * FINER))
-        if answer.any() or truth.any():
-            legend.append((one.name, color))
-    whole = Image.new("RGB", (max(size[0], LONGEST_SIDE), size[1] + FOOTER), BACKGROUND)
-    reduced = picture.resize(size, Image.Resampling.LANCZOS)
-    whole.paste(reduced, ((whole.width - size[0]) // 2, 0))
-    _write_text(whole, size[1], title, legend)
+        draw_outline(axes, view, one.truth, one.color_rgb, style=DASHES, width=LINE_POINTS)
+        draw_outline(axes, view, one.answer, one.color_rgb, width=LINE_POINTS)
+        if view.cut(one.answer).any() or view.cut(one.truth).any():
+            legend.append((one.name, one.color_rgb))
+    y = height + footer / 2
+    x = add_text(figure, 0.08, y, f"{title}  line: answer, dashes: truth", fontsize=9)
+    add_legend(figure, x + 0.15, y, legend)
     path.parent.mkdir(exist_ok=True)
-    with atomic_path(path) as temporary:
-        whole.save(temporary, format="PNG")
-
-
-def _grey(volume: Volume, view: View) -> npt.NDArray[np.uint8]:
-    """Return the slice in bytes; of several channels the first."""
-    array = volume.array if volume.array.ndim == 3 else volume.array[0]
-    plane = np.nan_to_num(view.cut(array).astype(np.float64))
-    low, high = np.percentile(plane, SHOWN)
-    share = (plane - low) / max(high - low, 1e-9)
-    return np.asarray(np.clip(share, 0, 1) * 255).astype(np.uint8)
-
-
-def _bytes(color_rgb: Triple) -> tuple[int, int, int]:
-    r, g, b = (round(255 * part) for part in color_rgb)
-    return (r, g, b)
-
-
-def _outlines(mask: Mask, pixels: tuple[float, float]) -> list[Points]:
-    """Return closed lines round a mask, (N, 2) as (x, y) pixels."""
-    # A margin of one voxel closes lines at the border of the image.
-    lines = find_contours(np.pad(mask, 1).astype(np.float64), 0.5)
-    return [(line[:, ::-1] - 0.5) * np.array(pixels[::-1]) for line in lines]
-
-
-def _dashed(draw: ImageDraw.ImageDraw, line: Points, color: tuple[int, int, int]) -> None:
-    """Draw a line in dashes of even length, however its points lie."""
-    lengths = np.hypot(*np.diff(line, axis=0).T)
-    along = np.concatenate([[0.0], np.cumsum(lengths)])
-    period = (DASH + GAP) * FINER
-    for start in np.arange(0.0, along[-1], period):
-        end = min(start + DASH * FINER, along[-1])
-        inside = along[(along > start) & (along < end)]
-        places = np.concatenate([[start], inside, [end]])
-        points = [
-            (float(np.interp(p, along, line[:, 0])), float(np.interp(p, along, line[:, 1])))
-            for p in places
-        ]
-        draw.line(points, fill=color, width=round(LINE * FINER))
-
-
-def _write_text(
-    picture: Image.Image,
-    top: int,
-    title: str,
-    legend: Sequence[tuple[str, tuple[int, int, int]]],
-) -> None:
-    """Title, what the lines mean, and as many classes as fit."""
-    draw = ImageDraw.Draw(picture)
-    font = ImageFont.load_default(TEXT_SIZE)
-    x, y = float(MARGIN), top + (FOOTER - TEXT_SIZE) / 2 - 2
-    for text, color in [(f"{title}  line: answer, dashes: truth", TEXT), *legend]:
-        width = draw.textlength(text, font=font)
-        if x + width > picture.width - MARGIN:
-            return
-        draw.text((x, y), text, fill=color, font=font)
-        x += width + 1.5 * MARGIN
+    save_figure(figure, path)

@@ -82,7 +82,6 @@ def plan_for(
         divisor: Divisor of the network's patch along (d, h, w).
         channel_names: Their names; "CT" says what it is.
         step_voxels: Voxels of a step where `given` does not say.
-        given: Values that the recipe fixes.
 
     Raises:
         PumitError: If a given value cannot be used.

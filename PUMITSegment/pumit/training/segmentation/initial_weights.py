@@ -14,6 +14,7 @@ from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file
 from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe
 from pumit.models.index import find_model
+from pumit.models.int8_weights import single
 from pumit.models.swin_unetr_file import (
     is_public_file,
     load_swin_unetr_file,
@@ -25,8 +26,13 @@ from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr
 from pumit.training.loop.initial_encoder import load_initial_encoder
-from pumit.training.segmentation.network_families import FAMILIES, Family, PretrainedEncoder
-from pumit.training.segmentation.networks import class_of, family_of
+from pumit.training.segmentation.networks import (
+    FAMILIES,
+    Family,
+    PretrainedEncoder,
+    class_of,
+    family_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +83,6 @@ def load_initial_weights(
 def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
     """Sizes that an earlier model settles where a recipe leaves them open; see `Family.alike`.
 
-    Args:
-        name: Name of the network that is to be trained.
-
     Raises:
         CheckpointError: If there is no such model, or it cannot be read.
     """
@@ -124,7 +127,7 @@ def _take_all(
     network: nn.Module, checkpoint: Checkpoint, file: str, sizes: Mapping[str, Any]
 ) -> None:
     """Load the weights of a model of the same class."""
-    state = _single(checkpoint.state)
+    state = checkpoint.single
     ours = network.state_dict()
     if isinstance(network, SegmentationNetwork):
         _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
@@ -165,7 +168,7 @@ def _take_encoder(
     family = FAMILIES[type(network).__name__]
     state = {
         encoder.ours + k.removeprefix(encoder.theirs): v
-        for k, v in _single(given).items()
+        for k, v in single(given).items()
         if k.startswith(encoder.theirs)
     }
     whole = network.state_dict()
@@ -226,7 +229,3 @@ def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
         if k in theirs and k not in follow and theirs[k] != listed[k]
     ]
     return f", there {', '.join(differences)}" if differences else ""
-
-
-def _single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}

@@ -22,10 +22,9 @@ from pumit.training.data.classes import (
 )
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split, split_cases
+from pumit.training.data.split_data import SplitData, split_set
 from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
-from pumit.training.segmentation.augmentation import Augmentation, flip_axes
 from pumit.training.segmentation.data_plan import (
     MIN_BATCH,
     DataPlan,
@@ -39,7 +38,7 @@ from pumit.training.segmentation.networks import (
     patch_divisor,
     patch_step,
 )
-from pumit.training.segmentation.patches import SegmentationSource
+from pumit.training.segmentation.patches import Augmentation, SegmentationSource, flip_axes
 from pumit.training.segmentation.prepared_cases import PreparedCase
 from pumit.training.segmentation.task import SegmentationTask
 
@@ -47,12 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SegmentationPlan:
+class SegmentationPlan(SplitData):
     """A run that can begin."""
 
-    data: LabelledSet
-    facts: DataFacts
-    split: Split
     plan: DataPlan
     network: str
     sizes: dict[str, Any]
@@ -81,9 +77,6 @@ def examine_cases(
     progress: Callable[[int], None] | None = None,
 ) -> tuple[LabelledSet, DataFacts]:
     """Find all cases and read each once.
-
-    Args:
-        progress: Callback for each case's number, from 1 on.
 
     Raises:
         PumitError: If any case cannot be used; one message names them all.
@@ -114,10 +107,8 @@ def plan_segmentation(
     Raises:
         PumitError: If the recipe asks for what does not fit.
     """
-    patients = {c.name: p for c in data.cases if (p := getattr(c, "patient", ""))}
-    names = [case.name for case in data.cases]
-    split = split_cases(names, recipe.data, seed=seed, patients=patients)
-    used = [fact for fact in facts.cases if fact.name in set(split.training)]
+    split = split_set(data.cases, recipe.data, seed=seed)
+    used = SplitData(data, facts, split).facts_of(split.training)
     network, chosen = recipe.network, recipe.plan
     spacing = planned_spacing(used, chosen)
     given = fitted_sizes(
@@ -157,7 +148,6 @@ def build_task(
     """Return the objective of a run.
 
     Args:
-        recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
         classes: Whether they are regions; their names tell which mirrors are allowed.
     """
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])

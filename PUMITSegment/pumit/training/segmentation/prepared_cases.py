@@ -59,7 +59,6 @@ def prepare(
     """Bring a case onto the network's grid, by the very steps that prediction takes.
 
     Args:
-        plan: Grid and intensities that the network is trained on.
         classes: Meaning of the labels; may be left out where there are no regions.
     """
     axes = NetworkAxes.of(case.volume, plan.orientation)
@@ -143,10 +142,8 @@ def prepare_all(
     """Prepare cases; all together in memory, or where they are too large in files that are mapped.
 
     Args:
-        plan: Grid and intensities that the network is trained on.
         folder: Folder for the files, which a later start finds again.
         voxels: About how many all have together, on the network's grid.
-        progress: Callback for each case's number, from 1 on.
 
     Raises:
         VolumeError: If a case has become unreadable.

@@ -17,15 +17,12 @@ from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import RECIPES
 from pumit.system.atomic import write_json
 from pumit.training.data.classes import has_regions
-from pumit.training.data.data_record import data_record, settled_data
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Task
 from pumit.training.recipes.segmentation import PlanChoices, SegmentationRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.validation_picture import OverlayPictures
-from pumit.training.segmentation.augmentation import flip_axes
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,
     GPU_STEP_VOXELS,
@@ -33,6 +30,7 @@ from pumit.training.segmentation.data_plan import (
 )
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
 from pumit.training.segmentation.networks import build_segmentation, patch_step
+from pumit.training.segmentation.patches import flip_axes
 from pumit.training.segmentation.plan import (
     SegmentationPlan,
     build_task,
@@ -43,7 +41,7 @@ from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
 
 
-class SegmentationJob(TrainingJob):
+class SegmentationJob(TrainingJob[SegmentationRecipe]):
     """Train an automatic network.
 
     In the output folder: `<name>.safetensors`, the best by validation Dice, `<name>_last`, and
@@ -54,17 +52,12 @@ class SegmentationJob(TrainingJob):
     cases: Sequence[PreparedCase]
     scores: SegmentationValidation
 
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        assert isinstance(run.recipe, SegmentationRecipe)
-        self.recipe = run.recipe
-
     def plan(self) -> None:
         """Look at all data, decide how to train, and report it."""
         run = self.run
         self.ready = ready = self._plan()
         network, sentence = self._network()  # says what does not fit, before anything is written
-        run.report({"data": data_record(ready.data, ready.split, ready.facts)})
+        run.report({"data": ready.record()})
         plan = {
             "network": ready.network,
             "parameters": sum(p.numel() for p in network.parameters()),
@@ -80,7 +73,7 @@ class SegmentationJob(TrainingJob):
         run, ready = self.run, self.ready
         self.cases = run.reporter.written(
             lambda: prepare_all(
-                ready.data.cases_named(ready.split.training),
+                ready.training,
                 ready.data.classes,
                 self._network_plan(),
                 folder=run.output / "prepared",
@@ -96,7 +89,7 @@ class SegmentationJob(TrainingJob):
         return {
             "network": ready.network,
             "network_sizes": ready.sizes,
-            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
+            "data": ready.settled(run.file.keys["data"]),
             "plan": {**recipe.plan.named(), **planned},
             "balanced_share": recipe.balanced_share,
             "augmentation": recipe.augmentation.model_dump(),
@@ -110,7 +103,7 @@ class SegmentationJob(TrainingJob):
         self.scores = SegmentationValidation(
             second.to(run.device),
             self._network_plan(),
-            ready.data.cases_named(ready.split.validation),
+            ready.validation,
             ready.data.classes,
             overlap=self.recipe.validation.overlap,
             averages_flips=False,
@@ -129,8 +122,6 @@ class SegmentationJob(TrainingJob):
         """Return what `pumit predict` needs."""
         ready = self.ready
         content: dict[str, Any] = {
-            "name": self.run.name,
-            "version": str(self.recipe.version),
             "kind": "automatic",
             "network": ready.network,
             "sizes": ready.sizes,
@@ -143,11 +134,10 @@ class SegmentationJob(TrainingJob):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """How many cases, of which channels, and what it began with."""
-        data, split = self.ready.data, self.ready.split
+        data = self.ready.data
         initial = self._initial()
         return {
-            "cases": len(split.training),
-            "validation_cases": len(split.validation),
+            **self.ready.counts(),
             "channels": list(data.channels),
             "repeat_single_channel": data.repeats_single,
             "seed": self.run.seed,
@@ -163,8 +153,7 @@ class SegmentationJob(TrainingJob):
         checkpoint = load_checkpoint(best[0])
         validation.overlap = settings.final_overlap
         validation.averages_flips = settings.flips
-        state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
-        validation.segmenter.network.load_state_dict(state)
+        validation.segmenter.network.load_state_dict(checkpoint.single)
         rows = validation.rows()
         pieces = list(validation.segmenter.single_piece)
         if pieces:

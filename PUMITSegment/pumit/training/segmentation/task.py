@@ -12,19 +12,185 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.training.data.classes import UNKNOWN
-from pumit.training.loop.prefetch import Draw
-from pumit.training.segmentation.loss import (
-    ClassLoss,
-    RegionLoss,
-    batch_dice,
-    known_regions,
-    region_dice,
-    region_masks,
-)
+from pumit.training.loop.task import SourceTask
 from pumit.training.segmentation.patches import SegmentationBatch, SegmentationSource
 
+SMOOTH = 1e-5  # MONAI's
 
-class SegmentationTask(nn.Module):
+
+class ClassLoss(nn.Module):
+    """Dice of each patch and class, and cross-entropy, their means added.
+
+    In a patch in which some classes were not drawn, the background may be one of these: their
+    probabilities and the background's are added up to one, which is the background's there.
+
+    Args:
+        has_background: Whether Dice counts the background as one of the classes.
+
+    Source:
+        Shi et al., Marginal loss and exclusion loss for partially supervised multi-organ
+        segmentation, 2021, eq. 2 to 4: the marginal loss, of Dice and cross-entropy.
+    """
+
+    def __init__(self, *, has_background: bool = True) -> None:
+        super().__init__()
+        self._has_background = has_background
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        drawn: Tensor | None = None,
+        is_whole: bool = False,
+    ) -> Tensor:
+        """Score logits.
+
+        Args:
+            logits: (B, 1 + K, d, h, w), channel 0 the background.
+            labels: (B, d, h, w), whole numbers 0 to K, or `UNKNOWN`.
+            drawn: Classes that were drawn in each patch, bool (B, K); None for all.
+            is_whole: Whether no voxel is unknown, which saves looking.
+
+        Returns:
+            A scalar; 0 where nothing is known.
+        """
+        logs = _marginal(logits.log_softmax(1), drawn)
+        target, known = labels.long(), labels != UNKNOWN
+        count = known.sum()
+        entropy = F.nll_loss(logs, target, ignore_index=UNKNOWN, reduction="sum")
+        shares = logs.exp()  # (B, 1 + K, d, h, w)
+        truth = torch.zeros_like(shares).scatter_(1, (target * known)[:, None], 1.0)
+        if not is_whole:
+            shares, truth = shares * known[:, None], truth * known[:, None]
+        both = (shares * truth).flatten(2).sum(-1)  # (B, 1 + K)
+        either = shares.flatten(2).sum(-1) + truth.flatten(2).sum(-1)
+        dice = (2 * both + SMOOTH) / (either + SMOOTH)
+        counted = torch.ones_like(dice)
+        counted[:, 0] = float(self._has_background)
+        if drawn is not None:
+            counted[:, 1:] = drawn.to(counted)
+        counted = counted * known.flatten(1).any(1)[:, None]
+        overlap = ((1 - dice) * counted).sum() / counted.sum().clamp_min(1)
+        loss: Tensor = overlap + entropy / count.clamp_min(1)
+        return loss
+
+
+class RegionLoss(nn.Module):
+    """Dice and binary cross-entropy of regions, each for itself, their means added.
+
+    Dice is of all patches together: in a single one a small region is often absent, where Dice is
+    a step.
+    """
+
+    def forward(self, logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
+        """Score logits.
+
+        Args:
+            logits: (B, K, d, h, w).
+            masks: 0 or 1, of the same shape.
+            known: 1 where it is known whether a voxel lies in a region, else 0, of the same shape
+                or one that broadcasts to it; None for everywhere.
+
+        Returns:
+            A scalar; 0 where nothing is known.
+        """
+        entropy = F.binary_cross_entropy_with_logits(logits, masks, reduction="none")
+        shares = logits.sigmoid()
+        counted = torch.ones_like(shares) if known is None else known.to(shares).expand_as(shares)
+        if known is not None:
+            entropy, shares, masks = entropy * counted, shares * counted, masks * counted
+        both = (shares * masks).movedim(1, 0).flatten(1).sum(1)  # (K,)
+        either = (shares + masks).movedim(1, 0).flatten(1).sum(1)
+        dice = (2 * both + SMOOTH) / (either + SMOOTH)
+        is_counted = counted.movedim(1, 0).flatten(1).any(1)
+        overlap = ((1 - dice) * is_counted).sum() / is_counted.sum().clamp_min(1)
+        loss: Tensor = overlap + entropy.sum() / counted.sum().clamp_min(1)
+        return loss
+
+
+def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
+    """Logarithms of probabilities (B, 1 + K, ...), of undrawn classes added to the background's."""
+    if drawn is None:
+        return logs
+    undrawn = ~drawn[:, :, None, None, None]  # (B, K, 1, 1, 1)
+    rest = torch.cat([torch.ones_like(undrawn[:, :1]), undrawn], dim=1)
+    background = logs.masked_fill(~rest, -torch.inf).logsumexp(1, keepdim=True)
+    return torch.cat([background, logs[:, 1:].masked_fill(undrawn, -torch.inf)], dim=1)
+
+
+def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
+    """Which regions each voxel lies in; none where that is unknown.
+
+    Args:
+        labels: (B, d, h, w), whole numbers, or `UNKNOWN`.
+        regions: Labels of each region, bool (K, 1 + labels).
+
+    Returns:
+        (B, K, d, h, w), float32, 0 or 1.
+    """
+    known = labels.long() * (labels != UNKNOWN)
+    return regions.to(labels.device)[:, known].movedim(0, 1).float()
+
+
+def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
+    """Where it is known which regions voxels lie in.
+
+    Args:
+        labels: (B, d, h, w), whole numbers, or `UNKNOWN`.
+        drawn: Regions that were drawn in each patch, bool (B, K); None for all.
+
+    Returns:
+        bool, (B, K or 1, d, h, w).
+    """
+    known = (labels != UNKNOWN)[:, None]
+    return known if drawn is None else known & drawn[:, :, None, None, None]
+
+
+def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
+    """Mean Dice of the regions that occur in the answer or the masks, over a whole batch.
+
+    Args:
+        logits: (B, K, d, h, w).
+        masks: Masks of the same shape, 0 or 1.
+        known: See `known_regions`; only there it counts.
+
+    Returns:
+        A scalar; NaN where there is none.
+    """
+    inside = logits > 0 if known is None else (logits > 0) & known
+    truth = masks > 0 if known is None else (masks > 0) & known
+    answer, truth = (m.movedim(1, 0).flatten(1) for m in (inside, truth))
+    dice = 2 * (answer & truth).sum(1) / (answer.sum(1) + truth.sum(1))
+    return dice.nanmean()
+
+
+def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> Tensor:
+    """Mean Dice of the classes that occur in the answer or the labels, over a whole batch.
+
+    Args:
+        logits: (B, 1 + K, d, h, w), channel 0 the background.
+        labels: (B, d, h, w), or `UNKNOWN`, which does not count.
+        drawn: Classes that were drawn in each patch, bool (B, K), else as background; None for all.
+
+    Returns:
+        A scalar; NaN where there is only background.
+    """
+    classes = logits.shape[1]
+    answer = logits.argmax(1)
+    if drawn is not None:
+        number = torch.arange(1, classes, device=answer.device) * drawn
+        table = F.pad(number, (1, 0))  # (B, 1 + K)
+        answer = table.gather(1, answer.flatten(1)).reshape(answer.shape)
+    known = labels != UNKNOWN
+    answer, truth = answer[known], labels[known].long()
+    both = torch.bincount(truth[answer == truth], minlength=classes)
+    count = torch.bincount(answer, minlength=classes) + torch.bincount(truth, minlength=classes)
+    dice = 2 * both[1:] / count[1:]  # NaN where a class is in neither
+    return dice.nanmean()
+
+
+class SegmentationTask(SourceTask):
     """Draw patches and score the network's answers.
 
     Args:
@@ -52,23 +218,11 @@ class SegmentationTask(nn.Module):
         regions: Tensor | None = None,
         dice_background: bool = True,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source = source
+        super().__init__(network, source)
         self._is_deep = len(getattr(network, "heads", ())) > 1
         self._regions = regions
         self._class_loss = ClassLoss(has_background=dice_background)
         self._region_loss = RegionLoss()
-
-    def draw(
-        self, da0: int, generator: torch.Generator, shared: torch.Generator
-    ) -> SegmentationBatch:
-        """Draw a batch; see `SegmentationSource.draw`."""
-        return self.source.draw(da0, generator, shared)
-
-    def worker_draw(self) -> Draw:
-        """Return what draws in worker processes."""
-        return self.source.draw
 
     def forward(self, batch: SegmentationBatch) -> dict[str, Tensor]:
         """Score a batch.

@@ -20,7 +20,7 @@ from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPl
 from pumit.inference.loading import pick_precision
 from pumit.segmentation import LabelMap, Mask
 from pumit.system.watch import Watch
-from pumit.training.data.case import LabelledVolume, read_labelled
+from pumit.training.data.case import KeptCases, LabelledVolume
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
 
@@ -29,9 +29,6 @@ WORSE = 0.005  # Dice that one case may lose where the others gain
 
 class SinglePieceChoice:
     """Compare answers with only their largest pieces.
-
-    Args:
-        count: Number of classes, of values from 1 on.
 
     Source:
         nnU-Net's post-processing: all classes together first, then each for itself, wherever that
@@ -90,7 +87,6 @@ def _is_gain(differences: npt.NDArray[np.floating[Any]]) -> bool:
 
 
 Pairs = Iterator[tuple[str, Mask, Mask]]
-KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
 
 
 class SegmentationValidation:
@@ -98,9 +94,6 @@ class SegmentationValidation:
 
     Args:
         network: A network of the same sizes as the one that is trained, on its device.
-        plan: Grid and intensities that it is trained on.
-        overlap: Part that neighbouring windows share.
-        averages_flips: Whether eight reflections are averaged.
 
     Attributes:
         before_window: Callback before each window is computed; what it raises ends the validation.
@@ -130,15 +123,14 @@ class SegmentationValidation:
             pick_precision(device),
             has_regions(classes),
         )
-        self.cases = list(cases)
         self.classes = list(classes)
+        self.cases = KeptCases(cases, self.classes)
         self._members = lookup_table(self.classes)
         self.overlap = overlap
         self.averages_flips = averages_flips
         self.before_window: Callable[[], None] = lambda: None
         self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
         self.took: list[tuple[float, float]] = []
-        self._kept: list[LabelledVolume] = []
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
         """Score weights.
@@ -150,7 +142,7 @@ class SegmentationValidation:
         self.segmenter.network.load_state_dict(state)
         found: dict[str, list[float]] = {c.label.name: [] for c in self.classes}
         scores = []
-        for case in self._read():
+        for case in self.cases:
             answer = self._answer(case)
             self.on_answer(case, self._pairs(answer, case))
             of_case = []
@@ -172,7 +164,7 @@ class SegmentationValidation:
         self.segmenter.single_piece = ()
         choice = SinglePieceChoice(len(self.classes))
         packed: list[bytes] = []
-        for case in self._read():
+        for case in self.cases:
             began, worked = time.monotonic(), time.process_time()
             answer = self._answer(case)
             self.took.append((time.monotonic() - began, time.process_time() - worked))
@@ -184,7 +176,7 @@ class SegmentationValidation:
         self.segmenter.single_piece = choice.values()
         # 3. Measure what a user gets.
         rows = []
-        for case, content in zip(self._read(), packed, strict=True):
+        for case, content in zip(self.cases, packed, strict=True):
             found = np.frombuffer(zlib.decompress(content), _found(answer).dtype).copy()
             result = self._as_answer(found.reshape(case.labels.shape))
             for name, mask, truth in self._pairs(result, case):
@@ -228,17 +220,6 @@ class SegmentationValidation:
             if case.drawn is not None and not case.drawn[number - 1]:
                 mask, truth = np.zeros_like(mask), np.zeros_like(truth)
             yield one.label.name, mask if known is None else mask & known, truth
-
-    def _read(self) -> Iterator[LabelledVolume]:
-        """Yield the cases; small ones stay in memory."""
-        yield from self._kept
-        size = sum(k.volume.array.nbytes + k.labels.nbytes for k in self._kept)
-        for case in self.cases[len(self._kept) :]:
-            read = read_labelled(case, self.classes)
-            size += read.volume.array.nbytes + read.labels.nbytes
-            if size < KEPT_BYTES and self.cases[len(self._kept)] is case:
-                self._kept.append(read)
-            yield read
 
 
 def _known(case: LabelledVolume) -> Mask | None:

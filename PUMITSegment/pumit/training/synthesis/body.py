@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pumit.training.synthesis.anatomy import Anatomy
 from pumit.training.synthesis.grid import chance, log_uniform, uniform
+from pumit.training.synthesis.painting import Anatomy
 
 Triple = tuple[float, float, float]  # towards the head, the back and the left side
 

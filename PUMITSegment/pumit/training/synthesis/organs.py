@@ -22,9 +22,9 @@ CENTRES: dict[str, Triple] = {
 }
 
 
-def _uneven(body: Body, mm: float = 5.0) -> Tensor:
-    """Return the offset of a limit that makes it uneven by some millimetres."""
-    return mm * body.lumps(35)
+def _uneven(body: Body) -> Tensor:
+    """Return the offset of a limit that makes it uneven by 5 mm."""
+    return 5 * body.lumps(35)
 
 
 def _below_the_diaphragm(body: Body) -> Tensor:

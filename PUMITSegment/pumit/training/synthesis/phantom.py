@@ -71,11 +71,7 @@ def _blurred(array: Floats, sigma: tuple[float, float, float]) -> Floats:
 
 
 def torso_phantom(seed: int = 10) -> Phantom:
-    """Generate a contrast-enhanced CT of an abdomen that no one has.
-
-    Args:
-        seed: Another number gives other shapes and noise.
-    """
+    """Generate a contrast-enhanced CT of an abdomen that no one has."""
     rng = np.random.default_rng(seed)
 
     def wobble(length_mm: float, amount: float) -> Floats:

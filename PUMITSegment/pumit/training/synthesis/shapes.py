@@ -24,12 +24,10 @@ def rotation(grid: Grid) -> Tensor:
     return q * r.diagonal().sign()
 
 
-def _local(grid: Grid, xyz: Tensor, centre: Tensor, stretch: float = 2.5) -> Tensor:
-    """Coordinates around `centre`, rotated and stretched by up to `stretch` along each axis."""
-    g = grid.generator
-    scale = torch.tensor(
-        [log_uniform(g, 1 / math.sqrt(stretch), math.sqrt(stretch)) for _ in range(3)]
-    )
+def _local(grid: Grid, xyz: Tensor, centre: Tensor) -> Tensor:
+    """Coordinates around `centre`, rotated and stretched by up to 2.5 along each axis."""
+    most = math.sqrt(2.5)
+    scale = torch.tensor([log_uniform(grid.generator, 1 / most, most) for _ in range(3)])
     matrix = rotation(grid) / scale[:, None]
     offset = xyz - grid.on(centre)[:, None, None, None]
     return torch.einsum("ij,j...->i...", grid.on(matrix), offset)

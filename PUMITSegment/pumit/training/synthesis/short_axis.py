@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pumit.training.synthesis.anatomy import Anatomy, Greys, any_scan
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.heart import cone, frame_of_heart
-from pumit.training.synthesis.painting import Layout
+from pumit.training.synthesis.painting import Anatomy, Greys, Layout, any_scan
 from pumit.training.synthesis.shapes import random_centre
 
 # Balanced steady-state cine MR: blood and fat are bright, muscle is dark, lung is black.

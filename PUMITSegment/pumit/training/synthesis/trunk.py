@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from pumit.training.synthesis import organs
-from pumit.training.synthesis.anatomy import Greys, any_scan
 from pumit.training.synthesis.body import Body, chest, spine, wall
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
-from pumit.training.synthesis.painting import Layout
+from pumit.training.synthesis.painting import Greys, Layout, any_scan
 
 # Greys of tissues over the window that scans are shown in; "vein of the liver" is a multiple of the
 # liver's own.

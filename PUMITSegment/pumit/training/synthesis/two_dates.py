@@ -59,7 +59,6 @@ def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
     """Generate a contrast-enhanced CT at two dates.
 
     Args:
-        seed: Another number gives another torso, motion and noise.
         motion: Share of the whole motion: up to 8 degrees and 25 mm, and 3 % in size; the table
             is elsewhere as well.
     """

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from pumit.errors import PumitError, VolumeError
 from pumit.training.classification.cases import ClassificationData, require_split
-from pumit.training.classification.class_folders import read_class_folders
 from pumit.training.classification.prepared_images import read_case
-from pumit.training.classification.reader import read_classification_data
+from pumit.training.classification.reader import read_class_folders, read_classification_data
 
 
 def fill(folder: Path, counts: dict[str, int]) -> Path:

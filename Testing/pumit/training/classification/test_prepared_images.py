@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from pumit.errors import ExportError, VolumeError
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.training.classification.cases import Cases
-from pumit.training.classification.class_folders import read_class_folders
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
+from pumit.training.classification.reader import read_class_folders
+from pumit.volume import Volume
 
 FORM = ClassifierInput((4, 8, 8), 1)
 
@@ -38,16 +40,22 @@ def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> Non
 
 
 def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: Path) -> None:
-    counts: list[int] = []
-    target = tmp_path / "kept.npy"
-    keep_prepared(cases, FORM, target, progress=counts.append)
-    keep_prepared(cases, FORM, target, progress=counts.append)
-    assert counts == [1, 2, 3, 4]
-    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=counts.append)
-    assert len(counts) == 8
+    target, reads = tmp_path / "kept.npy", 0
+
+    def read(index: int) -> Volume:
+        nonlocal reads
+        reads += 1
+        return cases.read(index)
+
+    counted = replace(cases, read=read)
+    for _ in range(2):
+        keep_prepared(counted, FORM, target)
+        assert reads == 4
+    keep_prepared(counted, ClassifierInput((4, 8, 4), 1), target)
+    assert reads == 8
     cases.files[0].write_bytes(cases.files[1].read_bytes() + b"\0")
-    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=counts.append)
-    assert len(counts) == 12
+    keep_prepared(counted, ClassifierInput((4, 8, 4), 1), target)
+    assert reads == 12
 
 
 def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> None:

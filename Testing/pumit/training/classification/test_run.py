@@ -17,7 +17,7 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.inference.automatic.classifier import load_classifier
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.classification.recipe import plan_of
+from pumit.training.classification.run import plan_of
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.reader import read_yaml

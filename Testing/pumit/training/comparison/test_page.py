@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 from made_comparison import RECIPE, row, score, written
-from pumit.training.comparison.page import without_paths, write_comparison_page
-from pumit.training.comparison.recipe import read_comparison
+from pumit.training.comparison.page import (
+    ALL,
+    differences_of,
+    network_scores,
+    without_paths,
+    write_comparison_page,
+)
+from pumit.training.comparison.plan import read_comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows, write_rows
-from pumit.training.comparison.statistics import ALL, differences_of, network_scores
 
 ROWS_MADE = [
     row("U-Net", 0, [0.8, 0.9, 0.7]),

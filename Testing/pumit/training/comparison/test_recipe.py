@@ -9,7 +9,7 @@ import pytest
 from made_comparison import RECIPE, written
 from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import PumitError
-from pumit.training.comparison.recipe import read_comparison
+from pumit.training.comparison.plan import read_comparison
 
 UNET = RECIPE["networks"][0]
 

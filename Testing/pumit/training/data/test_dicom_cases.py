@@ -23,8 +23,7 @@ from label_objects_made import (
 )
 from pumit.errors import PumitError
 from pumit.training.data.case import read_labelled
-from pumit.training.data.file_pairs import guess_pairs
-from pumit.training.data.found_cases import FoundCases
+from pumit.training.data.found_cases import FoundCases, guess_pairs
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 
@@ -174,7 +173,7 @@ def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
             ["imagesTr/a_0000.mha", "imagesTr/a_0001.mha", "labelsTr/a.mha"],
             "imagesTr/{case}_{channel}.*",
             "labelsTr/{case}.*",
-            ("0000", "0001"),
+            (),  # numbers name nothing
         ),
     ],
 )
@@ -184,8 +183,8 @@ def test_usual_layouts_are_recognised(
     touch(tmp_path, *files)
     found = guess_pairs(tmp_path)
     assert found is not None
-    assert (found.patterns, found.channels) == ((images, labels), channels)
-    assert [case.name for case in found.cases] == ["a"]
+    assert (found.layout, found.data.channels) == (f"images {images}, labels {labels}", channels)
+    assert [case.name for case in found.data.cases] == ["a"]
     assert not found.problems
 
 

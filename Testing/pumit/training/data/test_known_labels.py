@@ -16,9 +16,9 @@ from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.checks import examine, part_in_words
+from pumit.training.data.class_matching import cut_classes
 from pumit.training.data.classes import UNKNOWN, classes_from
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.known_labels import cut_classes
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.data.survey import DataSurvey
 from pumit.training.recipes.labelled import LabelledData

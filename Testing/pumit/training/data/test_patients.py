@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pumit.training.data.patients import guessed_pattern, matched_patients
+from pumit.training.data.split import guessed_pattern, matched_patients
 
 
 @pytest.mark.parametrize(

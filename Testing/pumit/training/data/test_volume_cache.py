@@ -127,18 +127,6 @@ def test_pickles_are_neither_written_nor_read(source: Path, folder: Path) -> Non
     assert cache.get(source, Maker())["image"].dtype == np.float32
 
 
-def test_every_process_builds_its_share(folder: Path, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{i}.nii" for i in range(5)]
-    for path in paths:
-        path.touch()
-    makers = [Maker(), Maker()]
-    cache = VolumeCache(folder, SETTINGS)
-    built = [cache.build(paths, make, rank, 2) for rank, make in enumerate(makers)]
-    assert built == [make.count for make in makers] == [3, 2]
-    assert len(entries(folder)) == 5
-    assert cache.build(paths, makers[0]) == 0
-
-
 RACE = """
 import sys
 from pathlib import Path
@@ -162,21 +150,6 @@ def test_processes_that_make_the_same_case_do_not_disturb(folder: Path, tmp_path
     said = [process.communicate(timeout=120)[1] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
     assert len(entries(folder)) == 30
-
-
-def test_beyond_its_limit_cases_are_made_each_time(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    make = Maker()
-    cache = VolumeCache(folder, SETTINGS, limit_gib=600 / 2**30)  # one has 504 bytes
-    paths = [tmp_path / f"{i}.nii" for i in range(3)]
-    for path in paths:
-        path.touch()
-    for i in (0, 1, 2, 0, 1):
-        assert cache.get(paths[i], make)["label"].shape == (2, 3, 4)
-    assert make.count == 4
-    assert len(entries(folder)) == 1
-    assert len([r for r in caplog.records if "reached its limit" in r.message]) == 1
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, None])

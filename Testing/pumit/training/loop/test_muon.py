@@ -6,8 +6,7 @@ import copy
 
 import pytest
 import torch
-from pumit.training.loop.muon import Muon, orthogonalised
-from pumit.training.loop.optimizers import optimizer_for
+from pumit.training.loop.optimizers import Muon, optimizer_for, orthogonalised
 from pumit.training.recipes.schedule import Schedule
 from torch import nn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.training.loop.not_finite import first_not_finite
+from pumit.training.loop.step import first_not_finite
 from torch import nn
 
 

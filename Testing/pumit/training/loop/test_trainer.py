@@ -12,9 +12,9 @@ import pytest
 import torch
 from line_task import DEGREES, SCHEDULE, LineTask, losses, run
 from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
-from pumit.training.loop.ema import WeightAverage
 from pumit.training.loop.optimizers import optimizer_for
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.state import WeightAverage
+from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import Schedule, train
 from pumit.training.run.resume_state import step_saved
 from torch import Tensor, nn

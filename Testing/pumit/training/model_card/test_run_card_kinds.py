@@ -15,7 +15,7 @@ import yaml
 from labelled_scans import ball_and_box, write
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.training.classification.reader import read_classification_data
-from pumit.training.model_card.scores import fold_of
+from pumit.training.model_card.facts import fold_of
 from pumit.training.model_card.write import write_card
 
 
@@ -65,7 +65,7 @@ def classified(tmp_path: Path) -> Path:
 
 
 def test_a_classifier_s_card_tells_of_each_case_and_class(classified: Path) -> None:
-    text = write_card(classified, classified / "model.safetensors", device="cpu").read_text()
+    text = write_card(classified, classified / "model.safetensors").read_text()
     for part in (
         "Tells apart sick, well.",
         "Measured on 4 validation cases, which were not trained on.",
@@ -87,7 +87,7 @@ def test_a_classifier_s_card_tells_of_each_case_and_class(classified: Path) -> N
 
 def test_a_classifier_whose_images_are_gone_has_a_card_too(classified: Path) -> None:
     shutil.rmtree(classified.parent / "set")
-    text = write_card(classified, classified / "model.safetensors", device="cpu").read_text()
+    text = write_card(classified, classified / "model.safetensors").read_text()
     assert "| right | 0.750 [" in text
     assert "SHA-256 over" not in text
 
@@ -127,7 +127,7 @@ def clicked(tmp_path: Path, tiny_checkpoint: Path) -> Path:
 
 
 def test_a_promptable_model_s_card_tells_of_clicks_before_and_after(clicked: Path) -> None:
-    text = write_card(clicked, clicked / "tuned.safetensors", device="cpu").read_text()
+    text = write_card(clicked, clicked / "tuned.safetensors").read_text()
     for part in (
         "Clicks and boxes, tuned on own scans.",
         "| Begun with | default (weights cdcdcdcdcdcdcdcd) |",
@@ -163,7 +163,7 @@ def test_a_model_of_all_cases_tells_what_the_cross_validation_found(tmp_path: Pa
     run = automatic(tmp_path / "final")
     rows = [{**row, "fold": i} for i, row in enumerate(rows_of(0.8), start=1)]
     (tmp_path / "cross_validation.json").write_text(json.dumps({"rows": rows}))
-    text = write_card(run, run / "made.safetensors", device="cpu").read_text()
+    text = write_card(run, run / "made.safetensors").read_text()
     assert "seen all of its 2 cases" in text
     assert "On generated scans" not in text  # where no one looked
     assert "| ball | 0.800 [0.800, 0.800] |" in text
@@ -173,7 +173,7 @@ def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
     run = automatic(tmp_path / "fold_2")
     (tmp_path / "log.jsonl").write_text(json.dumps({"folds": ["x", "y", "z"]}) + "\n")
     (run / "validation.json").write_text(json.dumps({"step": 1, "rows": rows_of(0.8)}))
-    text = write_card(run, run / "made.safetensors", device="cpu").read_text()
+    text = write_card(run, run / "made.safetensors").read_text()
     assert "part 2 of 3" in text
     fold = automatic(tmp_path / "alone")
     started = {"recipes": [{"data": {"fold": "1/5"}}, {"data": {}}]}

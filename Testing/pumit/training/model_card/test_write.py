@@ -109,7 +109,7 @@ def finished_run(tmp_path: Path) -> Path:
 
 
 def card(folder: Path) -> str:
-    return write_card(folder, folder / "made.safetensors", device="cpu").read_text()
+    return write_card(folder, folder / "made.safetensors").read_text()
 
 
 def test_a_card_says_what_a_reader_needs(carded: Path) -> None:

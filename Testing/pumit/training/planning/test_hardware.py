@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from pumit.training.planning.hardware import Hardware, hardware_for
+from pumit.training.planning.estimate import Hardware, hardware_for
 
 
 def test_this_machine_is_described() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pumit.training.planning.steps import (
+from pumit.training.planning.estimate import (
     VALIDATION_SHARE,
     TimeParts,
     fit,
@@ -24,7 +24,7 @@ def parts(step: float = 1.0, validation: float = 10.0) -> TimeParts:
 
 
 def test_time_is_used_up_and_not_more() -> None:
-    plan = fit(parts(), PRESET)
+    plan = fit(parts(), PRESET, {})
     assert (plan.steps, plan.validations) == (850, 5)
     assert plan.seconds == 1000
     assert plan.budget > plan.steps + 50
@@ -32,32 +32,32 @@ def test_time_is_used_up_and_not_more() -> None:
 
 
 def test_dear_validations_are_rarer() -> None:
-    plan = fit(parts(validation=60.0), PRESET)
+    plan = fit(parts(validation=60.0), PRESET, {})
     assert plan.validations == 2
     assert plan.validations * 60 <= VALIDATION_SHARE * 900
-    assert fit(parts(validation=5000.0), PRESET).validations == 1
+    assert fit(parts(validation=5000.0), PRESET, {}).validations == 1
 
 
 def test_given_length_stays() -> None:
-    assert fit(parts(), PRESET, steps=7).steps == 7
-    assert fit(parts(), PRESET, steps=100, validate_every=30).validations == 4
-    assert fit(parts(), PRESET, steps=100, validate_every=0).validations == 1
+    assert fit(parts(), PRESET, {"steps": 7}).steps == 7
+    assert fit(parts(), PRESET, {"steps": 100, "validate_every": 30}).validations == 4
+    assert fit(parts(), PRESET, {"steps": 100, "validate_every": 0}).validations == 1
 
 
 def test_too_slow_a_machine_still_gets_a_step() -> None:
-    assert fit(parts(step=1e6), PRESET).steps == 1
+    assert fit(parts(step=1e6), PRESET, {}).steps == 1
 
 
 @pytest.mark.parametrize(("step", "voxels"), [(9.0, 423), (1.0, 1000), (0.1, 4250)])
 def test_steps_shrink_and_grow_with_the_speed(step: float, voxels: int) -> None:
-    plan = fit(parts(step), replace(PRESET, most_steps=10**9))
+    plan = fit(parts(step), replace(PRESET, most_steps=10**9), {})
     assert voxels_that_fit(1000, plan, PRESET) == pytest.approx(voxels, rel=0.01)
 
 
 def test_schedule_keeps_what_is_given_and_ends_its_warm_up_early() -> None:
-    plan = fit(parts(), PRESET, steps=10)
+    plan = fit(parts(), PRESET, {"steps": 10})
     made = schedule_of(PRESET, plan, parts(), {"steps": 10, "clip": 3.0})
     assert made["warm_up"] == 2
     assert made["clip"] == 3.0
     assert "seconds" not in made
-    assert schedule_of(PRESET, fit(parts(), PRESET), parts(), {})["seconds"] > 0
+    assert schedule_of(PRESET, fit(parts(), PRESET, {}), parts(), {})["seconds"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pumit.errors import PumitError
-from pumit.training.loop.prefetch import StepDraws, batches
+from pumit.training.loop.task import StepDraws, batches
 from pumit.training.pretraining.image_source import (
     IMAGES,
     Crop,

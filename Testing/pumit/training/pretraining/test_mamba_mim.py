@@ -18,7 +18,7 @@ from pumit.networks.build import build_network
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask, cells_of
-from pumit.training.recipes.shipped import shipped_recipe
+from pumit.training.recipes.reader import shipped_recipe
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 

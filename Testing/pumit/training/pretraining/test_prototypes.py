@@ -12,8 +12,7 @@ from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.training.pretraining.objective import BuildContext
-from pumit.training.pretraining.promptable import build
-from pumit.training.pretraining.prototypes import begin_prototypes, class_sums
+from pumit.training.pretraining.promptable import begin_prototypes, build, class_sums
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PromptableRecipe

@@ -17,7 +17,7 @@ from pumit.training.pretrain import pretrain
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
-from pumit.training.run.lock import RunLock
+from pumit.training.run.session import RunLock
 from pumit.training.train import finetune
 from safetensors.torch import load_file
 

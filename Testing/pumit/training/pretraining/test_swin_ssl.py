@@ -15,8 +15,7 @@ from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.swin_ssl import SwinSslAnswer
 from pumit.training.pretrain import pretrain, read_recipe_file
-from pumit.training.pretraining.image_scaling import standardised
-from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretraining.image_source import Crop, ImageSource, standardised
 from pumit.training.pretraining.swin_ssl import SwinSslTask, ViewBatch, contrastive_loss
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor

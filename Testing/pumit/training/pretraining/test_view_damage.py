@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from pumit.training.pretraining.view_damage import LONGEST, MOST, damaged, draw_cuboids
+from pumit.training.pretraining.swin_ssl import LONGEST, MOST, damaged, draw_cuboids
 
 SHAPE = (32, 64, 48)
 

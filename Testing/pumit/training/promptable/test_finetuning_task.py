@@ -12,8 +12,7 @@ from labelled_scans import ball_and_box
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.promptable.fields import FieldBatch
-from pumit.training.promptable.finetuning_task import ClickTask, difference
-from pumit.training.promptable.own_scans import OwnScans
+from pumit.training.promptable.finetuning_task import ClickTask, OwnScans, difference
 from pumit.training.promptable.real_scan import scan_of
 
 SIZE = 16

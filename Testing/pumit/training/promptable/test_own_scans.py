@@ -9,7 +9,7 @@ from labelled_scans import ball_and_box
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.preprocessing.fields import field_shape
 from pumit.training.promptable.fields import FieldSource
-from pumit.training.promptable.own_scans import OwnScans
+from pumit.training.promptable.finetuning_task import OwnScans
 from pumit.training.promptable.real_scan import RealScan, scan_of
 from pumit.training.synthesis.scene import Scene
 

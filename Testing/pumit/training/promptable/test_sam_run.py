@@ -39,7 +39,7 @@ def test_only_the_chosen_part_learns_and_the_model_answers(
     lab: Path, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_pairs(lab / "set", 4)
-    from pumit.training.recipes.shipped import shipped_recipe
+    from pumit.training.recipes.reader import shipped_recipe
 
     text = shipped_recipe("sam").read_text().replace("part: decoder", f"part: {part}")
     (lab / "mine.yaml").write_text(text.replace("1.0e-4", "1.0e-1").replace("warm_up: 20", ""))
@@ -76,7 +76,7 @@ def test_photographs_with_masks_are_learnt_from_at_another_size(
         pixels[mask > 0, 0] += 100
         Image.fromarray(pixels).save(lab / "set" / "images" / f"{name}.png")
         Image.fromarray(mask).save(lab / "set" / "labels" / f"{name}.png")
-    from pumit.training.recipes.shipped import shipped_recipe
+    from pumit.training.recipes.reader import shipped_recipe
 
     text = shipped_recipe("sam").read_text().replace("# image_size: 2048", "image_size: 96")
     (lab / "mine.yaml").write_text(text)

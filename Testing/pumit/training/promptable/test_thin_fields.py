@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from pumit.training.promptable.cuts import cut_out, draw_depth
-from pumit.training.promptable.fields import FieldSource, whole_voxels
+from pumit.training.promptable.fields import FieldSource, cut_out, draw_depth, whole_voxels
 from pumit.training.synthesis.scene import Scene, draw_scene
 
 

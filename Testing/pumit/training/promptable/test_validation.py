@@ -22,8 +22,7 @@ from pumit.training.promptable.validation import (
 )
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
-from pumit.training.recipes.reader import read_yaml
-from pumit.training.recipes.shipped import shipped_recipe
+from pumit.training.recipes.reader import read_yaml, shipped_recipe
 from pumit.training.run.control import RunStopped
 
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))

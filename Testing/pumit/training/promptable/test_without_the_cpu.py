@@ -14,7 +14,7 @@ import torch
 from pretended_gpu import GPU, Pretended, PretendedGPU, real
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.loop.muon import orthogonalised
+from pumit.training.loop.optimizers import orthogonalised
 from pumit.training.promptable.corrections import correct_all, depth_of
 from pumit.training.promptable.fields import FieldSource, spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState

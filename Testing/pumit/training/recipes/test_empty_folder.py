@@ -18,8 +18,7 @@ from pumit.cli.main import main
 from pumit.errors import PumitError
 from pumit.training.pretrain import pretrain
 from pumit.training.recipes.pretraining import PRETRAINING
-from pumit.training.recipes.reader import read_yaml
-from pumit.training.recipes.shipped import recipe_folder, recipe_names, shipped_recipe
+from pumit.training.recipes.reader import read_yaml, recipe_folder, recipe_names, shipped_recipe
 
 VIT = {"dim": 16, "depth": 2, "num_heads": 2, "hidden": 24, "position_table": [1, 2, 2]}
 HYMAMBA = {"stem_width": 4, "widths": [6, 6, 6, 12], "depths": [1] * 4, "num_layers": 1}

@@ -17,9 +17,8 @@ from pumit.training.recipes.model import (
     recipe_reference,
 )
 from pumit.training.recipes.pretraining import PRETRAINING
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import read_yaml, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import shipped_recipe
 from pumit.training.recipes.tasks import TASKS
 from pumit.training.validate import read_recipe
 

@@ -17,9 +17,8 @@ import SimpleITK
 import yaml
 from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 
 PRETRAINED = ("pumit_tokenizer", "pumit_vit")
 SHRUNK: dict[str, Any] = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
-from pumit.training.recipes.reader import read_yaml
-from pumit.training.recipes.shipped import shipped_recipe
+from pumit.training.recipes.reader import read_yaml, shipped_recipe
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes
 
 

@@ -18,8 +18,8 @@ from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, read_status, send_command
+from pumit.training.loop.step import fewer_workers, retry_with_less_memory
 from pumit.training.run.control import RunStopped
-from pumit.training.run.out_of_memory import fewer_workers, retry_with_less_memory
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from pumit.training.segmentation import run as segmentation_run
@@ -93,7 +93,7 @@ def test_a_finished_run_has_all_that_a_user_looks_for(folder: Path) -> None:
 
 def test_the_picture_shows_answer_and_truth(folder: Path) -> None:
     (record,) = [r for r in records(folder / "whole") if r.get("step") == 3 and "overlay" in r]
-    picture = np.asarray(Image.open(folder / "whole" / record["overlay"]))
+    picture = np.asarray(Image.open(folder / "whole" / record["overlay"]).convert("RGB"))
     colors = {tuple(c) for c in picture[:-26].reshape(-1, 3)[::7]}
     assert max(picture.shape) <= 700
     # Grey scan, coloured lines.

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pumit.errors import ExportError, TrainingError
 from pumit.runs import LOCK, STATUS, RunStatus, write_status
-from pumit.training.run.lock import RunLock
+from pumit.training.run.session import RunLock
 
 PACKAGE = Path(__file__).resolve().parents[4] / "PUMITSegment"
 HOLD = """
 import sys, time
 from pathlib import Path
-from pumit.training.run.lock import RunLock
+from pumit.training.run.session import RunLock
 lock = RunLock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

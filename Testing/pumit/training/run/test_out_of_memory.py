@@ -8,7 +8,7 @@ import pytest
 import torch
 from pumit.errors import TrainingError
 from pumit.runs import read_log
-from pumit.training.run.out_of_memory import (
+from pumit.training.loop.step import (
     MemoryShortError,
     WorkerLostError,
     fewer_workers,

@@ -15,9 +15,8 @@ from mamba_networks import HYMAMBA
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.mamba_mim.hymamba import HyMamba
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.train import finetune

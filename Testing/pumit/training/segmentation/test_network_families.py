@@ -10,9 +10,11 @@ from pumit.errors import PumitError
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import RECIPES, build_network
 from pumit.training.recipes.presets import PUBLISHED_RATE_SHARE, preset_for, with_rate_of
-from pumit.training.segmentation.depth_halvings import SeenField, depth_factors, depth_halvings
-from pumit.training.segmentation.network_families import FAMILIES
 from pumit.training.segmentation.networks import (
+    FAMILIES,
+    SeenField,
+    depth_factors,
+    depth_halvings,
     fitted_sizes,
     network_sizes,
     patch_divisor,

@@ -14,9 +14,8 @@ from labelled_scans import write_pairs
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.nnformer import NnFormer
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.segmentation.patches import SegmentationBatch

@@ -9,15 +9,15 @@ import torch
 from fixed_patches import Fixed, made_source
 from monai.losses import DiceCELoss, DiceLoss
 from pumit.training.data.classes import UNKNOWN
-from pumit.training.segmentation.loss import (
+from pumit.training.segmentation.patches import SegmentationBatch
+from pumit.training.segmentation.task import (
     ClassLoss,
     RegionLoss,
+    SegmentationTask,
     batch_dice,
     known_regions,
     region_dice,
 )
-from pumit.training.segmentation.patches import SegmentationBatch
-from pumit.training.segmentation.task import SegmentationTask
 from torch import Tensor
 from torch.nn import functional as F
 

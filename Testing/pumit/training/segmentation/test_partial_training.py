@@ -15,12 +15,11 @@ from pumit.inference.automatic.segmentation import NetworkPlan, load_automatic
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import UNKNOWN, classes_from
-from pumit.training.data.file_pairs import LabelledCase
+from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.segmentation import AugmentationSettings
-from pumit.training.segmentation.augmentation import Augmentation
-from pumit.training.segmentation.patches import SegmentationSource
+from pumit.training.segmentation.patches import Augmentation, SegmentationSource
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
 from pumit.training.train import finetune

@@ -11,8 +11,13 @@ from labelled_scans import ball_and_box
 from pumit.errors import PumitError
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.segmentation import AugmentationSettings
-from pumit.training.segmentation.augmentation import Augmentation, flip_axes
-from pumit.training.segmentation.patches import SegmentationBatch, SegmentationSource, cut
+from pumit.training.segmentation.patches import (
+    Augmentation,
+    SegmentationBatch,
+    SegmentationSource,
+    cut,
+    flip_axes,
+)
 from pumit.training.segmentation.prepared_cases import PreparedCase
 
 PATCH = (8, 16, 16)

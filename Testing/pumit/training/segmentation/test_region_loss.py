@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from fixed_patches import Fixed, made_source
 from pumit.training.data.classes import classes_from, region_table
-from pumit.training.segmentation.loss import region_dice, region_masks
 from pumit.training.segmentation.patches import SegmentationBatch
-from pumit.training.segmentation.task import SegmentationTask
+from pumit.training.segmentation.task import SegmentationTask, region_dice, region_masks
 from torch import Tensor
 from torch.nn import functional as F
 

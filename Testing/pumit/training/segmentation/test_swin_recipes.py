@@ -8,9 +8,8 @@ import pytest
 import torch
 from pumit.networks.build import RECIPES, build_network
 from pumit.training.pretrain import read_recipe_file
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.validate import read_segmentation

@@ -8,9 +8,8 @@ import torch
 from fixed_patches import Fixed, made_source
 from labelled_scans import TINY_SIZES
 from pumit.networks.build import build_network
-from pumit.training.segmentation.loss import batch_dice
 from pumit.training.segmentation.patches import SegmentationBatch
-from pumit.training.segmentation.task import SegmentationTask
+from pumit.training.segmentation.task import SegmentationTask, batch_dice
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.training.synthesis.components import components
+from pumit.training.synthesis.scene import components
 from scipy import ndimage
 from torch import Tensor
 

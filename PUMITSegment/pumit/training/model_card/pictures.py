@@ -1,37 +1,58 @@
-"""Pictures of the cases that a model does worst, under their numbers."""
+"""Pictures of a model card: how the training went, and the cases that the model does worst."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pumit.errors import PumitError, VolumeError
 from pumit.evaluation.simulated_user import simulate_clicks
+from pumit.geometry import Triple
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.report.class_error_picture import ClassMasks, write_class_error_picture
-from pumit.report.error_picture import Stage, write_error_picture
+from pumit.report.error_picture import (
+    ClassMasks,
+    Stage,
+    write_class_error_picture,
+    write_error_picture,
+)
+from pumit.report.line_chart import Line, LineChart, write_line_charts
 from pumit.segmentation import Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import lookup_table
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.model_card.facts import CaseMeasures, ClassFact, Scores
-from pumit.training.model_card.record import CardPicture
+from pumit.training.model_card.record import CardPicture, RunLog
 from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.segmentation import SegmentationRecipe
 
 logger = logging.getLogger(__name__)
-
 PICTURES = "pictures"
 MOST = 3
 CLICKS = 3
-
-
 Draw = Callable[[LabelledVolume, Sequence[Mask], CaseMeasures, Path], str]
+# Of a progress record, what is neither a loss nor a score.
+_OTHER = {
+    "step",
+    "seconds",
+    "left_seconds",
+    "learning_rate",
+    "rate",
+    "norm",
+    "fields_per_second",
+    "voxels_per_second",
+    "drawing",
+    "memory_gib",
+}
+_SCORE_WORDS = ("dice", "accuracy", "auc", "iou")
+_ALL: Triple = (0.1, 0.1, 0.15)
 
 
 def draw_worst(
@@ -50,11 +71,8 @@ def draw_worst(
     other kinds have no pictures.
 
     Args:
-        kind: Kind of the model.
-        folder: Folder of the run, where `pictures/` is made.
         recipe: Recipe of the run's folder; its paths are absolute.
         scores: Cases, the worst first.
-        numbers: Name of a case to "case 7".
     """
     drawer = {"automatic": _answer_drawer, "promptable": _click_drawer}.get(kind)
     if drawer is None:
@@ -131,3 +149,111 @@ def _click_drawer(
         )
 
     return draw
+
+
+def write_curves(
+    log: RunLog,
+    path: Path,
+    *,
+    schedule: Mapping[str, Any],
+    classes: Sequence[ClassFact],
+    best_step: int | None,
+) -> bool:
+    """Draw a run's log; returns whether there was anything to draw.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    if not log.steps:
+        return False
+    charts = [LineChart("loss", _losses(log))]
+    rates = _rates(log, schedule)
+    if rates:
+        charts.append(LineChart("learning rate", [Line("learning rate", rates)]))
+    scores = [*_validation(log, classes), *_training_scores(log)]
+    if scores:
+        marks = [] if best_step is None else [(f"kept: step {best_step}", float(best_step))]
+        high = max(y for line in scores for _, y in line.points)
+        limits = (-0.02, 1.02) if high <= 1.0 else None
+        charts.append(LineChart(_score_label(scores), scores, limits=limits, marks=marks))
+    unit, seconds = ("hours", 3600.0) if log.seconds > 3 * 3600 else ("minutes", 60.0)
+    pairs = [(float(r["step"]), float(r["seconds"]) / seconds) for r in log.steps if "seconds" in r]
+    if pairs and pairs[0][0] > 0 and pairs[0][1] > 0:
+        pairs.insert(0, (0.0, 0.0))
+    write_line_charts(charts, path, x_label="step", second=(unit, pairs) if pairs else None)
+    return True
+
+
+def _losses(log: RunLog) -> list[Line]:
+    names = [n for n in _numbers_of(log.steps) if not _is_score(n)]
+    names.sort(key=lambda name: (name != "loss", name))
+    return [Line(name.replace("_", " "), _series(log.steps, name)) for name in names]
+
+
+def _training_scores(log: RunLog) -> list[Line]:
+    return [
+        Line(f"in training: {name.replace('_', ' ')}", _series(log.steps, name), is_faint=True)
+        for name in _numbers_of(log.steps)
+        if _is_score(name)
+    ]
+
+
+def _rates(log: RunLog, schedule: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the schedule's rate at the time of each record."""
+    known = {field.name for field in fields(Schedule)}
+    given = {key: value for key, value in schedule.items() if key in known}
+    if log.learning_rate is not None:
+        given["learning_rate"] = log.learning_rate
+    if "learning_rate" not in given:
+        return []
+    try:
+        plan = Schedule(**given)
+        return [
+            (float(r["step"]), plan.rate_at(int(r["step"]) - 1, float(r.get("seconds", 0.0))))
+            for r in log.steps
+        ]
+    except (TypeError, ValueError):  # of another version of this program
+        return []
+
+
+def _validation(log: RunLog, classes: Sequence[ClassFact]) -> list[Line]:
+    records = [{"step": r["step"], **r["validation"]} for r in log.validations if "step" in r]
+    colors = {f"dice_{fact.name}": fact.color_rgb for fact in classes}
+    lines = []
+    for name in _numbers_of(records):
+        if name == "score" and not any(n.startswith("dice_") for n in _numbers_of(records)):
+            continue  # the measure itself is there under its own name
+        if not _is_score(name) and name != "score":
+            continue
+        title = "all classes" if name == "score" else name.removeprefix("dice_")
+        lines.append(
+            Line(
+                title.replace("_", " "),
+                _series(records, name),
+                _ALL if name == "score" else colors.get(name),
+                has_dots=True,
+            )
+        )
+    return lines
+
+
+def _score_label(lines: Sequence[Line]) -> str:
+    names = " ".join(line.name for line in lines)
+    return "AUC, accuracy" if "auc" in names else "Dice of the validation cases"
+
+
+def _is_score(name: str) -> bool:
+    return any(word in name.split("_") or name.startswith(word) for word in _SCORE_WORDS) and (
+        "error" not in name
+    )
+
+
+def _numbers_of(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = dict.fromkeys(
+        key for r in records for key, value in r.items() if isinstance(value, (int, float))
+    )
+    return [name for name in names if name not in _OTHER]
+
+
+def _series(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
+    return [(float(r["step"]), float(r[name])) for r in records if name in r]
