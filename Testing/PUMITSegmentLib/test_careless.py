@@ -140,12 +140,6 @@ def test_a_scan_that_is_made_first_and_filled_then_is_shown_once_it_is_filled(
     assert view.sliceNode.GetFieldOfView()[0] == pytest.approx(30, abs=30)
 
 
-def test_the_first_new_segment_can_be_undone_at_once(panel: Panel) -> None:
-    panel.load()
-    panel.press(panel.ui.newSegmentButton)
-    assert panel.ui.undoButton.enabled
-
-
 # --- answers are shown as they are ----------------------------------------------------------------
 
 
@@ -183,18 +177,6 @@ def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made: LogicScene) -> No
 
 
 # --- steps ----------------------------------------------------------------------------------------
-
-
-def test_found_structures_are_undone_by_one_step_though_points_are_placed(
-    made: LogicScene,
-) -> None:
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-    from PUMITSegmentLib.segments.segment_list import segmentIDs
-
-    made.logic.addFound(found(A, B))
-    made.logic.startPlacing(PromptKind.POINT)
-    made.logic.undo()
-    assert segmentIDs(made.logic.segmentationNode) == []
 
 
 def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> None:
@@ -302,6 +284,7 @@ def test_a_name_survives_undo_and_redo_of_the_segment_itself(made: LogicScene) -
     segmentation = made.logic.segmentationNode.GetSegmentation()
     segmentation.GetSegment(segmentID).SetName("Liver")
     made.logic.undo()
+    assert made.logic.segmentID == ""
     assert segmentation.GetSegment(segmentID) is None
     made.logic.redo()
     assert segmentation.GetSegment(segmentID).GetName() == "Liver"
@@ -359,31 +342,6 @@ def test_nothing_is_placed_once_the_scan_is_gone(made: LogicScene) -> None:
     slicer.mrmlScene.RemoveNode(made.volumeNode)
     assert not made.logic.isPlacing
     assert "scan" in made.status
-
-
-@pytest.mark.parametrize(
-    ("name", "isSaid"), [("NIFTI", True), ("NRRD", True), ("DICOM_SEG", False)]
-)
-def test_a_label_map_of_a_moved_scan_is_said_to_lie_elsewhere(
-    made: LogicScene, tmp_path: Path, name: str, isSaid: bool
-) -> None:
-    import slicer
-    from PUMITSegmentLib.exporting.checks import findProblems
-    from PUMITSegmentLib.exporting.export import ExportChoice, Format
-
-    made.click()
-    made.answer(A)
-    choice = ExportChoice(Format[name], tmp_path)
-
-    def sentences() -> str:
-        problems = findProblems(made.logic.segmentationNode, made.volumeNode, choice)
-        return " ".join(problem.sentence for problem in problems)
-
-    assert "transform" not in sentences()
-    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
-    for node in (made.volumeNode, made.logic.segmentationNode):
-        node.SetAndObserveTransformNodeID(transform.GetID())
-    assert ("transform" in sentences()) is isSaid
 
 
 def test_a_long_name_does_not_widen_the_panel(panel: Panel) -> None:

@@ -82,11 +82,14 @@ def test_deleting_a_node_while_computing_leaves_nothing_dangling(
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
-def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made: LogicScene) -> None:
+@pytest.mark.parametrize("shape", [SHAPE, (10, 12, 14)])
+def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(
+    made: LogicScene, shape: tuple[int, int, int]
+) -> None:
     import slicer
 
     made.click()
-    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(SHAPE, np.int16))
+    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(shape, np.int16))
     made.worker.requests[0].answer(A)
     assert not made.mask(made.logic.segmentID).any()
     assert "changed" in made.status

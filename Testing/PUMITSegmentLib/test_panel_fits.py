@@ -24,11 +24,6 @@ def test_a_fresh_panel_fits(panel: Panel, screenshots: Path) -> None:
     check(panel.frame, screenshots / "fits_fresh.png")
 
 
-def test_a_panel_with_a_scan_fits(panel: Panel, screenshots: Path) -> None:
-    panel.load()
-    check(panel.frame, screenshots / "fits_scan.png")
-
-
 def severalSegments(daily: Daily) -> None:
     for number in range(6):
         daily.logic.newSegment(f"Segment with a long name {number}")

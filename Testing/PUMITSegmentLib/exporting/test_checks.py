@@ -202,7 +202,8 @@ def test_transformed_volume_warns_where_slicers_file_will_lie(problems, scene, n
     transform = scene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     for each in (node, volume_node):
         each.SetAndObserveTransformNodeID(transform.GetID())
-    assert "transform" in only(problems(node, volume_node, "SEG_NRRD")).sentence
+    for format_ in ("SEG_NRRD", "NIFTI", "NRRD"):
+        assert "transform" in only(problems(node, volume_node, format_)).sentence
     assert problems(node, volume_node) == []
 
 

@@ -181,39 +181,6 @@ def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) ->
     assert not slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
 
 
-def test_a_box_outside_the_image_is_refused_and_the_tool_stays(boxes: Boxes) -> None:
-    boxes.press(boxes.ui.box3dButton)
-    for xy in ((3, 3), (12, 12)):
-        boxes.view.move(*xy)
-        boxes.view.click(*xy)
-    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert "outside" in boxes.status
-    assert boxes.isPressed
-    boxes.drawCorners()
-    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert len(boxes.askedBoxes()) == 1
-
-
-@pytest.mark.parametrize(("button", "count"), [("box2dButton", 2), ("scribbleButton", 2)])
-def test_boxes_and_curves_follow_each_other(boxes: Boxes, button: str, count: int) -> None:
-    widget = getattr(boxes.ui, button)
-    boxes.press(widget)
-    for shift in range(count):
-        a = boxes.view.rasToXy((6.5 + shift, 6.5, 8.0))
-        b = boxes.view.rasToXy((10.5 + shift, 10.5, 8.0))
-        if button == "box2dButton":
-            boxes.view.click(*a)
-            boxes.view.click(*b)
-        else:
-            boxes.view.drag(a, b)
-        boxes.answer(A)
-    assert boxes.logic.promptCount(boxes.liver) == 1 + count
-    assert widget.checked
-    boxes.press(widget)
-    assert not widget.checked
-    assert not boxes.logic.isPlacing
-
-
 def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
     import slicer
 

@@ -97,16 +97,6 @@ def test_what_is_in_use_is_said(
     assert not computer["fetched"].exists()
 
 
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (150_000, "150 kB"), (2.5e9, "2.5 GB")],
-)
-def test_sizes_as_people_read_them(scene: object, size: int, words: str) -> None:
-    from PUMITSlicerLib.installing.downloaded import sizeInWords
-
-    assert sizeInWords(int(size)) == words
-
-
 def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
     panel: Panel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -81,8 +81,12 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
     panel.load()
     panel.click()
     panel.worker.requests[-1].watch.report(0.4)
+    assert not panel.ui.cancelButton.isVisible()
     QtTest.QTest.qWait(900)
+    assert panel.ui.progressBar.isVisible()
+    assert panel.ui.progressBar.value == 40
     panel.press(panel.ui.cancelButton)
+    assert not panel.ui.progressBar.isVisible()
     assert panel.logic.promptCount(panel.logic.segmentID) == 1
     assert "nothing was changed" not in panel.ui.statusLabel.text
     assert "prompt stays" in panel.ui.statusLabel.text

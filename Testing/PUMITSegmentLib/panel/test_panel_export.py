@@ -91,20 +91,6 @@ def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: E
     assert exporting.written() == ["Liver"]
 
 
-def test_an_empty_segment_is_named_and_does_not_stop_the_others(exporting: Exporting) -> None:
-    exporting.logic.newSegment("Kidney")
-    exporting.settle()
-    assert 'Left out, because empty: "Kidney"' in exporting.said
-    assert exporting.written() == ["Liver", "Spleen"]
-
-
-def test_nothing_but_empty_segments_is_nothing_to_export(exporting: Exporting) -> None:
-    exporting.logic.reset()
-    exporting.settle()
-    assert not exporting.ui.exportButton.enabled
-    assert "empty" in exporting.said
-
-
 # --- what a PACS reads ----------------------------------------------------------------------------
 
 

@@ -80,12 +80,6 @@ def test_what_is_missing_is_explained_and_nothing_is_installed(first: FirstRun) 
     assert first.ui.setupInstallButton.enabled
 
 
-def test_prompts_can_be_given_all_the_same(first: FirstRun) -> None:
-    first.load()
-    first.click()
-    assert first.logic.promptCount(first.logic.segmentID) == 1
-
-
 def test_installing_shows_its_log_and_makes_it_ready(first: FirstRun) -> None:
     first.press(first.ui.setupInstallButton)
     assert [step.name for step in first.runner.ran] == ["light-the-torch"]
@@ -219,9 +213,3 @@ def test_torch_can_be_added_later_while_clicks_go_on(small: SmallRun) -> None:
     small.settle()
     assert small.names == ["light-the-torch", "torch", "2 packages"]
     assert not small.ui.installButton.enabled
-
-
-def test_the_choice_is_remembered(small: SmallRun) -> None:
-    from PUMITSlicerLib.computing.settings import load_settings
-
-    assert load_settings(small.logic.compute._store).withTorch is False

@@ -72,17 +72,6 @@ def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
 
 
 @pytest.mark.slow
-def test_a_region_without_a_size_is_said(panel: ModelPanel) -> None:
-    import slicer
-
-    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
-    panel.logic.parameters.automaticRegion = roi
-    panel.chooseModel("organs")
-    panel.press(panel.ui.automaticButton)
-    assert "no size" in panel.ui.statusLabel.text
-
-
-@pytest.mark.slow
 def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
     panel.chooseModel("slow")
     panel.press(panel.ui.automaticButton)
@@ -104,20 +93,6 @@ def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
     slicer.mrmlScene.Clear()
     assert panel.logic.background.drain(30)
     assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
-
-
-@pytest.mark.slow
-def test_prompts_correct_what_a_model_found(panel: ModelPanel) -> None:
-    from pumit.prompts import MaskPrompt, PointPrompt
-
-    panel.chooseModel("organs")
-    panel.press(panel.ui.automaticButton)
-    panel.wait(lambda: panel.segmentNames())
-    found = panel.mask(panel.logic.segmentID)
-    panel.click()
-    prompts = panel.worker.requests[-1].prompts
-    assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
-    assert np.array_equal(prompts[0].mask, found)
 
 
 @pytest.mark.slow

@@ -119,15 +119,6 @@ def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily
     assert np.array_equal(daily.logic.maskOf(daily.liver), BLOCK)
 
 
-def test_a_lesion_in_an_organ_is_one_press_away(daily: Daily) -> None:
-    daily.editByHand(daily.liver, BLOCK)
-    lesion = daily.logic.newSegment("Metastasis")
-    click(daily, box((8, 8, 8), (14, 14, 14)), "good")
-    assert daily.status == "Metastasis is empty: Liver has 100 % of what was found."
-    daily.press(daily.ui.secondChoiceButton)
-    assert daily.logic.maskOf(lesion).sum() == 216
-
-
 def test_a_button_writes_nothing_over_an_edit_made_since(daily: Daily) -> None:
     daily.editByHand(daily.liver, BLOCK)
     ventricle = daily.logic.newSegment("Ventricle")
@@ -138,7 +129,7 @@ def test_a_button_writes_nothing_over_an_edit_made_since(daily: Daily) -> None:
     assert np.array_equal(daily.logic.maskOf(ventricle), mine)
 
 
-def test_good_of_less_than_nine_tenths_is_to_be_checked(daily: Daily) -> None:
+def test_good_of_less_than_nine_tenths_is_to_be_checked() -> None:
     from PUMITSegmentLib.segments.rating import Rating
 
     assert Rating.ofAnswer("good", 0.95).word == "good"
@@ -182,11 +173,6 @@ def test_choosing_a_segment_again_says_its_word(daily: Daily) -> None:
     daily.addSpleen()
     daily.logic.selectSegment(daily.liver)
     assert "Liver (please check)" in daily.status
-
-
-def test_a_box_is_not_rated_and_says_so(daily: Daily) -> None:
-    click(daily, A, None)
-    assert "not rated" in words(daily)["Liver"]
 
 
 def test_an_edit_by_hand_takes_the_word_away(daily: Daily) -> None:

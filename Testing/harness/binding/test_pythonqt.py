@@ -42,7 +42,7 @@ def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
     import ctk
     import slicer
 
-    for widget in (ctk.ctkSliderWidget(), slicer.qMRMLNodeComboBox(), ctk.ctkPathLineEdit()):
+    for widget in (ctk.ctkCheckableComboBox(), slicer.qMRMLNodeComboBox(), ctk.ctkPathLineEdit()):
         with pytest.raises(AttributeError, match="valeu"):
             widget.valeu = 1
     with pytest.raises(TypeError, match="QString"):

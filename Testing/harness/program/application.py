@@ -36,10 +36,6 @@ class qSlicerModuleManager(QtCore.QObject):
         """A loaded module, or None."""
         return self._modules.get(name)
 
-    def modulesNames(self) -> list[str]:
-        """Names of the loaded modules."""
-        return list(self._modules)
-
 
 @standIn("startupCompleted()")
 class SlicerApplication(QtWidgets.QApplication):
@@ -122,10 +118,6 @@ class SlicerApplication(QtWidgets.QApplication):
 
     def settings(self) -> QtCore.QSettings:
         """The user's settings."""
-        return QtCore.QSettings()
-
-    def revisionUserSettings(self) -> QtCore.QSettings:
-        """The settings of this version."""
         return QtCore.QSettings()
 
     def testingEnabled(self) -> bool:

@@ -42,6 +42,8 @@ def test_without_a_name_the_button_says_what_to_do(panel: ServedPanel) -> None:
 
 def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
     from pumit.prompts import MaskPrompt, PointPrompt
+    from PUMITSegmentLib.segments.rating import ratingOf
+    from PUMITSlicerLib.status import Activity
 
     find(panel, "Liver")
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
@@ -49,6 +51,10 @@ def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
     assert "10200004" in segment.GetTerminology()
     found = panel.mask(panel.logic.segmentID)
     assert found.any()
+    assert panel.logic.status.current.activity is Activity.NOTE  # F10 (d): not green
+    rating = ratingOf(segment)
+    assert rating is not None
+    assert rating.inWords() == "not checked"
     panel.click()
     prompts = panel.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
@@ -140,20 +146,6 @@ def test_several_structures_are_found_at_once(panel: ServedPanel) -> None:
     find(panel, "spot and liver")
     panel.wait(lambda: panel.segmentNames() == ["Spot", "Liver"])
     assert panel.ui.statusLabel.text == "Spot, Liver: found, not checked."
-
-
-def test_what_was_found_is_not_checked_and_not_green(panel: ServedPanel) -> None:
-    """F10 (d): a spleen of Dice 0.76 was "found" in green."""
-    from PUMITSegmentLib.segments.rating import ratingOf
-    from PUMITSlicerLib.status import Activity
-
-    find(panel, "liver")
-    panel.wait(lambda: panel.segmentNames() == ["Liver"])
-    assert panel.logic.status.current.activity is Activity.NOTE
-    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
-    rating = ratingOf(segment)
-    assert rating is not None
-    assert rating.inWords() == "not checked"
 
 
 def test_the_views_go_to_what_was_found(panel: ServedPanel, sliceView: Any) -> None:

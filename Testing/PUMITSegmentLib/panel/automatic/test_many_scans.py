@@ -87,18 +87,6 @@ def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(
     assert "organs" in panel.ui.batchLabel.text
 
 
-def test_each_scan_gets_a_segmentation(panel: ServedPanel) -> None:
-    panel.press(panel.ui.batchButton)
-    assert not panel.ui.batchButton.enabled
-    finish(panel)
-    assert "2 of 2" in panel.ui.statusLabel.text
-    assert [n.GetName() for n in segmentations()] == [
-        "CT abdomen segmentation",
-        "Second segmentation",
-    ]
-    assert all(n.GetSegmentation().GetNumberOfSegments() >= 1 for n in segmentations())
-
-
 def test_the_result_of_the_scan_that_is_worked_on_can_be_corrected_and_exported(
     panel: ServedPanel,
 ) -> None:
@@ -125,7 +113,13 @@ def test_a_result_is_hidden_until_its_scan_is_chosen(panel: ServedPanel) -> None
 
     panel.press(panel.ui.batchButton)
     finish(panel)
+    assert "2 of 2" in panel.ui.statusLabel.text
     mine, other = segmentations()
+    assert [n.GetName() for n in (mine, other)] == [
+        "CT abdomen segmentation",
+        "Second segmentation",
+    ]
+    assert other.GetSegmentation().GetNumberOfSegments() >= 1
     assert mine.GetDisplayVisibility()
     assert not other.GetDisplayVisibility()
     panel.ui.sourceVolumeSelector.setCurrentNode(slicer.util.getNode("Second"))
@@ -259,11 +253,7 @@ def test_two_scans_of_one_name_are_refused(panel: ServedPanel, tmp_path: Path) -
 
 def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> None:
     assert not panel.ui.batchPromptsCheckBox.enabled
-    panel.logic.newSegment("Liver")
-    panel.click()
-    panel.answer(A)
-    panel.logic.stopPlacing()
-    panel.press(panel.ui.batchPromptsCheckBox)
+    giveAPrompt(panel)
     assert "the clicks and marks of Liver" in panel.ui.batchLabel.text
     panel.press(panel.ui.batchButton)
     finish(panel)
@@ -283,11 +273,7 @@ def test_a_scan_that_a_prompt_lies_outside_is_named(panel: ServedPanel) -> None:
     import slicer
 
     slicer.util.getNode("Second").SetOrigin(1000, 0, 0)
-    panel.logic.newSegment("Liver")
-    panel.click()
-    panel.answer(A)
-    panel.logic.stopPlacing()
-    panel.press(panel.ui.batchPromptsCheckBox)
+    giveAPrompt(panel)
     panel.press(panel.ui.batchButton)
     finish(panel)
     assert "0 of 1" in panel.ui.statusLabel.text
