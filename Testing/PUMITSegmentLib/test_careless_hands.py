@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, B, Daily
+from pumit.prompts import MaskPrompt
 from scripted_worker import SHAPE, box
 
 LONG = "Lesion of segment VII, portal venous phase, " * 7
@@ -59,8 +61,6 @@ def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(daily: Daily)
 
 
 def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
-    import slicer
-
     first = daily.logic.segmentationNode
     second = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", first.GetName())
     second.CreateDefaultDisplayNodes()
@@ -77,8 +77,6 @@ def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
 
 
 def test_a_scene_closed_while_the_worker_starts_leaves_nothing_pressed(daily: Daily) -> None:
-    import slicer
-
     daily.worker.ensureReady = lambda onReady, onError: None  # it starts, for minutes
     daily.view.clickAt((11, 11, 8))
     assert daily.logic.isComputing
@@ -104,8 +102,6 @@ def test_undo_after_another_scan_leaves_the_first_ones_segment(daily: Daily) -> 
 def test_an_export_while_a_click_is_computed_writes_what_is_shown(
     daily: Daily, tmp_path: Path
 ) -> None:
-    import slicer
-
     daily.view.clickAt((11, 11, 8))
     request = daily.worker.requests[-1]
     (file,) = export(daily, tmp_path)
@@ -121,8 +117,6 @@ def test_an_export_while_a_click_is_computed_writes_what_is_shown(
 
 @pytest.mark.parametrize("shape", [(1, 24, 28), (20, 1, 28), (20, 24, 1)])
 def test_a_scan_of_one_slice_is_clicked_and_undone(daily: Daily, shape: tuple[int, ...]) -> None:
-    import slicer
-
     array = np.random.default_rng(0).normal(100, 20, shape).astype(np.int16)
     node = slicer.util.addVolumeFromArray(array)
     daily.logic.parameters.sourceVolume = daily.volumeNode = node
@@ -155,9 +149,6 @@ def test_a_very_anisotropic_scan_is_clicked(daily: Daily, spacing: tuple[float, 
 
 
 def test_a_label_map_of_another_geometry_is_a_start(daily: Daily) -> None:
-    import slicer
-    from pumit.prompts import MaskPrompt
-
     coarse = np.zeros(tuple(n // 2 for n in SHAPE), np.uint8)
     coarse[2:6, 2:6, 2:6] = 1
     label = slicer.util.addVolumeFromArray(coarse, nodeClassName="vtkMRMLLabelMapVolumeNode")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -189,7 +190,7 @@ def test_wheel_alone_segments_with_no_more_than_it_asks_for(wheel: Path, tmp_pat
     )
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     demo = subprocess.run(
-        [sys.executable, "-c", code, "demo", "-o", "out"],
+        [sys.executable, "-c", code, "demo", "-o", "out", "--json"],
         cwd=tmp_path,
         env={**clean, "PYTHONPATH": str(tmp_path / "installed")},
         capture_output=True,
@@ -197,5 +198,5 @@ def test_wheel_alone_segments_with_no_more_than_it_asks_for(wheel: Path, tmp_pat
         check=False,
     )
     assert demo.returncode == 0, demo.stderr[-2000:]
-    assert "Dice" in demo.stdout
+    assert json.loads(demo.stdout)["dice_after_one_click"]["liver"] > 0.5
     assert (tmp_path / "out" / "segmentation.dcm").is_file()

@@ -15,7 +15,9 @@ from mask_requester import FIRST, SECOND, MaskRequester, ball, point
 from pumit.errors import VolumeError
 from pumit.server.sessions.limits import Limits
 from pumit.volume import Volume
+from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.masks.query import MaskQuery
+from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
@@ -116,9 +118,6 @@ def test_a_click_while_the_scan_is_opened_is_answered(requester, server, compute
 
 
 def test_nothing_goes_to_a_server_that_was_chosen_while_the_worker_started(background, workers):
-    from PUMITSegmentLib.collaborators import Collaborators
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
     made = Compute(background, MemoryStore(), makeWorker=workers, whyNotInstalled=lambda mode: "")
     server, opened = start_server(Limits()), []
     try:

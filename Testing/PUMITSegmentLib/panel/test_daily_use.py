@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, B, Daily
+from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import box
 
 # --- undo -----------------------------------------------------------------------------------------
@@ -86,8 +89,6 @@ def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily: Daily) -
 
 
 def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(daily: Daily) -> None:
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     daily.logic.parameters.overwriteMode = OverwriteMode.NONE
     tumour = daily.logic.newSegment("Tumour")
     daily.view.clickAt((8, 8, 8))
@@ -225,8 +226,6 @@ def test_a_hidden_segmentation_stays_hidden_after_the_key(daily: Daily) -> None:
 
 
 def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
-    import slicer
-
     flash = daily.panel.flash
     assert flash.node is None  # the first answer is seen anyhow
     daily.view.clickAt((10, 10, 8))
@@ -269,9 +268,6 @@ def test_a_click_refreshes_the_panel_once_and_its_answer_once(daily: Daily) -> N
 def test_edit_by_hand_opens_the_segment_editor_and_leads_back(
     daily: Daily, mainWindow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import slicer
-    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-
     opened: list[str] = []
     monkeypatch.setattr(slicer.util, "selectModule", opened.append)
     daily.press(daily.ui.editByHandButton)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, B, Daily
+from PUMITSegmentLib.reconstruction import ViewsBefore
 from scripted_worker import SHAPE, box
 
 # --- lassos ---------------------------------------------------------------------------------------
@@ -83,9 +85,6 @@ def test_an_export_has_the_name_given_and_its_folder_opens(
 
 
 def test_the_views_before_a_reconstruction_come_back(daily: Daily) -> None:
-    import slicer
-    from PUMITSegmentLib.reconstruction import ViewsBefore
-
     layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
     arrangement, composite = layout.GetViewArrangement(), daily.view.compositeNode
     other = daily.addScan("Reconstructed")

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from panel_scene import Panel
+from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+from PUMITSegmentLib.segments.writer import OverwriteMode
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.status import Activity
 from scripted_worker import box
 
 A = box((5, 5, 5), (12, 12, 12))
-SECTIONS = (
-    *("inputSection", "segmentsSection", "promptsSection", "automaticSection"),
-    *("tokenizerSection", "computeSection", "exportSection", "helpSection"),
-)
-
-
 # --- opening --------------------------------------------------------------------------------------
 
 
 def test_the_panel_opens_on_an_empty_scene_and_starts_nothing(panel: Panel) -> None:
-    from PUMITSlicerLib.computing.compute import ComputeState
-
     assert "scan" in panel.ui.statusLabel.text
     assert panel.logic.compute.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
     assert not panel.ui.progressBar.isVisible()
@@ -84,8 +81,6 @@ def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
 
 
 def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     panel.load()
     assert panel.logic.parameters.overwriteMode is OverwriteMode.STOP
     assert panel.ui.overwriteSelector.currentText == "Keep off other segments"
@@ -94,8 +89,6 @@ def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
 
 
 def test_masking_of_the_segment_editor_is_reported(panel: Panel) -> None:
-    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-
     panel.load()
     assert not panel.ui.maskingLabel.isVisible()
     segmentEditorNode().SetSourceVolumeIntensityMask(True)
@@ -125,7 +118,6 @@ def test_segments_are_shown_in_3d_by_the_button(panel: Panel) -> None:
 
 
 def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel: Panel) -> None:
-    from PUMITSlicerLib.computing.settings import ComputeMode
     from Qt import QtCore, QtTest
 
     ui = panel.ui
@@ -171,7 +163,6 @@ def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
 
 
 def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
-    from PUMITSlicerLib.status import Activity
     from Qt import QtTest
 
     ui = panel.ui

@@ -14,6 +14,10 @@ from mask_requester import FIRST, NEGATIVE, SECOND, MaskRequester, point
 from nninteractive_server import KEY, NNInteractiveServer, serve_nninteractive, start_nninteractive
 from painting_session import painted
 from pumit.prompts import MaskPrompt
+from PUMITSegmentLib.collaborators import Collaborators
+from PUMITSegmentLib.segments.provenance import provenanceOf
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 from scripted_worker import LogicScene
@@ -145,10 +149,7 @@ class NNInteractiveScene(LogicScene):
     """The logic on a published server."""
 
     def __init__(self, server: NNInteractiveServer) -> None:
-        from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
-        from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.computing.background import Background
 
         self.volumeNode = self.addScan()
         self.background = Background()
@@ -177,8 +178,6 @@ def module(slicerApp: Any, server: NNInteractiveServer) -> Iterator[NNInteractiv
 def test_clicks_become_segments_with_undo_and_redo(
     module: NNInteractiveScene, server: NNInteractiveServer
 ) -> None:
-    from PUMITSegmentLib.segments.provenance import provenanceOf
-
     logic = module.logic
     first = module.clickAndWait((14, 12, 10))
     assert np.argwhere(first).tolist() == [[10, 12, 14]]

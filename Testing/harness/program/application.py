@@ -93,10 +93,6 @@ class SlicerApplication(QtWidgets.QApplication):
         """What knows the modules."""
         return self._moduleManager
 
-    def moduleDocumentationUrl(self, name: str) -> str:
-        """Where a module is described."""
-        return f"{self.documentationBaseUrl}user_guide/modules/{name.lower()}.html"
-
     def layoutManager(self) -> Any:
         """What hands out the views."""
         from harness.program.layout_manager import qSlicerLayoutManager
