@@ -167,7 +167,8 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         current = self._current if self._current in nodes else None
         if current is None and nodes and not self.noneEnabled:
             current = nodes[0]
-        self._choose(current)
+        if current is not self._current:
+            self._choose(current)
 
     def _observeNames(self, nodes: list[Any]) -> None:
         self._names.clear()
