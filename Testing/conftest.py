@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -70,9 +71,27 @@ def background() -> Iterator[Any]:
     assert made.isIdle
 
 
-# --- 3D Slicer; nothing of it is imported before a test asks for it -------------------------------
+# --- 3D Slicer; what draws is not imported before a test asks for it ------------------------------
 
 _FAILURES = pytest.StashKey[Any]()
+
+
+class _OfSlicer(pytest.Module):
+    """A test file that is skipped where what it imports of Slicer is absent."""
+
+    def collect(self) -> Any:
+        try:
+            return super().collect()
+        except self.CollectError:
+            reason = 'slicer-core is absent: pip install -e ".[slicer-test]"'
+            pytest.skip(reason, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module | None:
+    """Take a test file that cannot be imported without slicer-core for skipped."""
+    if importlib.util.find_spec("vtk") is None:
+        return _OfSlicer.from_parent(parent, path=module_path)
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -26,11 +26,6 @@ def test_picture_and_table_are_those_of_the_code(drawing) -> None:
     assert drawing.PAGE.read_text(encoding="utf-8") == drawing.page()
 
 
-def test_arrows_that_follow_from_others_are_left_out(drawing) -> None:
-    assert drawing.reduced({"a": {"b", "c"}, "b": {"c"}}) == {"a": {"b"}, "b": {"c"}}
-    assert drawing.layers_of({"a": {"b"}, "b": {"c"}}) == [["a"], ["b"], ["c"]]
-
-
 def test_every_file_that_the_page_names_exists(repository: Path) -> None:
     text = (repository / "ARCHITECTURE.md").read_text(encoding="utf-8")
     roots = [repository, repository / "PUMITSegment", repository / "PUMITSegment" / "pumit"]

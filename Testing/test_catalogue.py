@@ -79,12 +79,6 @@ def test_entry_fits_the_schema(entry: dict) -> None:
     assert entry.get("scm_type", "git") in ("git", "local")
 
 
-def test_entry_is_written_as_its_neighbours_are(repository: Path, name: str, entry: dict) -> None:
-    text = (repository / f"{name}.json").read_text(encoding="utf-8")
-    assert text == json.dumps(entry, indent=2) + "\n"
-    assert list(entry) == sorted(entry)
-
-
 def test_repository_is_named_as_slicers_extensions_are(entry: dict, name: str) -> None:
     url = urlsplit(entry["scm_url"])
     assert url.scheme == "https"
@@ -99,21 +93,6 @@ def test_cmake_says_the_same(entry: dict, name: str, cmake: str) -> None:
     assert value(cmake, "EXTENSION_HOMEPAGE") == entry["scm_url"]
 
 
-def test_torch_comes_through_slicers_extension(entry: dict, repository: Path) -> None:
-    resources = repository / "PUMITSegment" / "Resources"
-    files = [resources / name for name in ("requirements.txt", "requirements-train.txt")]
-    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    assert "PyTorch" in entry["build_dependencies"]
-    assert not [line for line in lines if re.match(r"torch\b", line)]
-
-
-def test_description_and_contributors_are_said(cmake: str) -> None:
-    description = value(cmake, "EXTENSION_DESCRIPTION")
-    assert 40 < len(description) < 400
-    assert description.endswith(".")
-    assert value(cmake, "EXTENSION_CONTRIBUTORS")
-
-
 def test_pictures_lead_to_files_of_the_repository(
     repository: Path, entry: dict, cmake: str
 ) -> None:
@@ -125,10 +104,6 @@ def test_pictures_lead_to_files_of_the_repository(
         assert path.resolve() in files
         with Image.open(path) as picture:
             assert picture.format == "PNG"
-
-
-def test_licence_lies_where_the_catalogue_looks(repository: Path) -> None:
-    assert (repository / "LICENSE").is_file()
 
 
 def test_sources_are_small_enough(repository: Path) -> None:

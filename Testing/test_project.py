@@ -189,14 +189,6 @@ def test_commands_of_pages_exist_with_their_options(repository: Path, page: str)
         assert used <= known, words
 
 
-def test_what_a_command_of_the_readme_left_is_no_file_of_the_project(tmp_path: Path) -> None:
-    (tmp_path / "README.md").touch()
-    for command in (["init", "--quiet"], ["add", "README.md"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    (tmp_path / "liver.dcm").write_bytes(b"\xb2")
-    assert tracked_files(tmp_path) == [tmp_path / "README.md"]
-
-
 def test_no_file_names_a_machines_folders(repository: Path) -> None:
     machine = re.compile(r"(^|[^A-Za-z0-9_.])/(work|root|farm|home/[a-z]+)/|/tmp/w/", re.MULTILINE)
     itself = Path(__file__).resolve()

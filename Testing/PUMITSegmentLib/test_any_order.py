@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import Daily
 from pumit.errors import ServiceError
 from scripted_worker import SHAPE
@@ -134,15 +135,11 @@ class Careless(Daily):
             self.segments().RemoveSegment(segmentID)
 
     def deletePrompts(self) -> None:
-        import slicer
-
         nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsNode")
         if nodes:
             slicer.mrmlScene.RemoveNode(nodes[self.random.integers(len(nodes))])
 
     def anotherSegmentation(self) -> None:
-        import slicer
-
         nodes = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
         if len(nodes) < 3:
             nodes.append(slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other"))
@@ -150,8 +147,6 @@ class Careless(Daily):
             self.logic.parameters.segmentation = nodes[self.random.integers(len(nodes))]
 
     def anotherScan(self) -> None:
-        import slicer
-
         nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
         if len(nodes) < 2:
             nodes.append(self.addScan("Another"))
@@ -160,28 +155,20 @@ class Careless(Daily):
         self.view.show(chosen)
 
     def deleteSegmentation(self) -> None:
-        import slicer
-
         if self.logic.segmentationNode is not None:
             slicer.mrmlScene.RemoveNode(self.logic.segmentationNode)
 
     def deleteScan(self) -> None:
-        import slicer
-
         if self.logic.volumeNode is not None:
             slicer.mrmlScene.RemoveNode(self.logic.volumeNode)
         self.addScan("Next patient")
 
     def closeScene(self) -> None:
-        import slicer
-
         slicer.mrmlScene.Clear()
         self.process()
         self.view.show(self.addScan("After all"))
 
     def anotherLayout(self) -> None:
-        import slicer
-
         kinds = slicer.vtkMRMLLayoutNode
         layouts = (kinds.SlicerLayoutFourUpView, kinds.SlicerLayoutOneUpRedSliceView)
         slicer.app.layoutManager().setLayout(layouts[self.random.integers(2)])
@@ -199,15 +186,11 @@ class Careless(Daily):
         self.view.key("Escape")
 
     def mouseToolbar(self) -> None:
-        import slicer
-
         slicer.app.applicationLogic().GetInteractionNode().SwitchToViewTransformMode()
 
     # What must hold
 
     def check(self) -> None:
-        import slicer
-
         assert "Internal error" not in self.status
         interaction = slicer.app.applicationLogic().GetInteractionNode()
         isSlicerPlacing = interaction.GetCurrentInteractionMode() == interaction.Place

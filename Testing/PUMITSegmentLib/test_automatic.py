@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel, LabelMap
+from PUMITSegmentLib.automatic import addStructures, prepareStructures, regionCorners
+from PUMITSegmentLib.segments.provenance import provenanceOf
+from PUMITSegmentLib.segments.writer import OverwriteMode
+from PUMITSlicerLib.mrml import readVolume
 
 LIVER = "Segmentation category and type - 3D Slicer General Anatomy list~SCT^123037004^Anatomical Structure~SCT^10200004^Liver~^^~Anatomic codes - DICOM master list~^^~^^"  # noqa: E501
 
@@ -27,8 +33,6 @@ def answerOf(shape: tuple[int, int, int]) -> AutomaticAnswer:
 
 
 def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
-    from PUMITSegmentLib.automatic import prepareStructures
-
     answer = answerOf(w.SHAPE)
     found = prepareStructures(answer)
     assert [s.name for s in found.structures] == ["Liver", "A"]
@@ -42,8 +46,6 @@ def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
 
 
 def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:
-    from PUMITSegmentLib.automatic import addStructures, prepareStructures
-
     classes = (ClassLabel("Liver"),)
     nothing = LabelMap(np.zeros(w.SHAPE, dtype=np.uint8), classes)
     found = prepareStructures(AutomaticAnswer(nothing, "organs", "1"))
@@ -55,9 +57,6 @@ def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:
 
 
 def test_segments_carry_name_colour_meaning_and_origin(w, writer) -> None:
-    from PUMITSegmentLib.automatic import addStructures, prepareStructures
-    from PUMITSegmentLib.segments.provenance import provenanceOf
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     added = addStructures(prepareStructures(answerOf(w.SHAPE)), segmentation, volume, writer)
@@ -75,8 +74,6 @@ def test_segments_carry_name_colour_meaning_and_origin(w, writer) -> None:
 @pytest.mark.parametrize("kind", ["none", "affine", "bent"])
 @pytest.mark.parametrize("isLeftHanded", [False, True])
 def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded) -> None:
-    from PUMITSegmentLib.automatic import addStructures, prepareStructures
-
     volume = w.addScan(axes=w.turned(4, isLeftHanded))
     segmentation = w.addSegmentation(volume)
     if kind != "none":
@@ -94,8 +91,6 @@ def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded) ->
 
 
 def test_existing_segments_stay_voxel_by_voxel(w, writer) -> None:
-    from PUMITSegmentLib.automatic import addStructures, prepareStructures
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     before = w.ball()
@@ -115,9 +110,6 @@ def nestedAnswer(shape: tuple[int, int, int]) -> AutomaticAnswer:
 
 @pytest.mark.parametrize("mode", ["NONE", "ALL"])
 def test_regions_in_each_other_are_whole_segments(w, writer, mode) -> None:
-    from PUMITSegmentLib.automatic import addStructures, prepareStructures
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     writer.write(segmentation, "A", w.ball(), volume)
@@ -136,8 +128,6 @@ def test_regions_in_each_other_are_whole_segments(w, writer, mode) -> None:
 
 
 def test_where_one_cannot_be_written_none_is_added(w, writer) -> None:
-    from PUMITSegmentLib.automatic import addStructures, prepareStructures
-
     volume = w.addScan(np.zeros((3, 4, 5), dtype=np.int16))
     segmentation = w.addSegmentation(volume)
     with pytest.raises(PumitError, match="fit"):
@@ -146,10 +136,6 @@ def test_where_one_cannot_be_written_none_is_added(w, writer) -> None:
 
 
 def test_a_rotated_region_is_found_by_its_corners_under_transforms(w) -> None:
-    import slicer
-    from PUMITSegmentLib.automatic import regionCorners
-    from PUMITSlicerLib.mrml import readVolume
-
     volume = w.addScan(axes=w.turned(1))
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     roi.SetCenter(3.0, 12.0, 15.0)
@@ -168,17 +154,12 @@ def test_a_rotated_region_is_found_by_its_corners_under_transforms(w) -> None:
 
 
 def test_a_region_without_size_is_refused(w) -> None:
-    import slicer
-    from PUMITSegmentLib.automatic import regionCorners
-
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     with pytest.raises(PumitError, match="no size"):
         regionCorners(roi, w.addScan())
 
 
 def _matrixOf(volume: Any) -> Any:
-    import vtk
-
     matrix = vtk.vtkMatrix4x4()
     volume.GetIJKToRASMatrix(matrix)
     return matrix

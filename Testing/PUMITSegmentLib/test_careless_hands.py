@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, B, Daily
+from pumit.prompts import MaskPrompt
 from scripted_worker import SHAPE, box
 
 LONG = "Lesion of segment VII, portal venous phase, " * 7
@@ -50,18 +52,6 @@ def test_the_scan_that_is_changed_between_press_and_release_gets_no_click(daily:
     np.testing.assert_array_equal(daily.mask(daily.liver), liver)
 
 
-def test_a_segment_deleted_while_it_is_computed_stays_deleted(daily: Daily) -> None:
-    daily.view.clickAt((11, 11, 8))
-    request = daily.worker.requests[-1]
-    segmentation(daily).RemoveSegment(daily.liver)
-    daily.process()
-    request.answer(A | B)
-    daily.process()
-    assert segmentation(daily).GetSegment(daily.liver) is None
-    assert not daily.logic.isComputing
-    assert "updated" not in daily.status
-
-
 def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(daily: Daily) -> None:
     daily.view.clickAt((11, 11, 8))
     segmentation(daily).GetSegment(daily.liver).SetName("Spleen")
@@ -71,8 +61,6 @@ def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(daily: Daily)
 
 
 def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
-    import slicer
-
     first = daily.logic.segmentationNode
     second = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", first.GetName())
     second.CreateDefaultDisplayNodes()
@@ -89,8 +77,6 @@ def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
 
 
 def test_a_scene_closed_while_the_worker_starts_leaves_nothing_pressed(daily: Daily) -> None:
-    import slicer
-
     daily.worker.ensureReady = lambda onReady, onError: None  # it starts, for minutes
     daily.view.clickAt((11, 11, 8))
     assert daily.logic.isComputing
@@ -116,8 +102,6 @@ def test_undo_after_another_scan_leaves_the_first_ones_segment(daily: Daily) -> 
 def test_an_export_while_a_click_is_computed_writes_what_is_shown(
     daily: Daily, tmp_path: Path
 ) -> None:
-    import slicer
-
     daily.view.clickAt((11, 11, 8))
     request = daily.worker.requests[-1]
     (file,) = export(daily, tmp_path)
@@ -133,8 +117,6 @@ def test_an_export_while_a_click_is_computed_writes_what_is_shown(
 
 @pytest.mark.parametrize("shape", [(1, 24, 28), (20, 1, 28), (20, 24, 1)])
 def test_a_scan_of_one_slice_is_clicked_and_undone(daily: Daily, shape: tuple[int, ...]) -> None:
-    import slicer
-
     array = np.random.default_rng(0).normal(100, 20, shape).astype(np.int16)
     node = slicer.util.addVolumeFromArray(array)
     daily.logic.parameters.sourceVolume = daily.volumeNode = node
@@ -152,21 +134,6 @@ def test_a_scan_of_one_slice_is_clicked_and_undone(daily: Daily, shape: tuple[in
     assert not daily.mask(daily.logic.segmentID).any()
 
 
-def test_a_scan_with_values_that_are_no_numbers_is_segmented(daily: Daily) -> None:
-    import slicer
-
-    array = np.random.default_rng(0).normal(100, 20, SHAPE).astype(np.float32)
-    array[0, :5] = np.nan
-    array[1, 0] = np.inf
-    node = slicer.util.addVolumeFromArray(array)
-    daily.logic.parameters.sourceVolume = daily.volumeNode = node
-    daily.process()
-    daily.logic.newSegment("Lesion")
-    daily.click((8, 8, 8))
-    daily.answer(A)
-    np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), A)
-
-
 @pytest.mark.parametrize("spacing", [(0.2, 0.2, 30.0), (30.0, 0.2, 0.2)])
 def test_a_very_anisotropic_scan_is_clicked(daily: Daily, spacing: tuple[float, ...]) -> None:
     node = daily.addScan("Anisotropic")
@@ -182,9 +149,6 @@ def test_a_very_anisotropic_scan_is_clicked(daily: Daily, spacing: tuple[float, 
 
 
 def test_a_label_map_of_another_geometry_is_a_start(daily: Daily) -> None:
-    import slicer
-    from pumit.prompts import MaskPrompt
-
     coarse = np.zeros(tuple(n // 2 for n in SHAPE), np.uint8)
     coarse[2:6, 2:6, 2:6] = 1
     label = slicer.util.addVolumeFromArray(coarse, nodeClassName="vtkMRMLLabelMapVolumeNode")
@@ -234,74 +198,6 @@ def test_undo_pressed_more_often_than_there_are_steps_does_nothing(daily: Daily)
         daily.logic.redo()
     np.testing.assert_array_equal(daily.mask(daily.liver), A)
     assert daily.logic.promptCount(daily.liver) == 1
-
-
-def test_ten_clicks_before_the_first_answer_are_one_question(daily: Daily) -> None:
-    for x in range(10):
-        daily.view.clickAt((5 + x, 9, 8))
-    waiting = [request for request in daily.worker.requests if not request.isOver]
-    assert len(waiting) == 1
-    assert len(waiting[0].prompts) == 11
-    daily.answer(A | B)
-    np.testing.assert_array_equal(daily.mask(daily.liver), A | B)
-
-
-def test_the_scan_deleted_while_it_is_computed_writes_nothing(daily: Daily) -> None:
-    import slicer
-
-    daily.view.clickAt((11, 11, 8))
-    request = daily.worker.requests[-1]
-    slicer.mrmlScene.RemoveNode(daily.volumeNode)
-    daily.process()
-    request.answer(A | B)
-    daily.process()
-    assert not daily.logic.isComputing
-    assert not daily.ui.pointButton.checked
-
-
-def test_a_scan_of_other_size_under_a_click_that_is_computed(daily: Daily) -> None:
-    import slicer
-
-    daily.view.clickAt((11, 11, 8))
-    request = daily.worker.requests[-1]
-    slicer.util.updateVolumeFromArray(daily.volumeNode, np.zeros((10, 12, 14), np.int16))
-    daily.process()
-    request.answer(A | B)
-    daily.process()
-    assert not daily.logic.isComputing or daily.worker.requests[-1] is not request
-
-
-def test_a_click_with_the_panel_left_does_nothing(daily: Daily) -> None:
-    count = len(daily.worker.requests)
-    daily.gui.exit()
-    daily.view.clickAt((11, 11, 8))
-    daily.process()
-    assert len(daily.worker.requests) == count
-    daily.gui.enter()
-    assert daily.logic.promptCount(daily.liver) == 1
-
-
-def test_new_pressed_ten_times_is_undone_ten_times(daily: Daily) -> None:
-    for _ in range(10):
-        daily.press(daily.ui.newSegmentButton)
-    names = [segmentation(daily).GetNthSegment(i).GetName() for i in range(11)]
-    assert len(set(names)) == 11
-    for _ in range(10):
-        daily.press(daily.ui.undoButton)
-    assert list(segmentation(daily).GetSegmentIDs()) == [daily.liver]
-    np.testing.assert_array_equal(daily.mask(daily.liver), A)
-
-
-def test_remove_pressed_more_often_than_there_are_segments(daily: Daily) -> None:
-    for _ in range(3):
-        if daily.ui.removeSegmentButton.enabled:
-            daily.press(daily.ui.removeSegmentButton)
-    daily.logic.removeSegment(daily.liver)
-    daily.view.clickAt((8, 8, 8))  # starts a new segment, or nothing
-    daily.process()
-    daily.logic.cancel()
-    while daily.logic.canUndo:
-        daily.logic.undo()
 
 
 def test_a_segment_and_a_scan_named_like_a_path_are_exported(daily: Daily, tmp_path: Path) -> None:

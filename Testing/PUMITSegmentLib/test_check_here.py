@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from pumit.errors import ServiceError
 from pumit.segmentation import UncertainRegion
+from PUMITSegmentLib.prompts.tag import promptNodesOf
 from scripted_worker import LogicScene, box
 
 A = box((5, 5, 5), (12, 12, 12))
@@ -30,8 +33,6 @@ def answered(made: LogicScene) -> LogicScene:
 
 def marks() -> list[tuple[float, float, float]]:
     """What is marked, RAS mm."""
-    import slicer
-
     nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     shown = [node for node in nodes if node.GetHideFromEditors()]
     return [tuple(node.GetNthControlPointPositionWorld(0)) for node in shown]
@@ -170,9 +171,6 @@ def test_an_error_is_said_and_can_be_tried_again(answered: LogicScene) -> None:
 def test_the_mark_is_not_saved_and_no_prompt_and_not_what_is_placed_next(
     answered: LogicScene,
 ) -> None:
-    import slicer
-    from PUMITSegmentLib.prompts.tag import promptNodesOf
-
     before = len(promptNodesOf(answered.logic.segmentationNode))
     check(answered)
     answered.worker.requests[-1].answer(A, PLACES)
@@ -185,9 +183,6 @@ def test_the_mark_is_not_saved_and_no_prompt_and_not_what_is_placed_next(
 
 
 def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered: LogicScene) -> None:
-    import slicer
-    import vtk
-
     shift = vtk.vtkMatrix4x4()
     shift.SetElement(0, 3, 30)
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from scripted_worker import SHAPE, LogicScene, box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
@@ -16,8 +18,6 @@ A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
 
 def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: LogicScene) -> None:
-    import slicer
-
     made.click()
     slicer.mrmlScene.Clear()
     made.worker.requests[0].answer(A)
@@ -31,8 +31,6 @@ def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: Lo
 
 
 def test_a_saved_scene_brings_everything_back(made: LogicScene, tmp_path: Path) -> None:
-    import slicer
-
     first = made.logic.newSegment("First")
     made.click()
     made.answer(A)
@@ -59,8 +57,6 @@ def test_a_saved_scene_brings_everything_back(made: LogicScene, tmp_path: Path) 
 def test_deleting_a_node_while_computing_leaves_nothing_dangling(
     made: LogicScene, what: str
 ) -> None:
-    import slicer
-
     made.click()
     nodes = {
         "volume": made.volumeNode,
@@ -82,19 +78,18 @@ def test_deleting_a_node_while_computing_leaves_nothing_dangling(
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
-def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made: LogicScene) -> None:
-    import slicer
-
+@pytest.mark.parametrize("shape", [SHAPE, (10, 12, 14)])
+def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(
+    made: LogicScene, shape: tuple[int, int, int]
+) -> None:
     made.click()
-    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(SHAPE, np.int16))
+    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(shape, np.int16))
     made.worker.requests[0].answer(A)
     assert not made.mask(made.logic.segmentID).any()
     assert "changed" in made.status
 
 
 def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:
-    import slicer
-
     made.click()
     made.answer(A)
     other = slicer.util.addVolumeFromArray(np.zeros((4, 5, 6), np.int16))
@@ -106,7 +101,6 @@ def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:
 
 
 def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> None:
-    import slicer
     from harness.program.scene_state import countPythonObservers
 
     scene = slicer.mrmlScene
@@ -125,8 +119,6 @@ def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> No
 
 
 def test_a_new_segmentation_lies_with_its_scan(made: LogicScene) -> None:
-    import slicer
-
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     made.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     made.logic.newSegment()
@@ -134,8 +126,6 @@ def test_a_new_segmentation_lies_with_its_scan(made: LogicScene) -> None:
 
 
 def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) -> None:
-    import slicer
-
     sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode")
     sequence.SetIndexName("time")
     for time, level in enumerate((100, 200)):
@@ -164,9 +154,6 @@ def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) ->
 
 
 def test_prompts_are_given_in_the_frame_of_a_moved_scan(made: LogicScene) -> None:
-    import slicer
-    import vtk
-
     matrix = vtk.vtkMatrix4x4()
     matrix.SetElement(0, 3, 50.0)
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")

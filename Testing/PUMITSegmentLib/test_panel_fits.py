@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from daily_panel import Daily
 from panel_scene import Panel
+from pumit.errors import PumitError
 
 
 def check(frame: Any, file: Path) -> None:
@@ -24,11 +25,6 @@ def test_a_fresh_panel_fits(panel: Panel, screenshots: Path) -> None:
     check(panel.frame, screenshots / "fits_fresh.png")
 
 
-def test_a_panel_with_a_scan_fits(panel: Panel, screenshots: Path) -> None:
-    panel.load()
-    check(panel.frame, screenshots / "fits_scan.png")
-
-
 def severalSegments(daily: Daily) -> None:
     for number in range(6):
         daily.logic.newSegment(f"Segment with a long name {number}")
@@ -42,8 +38,6 @@ def twoLines(daily: Daily) -> None:
 
 
 def error(daily: Daily) -> None:
-    from pumit.errors import PumitError
-
     daily.view.clickAt((9, 9, 9))
     text = "The worker ended: it has too little memory. Choose a smaller model under Computing. "
     daily.worker.requests[-1].onError(PumitError(2 * text))

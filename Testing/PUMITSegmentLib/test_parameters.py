@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import slicer
+from PUMITSegmentLib.parameters import SegmentParameters
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.segments.writer import OverwriteMode
+from scripted_worker import LogicScene
 
 
 @pytest.fixture
 def node(slicerApp: Any) -> Any:
-    import slicer
-
     return slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode")
 
 
 def test_a_new_scene_updates_by_itself_and_stops_at_other_segments(node: Any) -> None:
-    from PUMITSegmentLib.parameters import SegmentParameters
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     parameters = SegmentParameters(node)
     assert parameters.updateAutomatically
     assert parameters.isPositive
@@ -26,9 +26,6 @@ def test_a_new_scene_updates_by_itself_and_stops_at_other_segments(node: Any) ->
 
 
 def test_what_was_chosen_is_kept_in_the_node(node: Any) -> None:
-    from PUMITSegmentLib.parameters import SegmentParameters
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-
     parameters = SegmentParameters(node)
     parameters.promptKind = PromptKind.LASSO
     parameters.segmentID = "Segment_1"
@@ -38,18 +35,12 @@ def test_what_was_chosen_is_kept_in_the_node(node: Any) -> None:
 
 
 def test_a_label_map_or_model_cannot_be_the_segmentation(node: Any) -> None:
-    import slicer
-    from PUMITSegmentLib.parameters import SegmentParameters
-
     model = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLModelNode")
     with pytest.raises(Exception, match=r"egmentation|type"):
         SegmentParameters(node).segmentation = model
 
 
 def test_damaged_settings_of_a_scene_become_the_usual_ones(slicerApp: Any) -> None:
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-    from scripted_worker import LogicScene
-
     made = LogicScene()
     node = made.logic.parameters.parameterNode
     names = [name for name in node.GetParameterNames() if node.GetParameter(name)]

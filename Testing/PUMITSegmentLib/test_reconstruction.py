@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
+from PUMITSegmentLib.reconstruction import compareInViews, removeReconstruction, showReconstruction
+from PUMITSlicerLib.mrml import ijkToRas
 
 
 def answerFor(array: np.ndarray, *, isUsualKnown: bool = False) -> Reconstruction:
@@ -20,16 +23,11 @@ def answerFor(array: np.ndarray, *, isUsualKnown: bool = False) -> Reconstructio
 
 
 def matrixOf(volume: Any) -> np.ndarray:
-    from PUMITSlicerLib.mrml import ijkToRas
-
     return ijkToRas(volume)
 
 
 @pytest.fixture
 def shown(w: Any) -> Any:
-    import slicer
-    from PUMITSegmentLib.reconstruction import showReconstruction
-
     volume = w.addScan(axes=w.turned(2, isLeftHanded=True))
     w.moveUnder(volume, w.addMatrixTransform(w.affine(1)))
     volume.GetDisplayNode().SetAutoWindowLevel(False)
@@ -39,8 +37,6 @@ def shown(w: Any) -> Any:
 
 
 def test_volumes_lie_on_the_scan_with_its_window(shown) -> None:
-    import slicer
-
     volume, answer, nodes = shown
     for node, array in ((nodes.image, answer.image), (nodes.difference, answer.difference)):
         np.testing.assert_array_equal(slicer.util.arrayFromVolume(node), array)
@@ -81,9 +77,6 @@ def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
 
 
 def test_the_plot_shows_the_usual_use_where_it_is_known(shown) -> None:
-    import slicer
-    from PUMITSegmentLib.reconstruction import showReconstruction
-
     volume, _, before = shown
     assert before.usual is None
     answer = answerFor(slicer.util.arrayFromVolume(volume), isUsualKnown=True)
@@ -109,9 +102,6 @@ def test_the_plot_shows_the_usual_use_where_it_is_known(shown) -> None:
 
 
 def test_doing_it_again_replaces_what_was_there(shown) -> None:
-    import slicer
-    from PUMITSegmentLib.reconstruction import showReconstruction
-
     volume, answer, first = shown
     classes = ("ScalarVolume", "Table", "PlotSeries", "PlotChart", "ColorTable")
 
@@ -125,9 +115,6 @@ def test_doing_it_again_replaces_what_was_there(shown) -> None:
 
 
 def test_what_the_user_deleted_is_not_missed(shown) -> None:
-    import slicer
-    from PUMITSegmentLib.reconstruction import removeReconstruction, showReconstruction
-
     volume, answer, nodes = shown
     slicer.mrmlScene.RemoveNode(nodes.difference)
     showReconstruction(answer, volume, "tokens")
@@ -137,8 +124,6 @@ def test_what_the_user_deleted_is_not_missed(shown) -> None:
 
 
 def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView) -> None:
-    from PUMITSegmentLib.reconstruction import compareInViews
-
     volume, _, nodes = shown
     for name in ("Red", "Green", "Yellow"):
         sliceView(name).show(volume)
@@ -160,8 +145,6 @@ def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView) -
 
 def nodesOf(className: str) -> dict[str, Any]:
     """Nodes of the views by the views' names."""
-    import slicer
-
     found = slicer.mrmlScene.GetNodesByClass(className)
     found.UnRegister(None)
     nodes = [found.GetItemAsObject(i) for i in range(found.GetNumberOfItems())]

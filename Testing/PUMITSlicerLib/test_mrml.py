@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from pumit.errors import VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.volume import Volume
+from PUMITSlicerLib.mrml import (
+    VolumeFrame,
+    addVolumeNode,
+    orientedImage,
+    orientedImageArray,
+    readVolume,
+    volumeKey,
+)
 
 FLIP = np.array([-1.0, -1.0, 1.0])
 
@@ -21,8 +31,6 @@ def turned(seed: int, isLeftHanded: bool = False) -> np.ndarray:
 
 
 def addVolume(array=None, seed=0, isLeftHanded=False, spacing_dhw=(3.0, 1.2, 0.7), kind="Scalar"):
-    import slicer
-
     if array is None:
         array = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)
     node = slicer.mrmlScene.AddNewNodeByClass(f"vtkMRML{kind}VolumeNode", "Scan")
@@ -36,9 +44,6 @@ def addVolume(array=None, seed=0, isLeftHanded=False, spacing_dhw=(3.0, 1.2, 0.7
 
 def addTransform(matrix=None):
     """A linear transform, or one that bends."""
-    import slicer
-    import vtk
-
     if matrix is not None:
         node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
         slicer.util.updateTransformMatrixFromArray(node, np.asarray(matrix, dtype=float))
@@ -60,10 +65,6 @@ def addTransform(matrix=None):
 @pytest.mark.parametrize("isLeftHanded", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_voxels_lie_where_slicer_has_them(scene, seed, isLeftHanded) -> None:
-    import slicer
-    import vtk
-    from PUMITSlicerLib.mrml import readVolume
-
     node = addVolume(seed=seed, isLeftHanded=isLeftHanded)
     volume = readVolume(node)
     np.testing.assert_array_equal(volume.array, slicer.util.arrayFromVolume(node))
@@ -81,9 +82,6 @@ def test_voxels_lie_where_slicer_has_them(scene, seed, isLeftHanded) -> None:
     ["int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64"],
 )
 def test_voxels_of_every_type_are_a_view(scene, dtype) -> None:
-    import slicer
-    from PUMITSlicerLib.mrml import readVolume
-
     node = addVolume(np.arange(60).reshape(3, 4, 5).astype(dtype))
     volume = readVolume(node)
     assert volume.array.dtype == dtype
@@ -91,8 +89,6 @@ def test_voxels_of_every_type_are_a_view(scene, dtype) -> None:
 
 
 def test_voxels_outlive_their_node(scene) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     expected = np.random.default_rng(0).integers(0, 1000, (30, 40, 50)).astype(np.int16)
     node = addVolume(expected)
     volume = readVolume(node)
@@ -104,8 +100,6 @@ def test_voxels_outlive_their_node(scene) -> None:
 
 
 def test_single_slice_is_planar(scene) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     volume = readVolume(addVolume(np.zeros((1, 5, 6), np.int16) + 3, seed=4))
     assert volume.is_planar
     assert volume.spacing_mm[0] == PLANAR_SLICE_SPACING_MM
@@ -114,8 +108,6 @@ def test_single_slice_is_planar(scene) -> None:
 
 @pytest.mark.parametrize("components", [2, 3, 4])
 def test_components_become_channels(scene, components) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     array = np.random.default_rng(0).integers(0, 255, (3, 4, 5, components)).astype(np.uint8)
     volume = readVolume(addVolume(array, kind="Vector"))
     assert volume.channels == components
@@ -123,9 +115,6 @@ def test_components_become_channels(scene, components) -> None:
 
 
 def test_what_cannot_be_read_is_said_in_a_sentence(scene) -> None:
-    import slicer
-    from PUMITSlicerLib.mrml import readVolume
-
     with pytest.raises(VolumeError, match="no volume"):
         readVolume(None)
     with pytest.raises(VolumeError, match="no voxels"):
@@ -145,8 +134,6 @@ def test_what_cannot_be_read_is_said_in_a_sentence(scene) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_voxels_that_are_no_numbers_get_the_smallest_value(scene, bad) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     array = np.random.default_rng(0).normal(100, 20, (3, 4, 5)).astype(np.float32)
     expected = array.copy()
     array[0] = bad
@@ -156,8 +143,6 @@ def test_voxels_that_are_no_numbers_get_the_smallest_value(scene, bad) -> None:
 
 
 def test_large_finite_values_are_kept(scene) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     array = np.full((3, 4, 5), 3e38, np.float32)  # whose sum is not finite
     np.testing.assert_array_equal(readVolume(addVolume(array)).array, array)
 
@@ -167,8 +152,6 @@ AFFINE = [[0.8, 0.3, 0, 5], [-0.2, 1.1, 0.1, -7], [0, 0.2, 0.9, 3], [0, 0, 0, 1]
 
 @pytest.mark.parametrize("kind", ["none", "linear", "bent", "chain"])
 def test_points_go_through_every_parent_transform(scene, kind) -> None:
-    from PUMITSlicerLib.mrml import VolumeFrame
-
     node = addVolume(seed=2)
     parent = None
     if kind != "none":
@@ -192,8 +175,6 @@ def test_points_go_through_every_parent_transform(scene, kind) -> None:
 
 
 def test_frame_follows_a_volume_that_is_moved(scene) -> None:
-    from PUMITSlicerLib.mrml import VolumeFrame
-
     node = addVolume()
     frame = VolumeFrame(node)
     before = frame.worldToLps([[1.0, 2.0, 3.0]])
@@ -204,9 +185,6 @@ def test_frame_follows_a_volume_that_is_moved(scene) -> None:
 
 
 def test_key_changes_with_voxels_and_geometry_and_with_nothing_else(scene) -> None:
-    import slicer
-    from PUMITSlicerLib.mrml import volumeKey
-
     node = addVolume()
     keys = [volumeKey(node)]
     node.SetName("Other name")
@@ -228,9 +206,6 @@ def test_key_changes_with_voxels_and_geometry_and_with_nothing_else(scene) -> No
 
 
 def test_frames_of_a_sequence_are_different_volumes(scene) -> None:
-    import slicer
-    from PUMITSlicerLib.mrml import readVolume, volumeKey
-
     sequence = scene.AddNewNodeByClass("vtkMRMLSequenceNode", "Sequence")
     for frame in range(3):
         node = addVolume(np.full((4, 5, 6), frame, np.int16), seed=1)
@@ -252,9 +227,6 @@ def test_frames_of_a_sequence_are_different_volumes(scene) -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_volume_returns_from_the_scene_as_it_went_in(scene, channels) -> None:
-    import slicer
-    from PUMITSlicerLib.mrml import addVolumeNode, readVolume
-
     neighbour = addVolume()
     neighbour.SetAndObserveTransformNodeID(addTransform(AFFINE).GetID())
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
@@ -277,16 +249,12 @@ def test_volume_returns_from_the_scene_as_it_went_in(scene, channels) -> None:
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float16, np.int64])
 def test_types_that_slicer_has_not_are_converted(scene, dtype) -> None:
-    from PUMITSlicerLib.mrml import addVolumeNode, readVolume
-
     array = (np.arange(60).reshape(3, 4, 5) % 2).astype(dtype)
     node = addVolumeNode("Mask", Volume(array))
     np.testing.assert_array_equal(readVolume(node).array, array)
 
 
 def test_planar_volume_is_as_thin_in_the_scene_as_it_was(scene) -> None:
-    from PUMITSlicerLib.mrml import addVolumeNode, readVolume
-
     source = addVolume(np.ones((1, 5, 6), np.int16), seed=3)
     flat = readVolume(source)
     node = addVolumeNode("Flat", flat)
@@ -298,8 +266,6 @@ def test_planar_volume_is_as_thin_in_the_scene_as_it_was(scene) -> None:
 
 
 def test_mask_becomes_an_image_and_comes_back(scene) -> None:
-    from PUMITSlicerLib.mrml import orientedImage, orientedImageArray
-
     mask = np.random.default_rng(0).random((3, 4, 5)) < 0.5
     image = orientedImage(mask, np.eye(4), start=(2, 7, 11))
     assert image.GetExtent() == (11, 15, 7, 10, 2, 4)
@@ -310,15 +276,11 @@ def test_mask_becomes_an_image_and_comes_back(scene) -> None:
     del cut
     gc.collect()
     np.testing.assert_array_equal(orientedImageArray(image), mask)
-    import slicer
-
     assert orientedImageArray(slicer.vtkOrientedImageData()).shape == (0, 0, 0)
 
 
 @pytest.mark.parametrize("isBent", [False, True])
 def test_places_in_the_world_are_found_among_the_voxels_of_a_moved_scan(scene, isBent) -> None:
-    from PUMITSlicerLib.mrml import VolumeFrame, readVolume
-
     node = addVolume(seed=2)
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = turned(5), (3.0, 4.0, 5.0)

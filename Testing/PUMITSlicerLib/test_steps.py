@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import slicer
 from PUMITSlicerLib.installing import steps as installation_steps
 from PUMITSlicerLib.installing.steps import InstallStep, PackagingRunner, ProgramRunner, find_runner
 
@@ -75,8 +76,6 @@ def test_pip_runs_through_slicers_own_installer(background):
 def test_slicers_installer_is_used_where_it_can_work_next_to_the_gui(
     background, monkeypatch, modules, testing, kind
 ):
-    import slicer
-
     def find(name):
         if name not in modules:
             raise ImportError(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import slicer
 from panel_scene import Panel
 from pumit.campaign import Campaign, TrainingRound
 from pumit.export.labelmap import write_labels
@@ -16,6 +18,8 @@ from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
+from PUMITSegmentLib.segments.segment_list import segmentNames
+from PUMITSlicerLib.mrml import VolumeFrame
 from scripted_worker import SHAPE
 from train_module import TrainModule
 
@@ -66,8 +70,6 @@ class PlayedTraining:
         self.isAlive = False
 
     def launch(self, folder: Path, arguments: Sequence[str]) -> int:
-        import os
-
         self.launched.append(list(arguments))
         if self.isAlive:
             return os.getpid()
@@ -140,8 +142,6 @@ class CampaignModules(TrainModule):
 
     def settle(self) -> None:
         """Let both modules do what they began."""
-        import slicer
-
         for _ in range(4):
             super().settle()
             assert self.segment.logic.background.drain(20)
@@ -179,8 +179,6 @@ class CampaignModules(TrainModule):
         """Click once in each segment, and let the answer be the truth."""
         logic = self.segment.logic
         _volume, labels = makeScan(int(self.checked.given.name[-2:]))
-        from PUMITSegmentLib.segments.segment_list import segmentNames
-
         ids = {name: key for key, name in segmentNames(logic.segmentationNode).items()}
         for number, name in enumerate(names, start=1):
             logic.selectSegment(ids[name])
@@ -191,8 +189,6 @@ class CampaignModules(TrainModule):
         self.process()
 
     def _ras(self, d: int, h: int, w: int) -> tuple[float, float, float]:
-        from PUMITSlicerLib.mrml import VolumeFrame
-
         frame = VolumeFrame(self.segment.logic.volumeNode)
         (ras,) = frame.lpsToWorld(frame.indexToLps([(d, h, w)])).tolist()
         return tuple(ras)
@@ -207,7 +203,6 @@ class CampaignModules(TrainModule):
 
     def key(self, letter: str) -> None:
         """Press a key in the window."""
-        import slicer
         from Qt import QtGui, QtTest
 
         window = slicer.util.mainWindow()

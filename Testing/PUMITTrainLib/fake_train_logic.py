@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import slicer
+from PUMITSlicerLib.status import StatusBoard
+from PUMITTrainLib.cases.case_row import CaseRow
+from PUMITTrainLib.parameters import TrainParameters
+from PUMITTrainLib.runs.curves import Curves
+from PUMITTrainLib.runs.run_view import RunState, RunView
+
 CLASSES = {"liver": 41250, "tumour": 812}
 
 
 def goodRow(name: str, **changes: Any) -> Any:
     """A case that was read and can be used."""
-    from PUMITTrainLib.cases.case_row import CaseRow
-
     given: dict[str, Any] = {
         "title": f"{name}, {name}_seg",
         "isChecked": True,
@@ -92,8 +97,6 @@ class FakeRuns:
     """As much of the runs as the panel uses."""
 
     def __init__(self, calls: RecordedCalls) -> None:
-        from PUMITTrainLib.runs.curves import Curves
-
         self.all: tuple[Any, ...] = ()
         self.selected: Any = None
         self.whyNoStart, self.whyBusy, self.needsConfirmation = "Add cases first.", "", False
@@ -192,10 +195,6 @@ class FakeTrainLogic:
     """What the panel shows is set by a test; what the panel asks lies in `calls`."""
 
     def __init__(self, background: Any) -> None:
-        import slicer
-        from PUMITSlicerLib.status import StatusBoard
-        from PUMITTrainLib.parameters import TrainParameters
-
         self.calls = RecordedCalls()
         self.background = background
         self.status = StatusBoard()
@@ -222,8 +221,6 @@ class FakeTrainLogic:
 
 def runView(folder: Path, state: str = "training", **changes: Any) -> Any:
     """A run as the panel shows it."""
-    from PUMITTrainLib.runs.run_view import RunState, RunView
-
     given: dict[str, Any] = {
         "sentence": "It learns.",
         "step": 250,

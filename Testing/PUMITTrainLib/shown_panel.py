@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import slicer
+
 WIDTH = 380
 
 
@@ -31,8 +33,6 @@ class ShownPanel:
         self.refresh()
 
     def process(self) -> None:
-        import slicer
-
         slicer.app.processEvents()
 
     def refresh(self) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pumit.errors import DiskFullError
 from pumit.runs import LOG, STATUS, RunStatus, read_status, write_status
+from PUMITTrainLib.draft import MARK, removeAbandonedDrafts
 from train_scene import TrainScene
 
 
@@ -98,7 +100,6 @@ def test_a_full_disk_before_the_start_is_one_plain_line(
 def test_a_run_whose_first_status_finds_no_room_is_shown_nevertheless(
     train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumit.errors import DiskFullError
     from PUMITTrainLib.runs import runs
 
     folder = runOf(train.root / "mine", "stopped")
@@ -172,8 +173,6 @@ def test_a_scene_with_damaged_settings_opens(train: Any, name: str, value: str) 
 
 
 def test_a_draft_whose_mark_is_damaged_stays_and_stops_nothing(train: Any) -> None:
-    from PUMITTrainLib.draft import MARK, removeAbandonedDrafts
-
     folder = train.root / "2026-01-01_000000_mine"
     folder.mkdir(parents=True)
     (folder / MARK).write_bytes(b"\xff\xfe\x00")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from PUMITTrainLib.choices import PresetName
+
 
 def test_pairs_of_the_scene_become_a_plan_and_a_run(train: Any) -> None:
     train.addCases(2)
@@ -47,8 +49,6 @@ def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
 
 
 def test_a_changed_setting_needs_another_plan(train: Any) -> None:
-    from PUMITTrainLib.choices import PresetName
-
     train.addCases(1)
     train.logic.planning.make()
     train.settle()

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slicer
 
 MODULES = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
 def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    import slicer
-
     monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
     loaded = loadModule(MODULES / "PUMITTrain" / "PUMITTrain.py")
     loaded.widgetRepresentation()
@@ -28,8 +27,6 @@ def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("module")
 def test_the_self_test_passes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    import slicer
-
     slicer.modules.PUMITTrainInstance.runTest(msec=0)
 
 
@@ -37,8 +34,6 @@ def test_the_self_test_passes(tmp_path: Path) -> None:
 def test_the_self_test_says_what_it_skips_where_nothing_is_installed(
     caplog: Any,
 ) -> None:
-    import slicer
-
     logic = slicer.util.getModuleWidget("PUMITTrain").logic
     object.__setattr__(logic._parts, "whyNotInstalled", lambda: "PyTorch is missing.")
     with caplog.at_level(logging.INFO):

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slicer
 from harness.program.waiting import waitFor
+from PIL import Image
+from PUMITSlicerLib.generated_scan import generatedScan
+from PUMITSlicerLib.mrml import addVolumeNode
+from PUMITTrainLib.cases.example_cases import coarse
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAIN = REPOSITORY / "PUMITTrain" / "PUMITTrain.py"
@@ -44,8 +49,6 @@ class Walk:
     """The module, the views, and a user who walks through the tutorial."""
 
     def __init__(self, loadModule: Any, views: Sequence[Any], pictures: Path) -> None:
-        import slicer
-
         self.frame = loadModule(TRAIN).widgetRepresentation()
         self.gui = slicer.util.getModuleWidget("PUMITTrain")
         self.ui, self.logic = self.gui.panel.ui, self.gui.logic
@@ -62,17 +65,13 @@ class Walk:
 
     def showPosition(self, position: Sequence[float]) -> None:
         """Show the first patient."""
-        import slicer
-
         for view in self._views:
             view.show(slicer.util.getNode("Example 1"))
             view.jumpTo(position)
 
     def picture(self, name: str, views: Any = None, panel: Any = None) -> None:
         """What a user would see now."""
-        import slicer
         from harness.views.picture import compose
-        from PIL import Image
 
         for _ in range(3):
             self.logic.runs.poll()
@@ -131,11 +130,6 @@ class Walk:
 
 def segmentByItself(model: str, views: Sequence[Any]) -> Any:
     """Let PUMITSegment find the organs of a patient that the model never saw."""
-    import slicer
-    from PUMITSlicerLib.generated_scan import generatedScan
-    from PUMITSlicerLib.mrml import addVolumeNode
-    from PUMITTrainLib.cases.example_cases import coarse
-
     for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
         node.SetDisplayVisibility(False)
     panel = slicer.util.getModuleWidget("PUMITSegment").panel
@@ -169,7 +163,6 @@ def test_tutorial_on_a_real_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("torch")
-    import slicer
     from harness.views.plot_view import PlotView
 
     monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import slicer
 from pumit.runs import RunStatus, write_status
-from shown_panel import ShownPanel
+from pumit.training.data.labelled_set import find_cases
+from pumit.training.recipes.labelled import LabelledData
+from PUMITSlicerLib.computing.background import Background
+from PUMITTrainLib.panel.setup_section import SetupSection
+from shown_panel import WIDTH, ShownPanel
 from train_scene import TrainScene, goodCase
 
 MODULE = Path(__file__).resolve().parents[2] / "PUMITTrain" / "PUMITTrain.py"
@@ -28,10 +33,6 @@ class TrainModule(TrainScene, ShownPanel):
         TrainScene.__init__(self, root)
 
     def open(self) -> None:
-        import slicer
-        from PUMITTrainLib.panel.setup_section import SetupSection
-        from shown_panel import WIDTH
-
         self.module = self._loadModule(MODULE)
         self.frame = self.module.widgetRepresentation()
         self.gui = slicer.util.getModuleWidget("PUMITTrain")
@@ -54,7 +55,6 @@ class TrainModule(TrainScene, ShownPanel):
     def reopen(self) -> None:
         """Close the module, and open it again in the same Slicer: the runs continue."""
         from harness.program.modules import unloadModule
-        from PUMITSlicerLib.computing.background import Background
 
         self.gui.exit()
         unloadModule("PUMITTrain")
@@ -101,9 +101,6 @@ def writeRun(module: TrainModule, folder: Path, state: str = "training", **more:
 
 def answerFound(module: TrainModule) -> None:
     """Answer `pumit data` with the cases that the core finds; every one is fine."""
-    from pumit.training.data.labelled_set import find_cases
-    from pumit.training.recipes.labelled import LabelledData
-
     call = module.programs.last
     assert call.arguments[0] == "data"
     found = find_cases(LabelledData(**call.config["data"]), Path)

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import slicer
+from fake_compute import MemoryStore
+from PUMITSlicerLib.computing.availability import Availability, AvailableDevice
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+from PUMITTrainLib.collaborators import Collaborators
 
 
 @dataclass
@@ -142,11 +148,6 @@ class TrainScene:
     """
 
     def __init__(self, root: Path, **replaced: Any) -> None:
-        from fake_compute import MemoryStore
-        from PUMITSlicerLib.computing.availability import Availability, AvailableDevice
-        from PUMITSlicerLib.computing.background import Background
-        from PUMITTrainLib.collaborators import Collaborators
-
         self.root = root
         self.programs, self.launcher = ScriptedPrograms(), ScriptedLauncher()
         self.checker = ScriptedChecker()
@@ -169,8 +170,6 @@ class TrainScene:
 
     def reopen(self) -> None:
         """Close the logic and open another one, as after the module was reloaded."""
-        from PUMITSlicerLib.computing.background import Background
-
         self.logic.close()
         self.settle()
         self.background = Background()
@@ -208,8 +207,6 @@ class TrainScene:
         return self.logic.status.current.text
 
     def addVolume(self, name: str = "Scan", seed: int = 0, shape: Any = (6, 9, 11)) -> Any:
-        import slicer
-
         array = np.random.default_rng(seed).normal(100, 20, shape).astype(np.int16)
         node = slicer.util.addVolumeFromArray(array)
         node.SetName(name)
@@ -217,9 +214,6 @@ class TrainScene:
 
     def addSegmentation(self, volumeNode: Any, name: str = "Segmentation", **masks: Any) -> Any:
         """A segmentation of a volume; by default a box that is called liver."""
-        import slicer
-        from PUMITSlicerLib.mrml import ijkToRas, orientedImage
-
         node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", name)
         node.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
         node.SetAndObserveTransformNodeID(volumeNode.GetTransformNodeID())

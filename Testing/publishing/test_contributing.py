@@ -12,9 +12,6 @@ from pathlib import Path
 import pumit
 import pytest
 import yaml
-from pumit.models.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from pumit.models.model_file import FORMAT as MODEL_FORMAT
-from pumit.wire.protocol import NNINTERACTIVE_VERSION, PREFIX, VERSION_HEADER
 
 WORKFLOWS = ".github/workflows/tests.yml"
 OTHER_WORKFLOWS = [
@@ -56,26 +53,6 @@ def test_a_linter_finds_nothing_in_the_workflows(repository: Path) -> None:
     assert run.returncode == 0, run.stdout
 
 
-def test_workflows_call_the_readmes_commands_on_three_systems(repository: Path) -> None:
-    workflow = yaml.safe_load((repository / WORKFLOWS).read_text(encoding="utf-8"))
-    job = workflow["jobs"]["tests"]
-    systems = {name.partition("-")[0] for name in job["strategy"]["matrix"]["system"]}
-    assert systems == {"ubuntu", "windows", "macos"}
-    runs = " ".join(step.get("run", "") for step in job["steps"])
-    assert "python scripts/demo.py" in runs
-    assert "python scripts/test.py" in runs
-    assert ".ci/run" in runs
-
-
-@pytest.mark.parametrize("job", ["linux", "windows", "macos"])
-def test_gitlab_calls_the_same_commands(repository: Path, job: str) -> None:
-    jobs = yaml.safe_load((repository / GITLAB).read_text(encoding="utf-8"))
-    demo, tests = jobs[job]["script"]
-    assert demo.endswith(" scripts/demo.py")
-    assert tests == ".ci/run" or tests.endswith(" scripts/test.py")
-    assert jobs["documentation"]["script"] == ["python scripts/docs.py"]
-
-
 def test_the_version_is_the_same_everywhere(repository: Path) -> None:
     notes = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.findall(r"^## (\d+\.\d+\.\d+) \((.+)\)$", notes, re.MULTILINE)[0]
@@ -85,26 +62,6 @@ def test_the_version_is_the_same_everywhere(repository: Path) -> None:
     released = citation["date-released"]
     assert f"{released.day} {released:%B} {released.year}" == date
     assert citation["license"] == "Apache-2.0"
-
-
-def test_the_page_on_versions_names_those_of_the_program(repository: Path) -> None:
-    page = (repository / "docs" / "reference" / "versions.md").read_text(encoding="utf-8")
-    for named in (CHECKPOINT_FORMAT, MODEL_FORMAT, PREFIX, VERSION_HEADER):
-        assert f"`{named}`" in page, named
-    assert NNINTERACTIVE_VERSION.rpartition(".")[0] in page
-
-
-def test_hooks_before_a_commit_use_the_ruff_of_the_tests(repository: Path) -> None:
-    hooks = yaml.safe_load((repository / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
-    pins = (repository / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    (ruff,) = [pin for pin in pins if pin.startswith("ruff==")]
-    versions = {
-        each
-        for source in hooks["repos"]
-        for hook in source["hooks"]
-        for each in hook.get("additional_dependencies", [])
-    }
-    assert versions == {ruff}
 
 
 def test_folders_and_commands_of_the_contributors_page_exist(repository: Path) -> None:

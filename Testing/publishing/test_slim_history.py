@@ -12,9 +12,6 @@ from types import ModuleType
 
 import pytest
 
-# What Slicer's Extensions Index takes: a whole clone, since its entry must name a branch.
-MOST_BYTES = 100_000_000
-
 
 @pytest.fixture
 def slim_history(repository: Path) -> Iterator[ModuleType]:
@@ -64,13 +61,3 @@ def test_replaced_weights_go_and_pages_name_the_same_commits(
     assert (slim / "a.safetensors").read_bytes() == (source / "a.safetensors").read_bytes()
     assert weighs < 180_000
     assert git(source, "rev-parse", "HEAD") == before
-
-
-@pytest.mark.slow
-def test_the_index_takes_a_whole_clone_of_the_slim_history(
-    repository: Path, slim_history: ModuleType, tmp_path: Path
-) -> None:
-    asking = ["git", "-C", str(repository), "rev-parse", "--is-shallow-repository"]
-    if subprocess.run(asking, capture_output=True, check=False).stdout.strip() != b"false":
-        pytest.skip("the history is not here")
-    assert slim_history.slim(repository, tmp_path / "slim") < MOST_BYTES

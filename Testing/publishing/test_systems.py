@@ -92,19 +92,6 @@ def test_every_dependency_was_found_as_a_wheel_on_each_system(repository: Path) 
     assert len(rows) > 2 * len(direct)  # what they need in turn
 
 
-def test_markers_are_read_for_the_system_that_is_requested_about(repository: Path) -> None:
-    pytest.importorskip("tomllib", reason="check_wheels.py needs Python 3.11")
-    sys.path.insert(0, str(repository / "scripts"))
-    try:
-        import check_wheels
-    finally:
-        sys.path.pop(0)
-    lines = ["a ; sys_platform == 'win32'", "b ; extra == 'all'", "c ; sys_platform != 'win32'"]
-    for system, name in (("Windows x86-64", "a"), ("macOS arm64", "c")):
-        needed = check_wheels._needed(lines, check_wheels.SYSTEMS[system][1])
-        assert [each.name for each in needed] == [name]
-
-
 # Modules of the standard library of which systems have different parts.
 DIFFERENT = {
     *("asyncio", "ctypes", "errno", "fcntl", "mmap", "msvcrt", "multiprocessing", "os", "resource"),
@@ -148,13 +135,3 @@ def test_types_know_every_function_on_other_systems(
             files.append(file)
     assert len(files) > 40
     assert not mypy_elsewhere(system, tmp_path, files)
-
-
-@pytest.mark.slow
-def test_a_function_that_a_system_lacks_is_found(tmp_path: Path) -> None:
-    if importlib.util.find_spec("mypy") is None:
-        pytest.skip("mypy is not installed")
-    file = tmp_path / "ending.py"
-    file.write_text("import os\n\n\ndef end(pid: int) -> None:\n    os.killpg(pid, 9)\n")
-    assert "killpg" in mypy_elsewhere("win32", tmp_path, [file])
-    assert not mypy_elsewhere("darwin", tmp_path, [file])

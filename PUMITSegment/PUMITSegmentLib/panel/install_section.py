@@ -26,6 +26,8 @@ class InstallSection:
         self._compute = logic.compute
         self.installer = installer or Installer(logic.background)
         self._plan: InstallationPlan | None = None
+        # Packages that Slicer brings with known faults; reading versions takes tens of milliseconds.
+        self._knownFaults = known_faults()
         # Key of the plan, which is made again when it changes.
         self._planned: tuple = ()
         ui.wheelFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
@@ -37,7 +39,7 @@ class InstallSection:
         ui.torchFromIndexCheckBox.connect("toggled(bool)", self.refresh)
         ui.withTorchCheckBox.checked = self._compute.settings.wantsTorch
         ui.withTorchCheckBox.connect("toggled(bool)", self._onWithTorch)
-        ui.computeSection.connect("contentsCollapsed(bool)", self._show)
+        ui.computeSection.connect("contentsCollapsed(bool)", self._onCollapsed)
         self._compute.onStateChanged.append(self.refresh)
         ui.setupFrame.hide()
         self._show()
@@ -73,6 +75,11 @@ class InstallSection:
         self._planned = planKey
         self._show()
 
+    def _onCollapsed(self, isCollapsed: bool) -> None:
+        if not isCollapsed:
+            self._knownFaults = known_faults()
+        self._show()
+
     def _onPlan(self, plan: InstallationPlan, planKey: tuple) -> None:
         if planKey == self._planned:  # not for earlier settings
             self._plan = plan
@@ -87,7 +94,7 @@ class InstallSection:
             text = "\n".join([plan.explanation, *plan.problems])
         ui.setupFrame.visible = isMissing and not isRunning
         ui.setupLabel.text = _("Before the first segment: {what}").format(what=text)
-        ui.installLabel.text = "\n".join([text, *known_faults()])
+        ui.installLabel.text = "\n".join([text, *self._knownFaults])
         canInstall = plan is not None and plan.isPossible and not isRunning
         why = _("Install the missing packages into Slicer's Python")
         if not canInstall:

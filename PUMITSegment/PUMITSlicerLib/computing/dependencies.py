@@ -134,8 +134,10 @@ def known_faults(version_of: VersionOf | None = None) -> list[str]:
     version_of = version_of or _loaded_version
     sentences = []
     for requirement in _read("requirements.txt"):
+        if _canonical(requirement.name) not in OLDEST_BUNDLED:
+            continue
         version = version_of(requirement.name)
-        isJudged = _canonical(requirement.name) in OLDEST_BUNDLED and version not in (None, "0")
+        isJudged = version not in (None, "0")
         if isJudged and not requirement.specifier.contains(version, prereleases=True):
             sentences.append(
                 _(

@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from export_checks import OBLIQUE
 from export_scene import SHAPE, blobs, segmentation_of
 from pumit.io.labels.label_source import read_labels, read_scan
 from pumit.io.slicer_bundle import bundle_nodes
 from pumit.volume import Volume
+from PUMITSlicerLib.mrml import addVolumeNode, readVolume
 
 
 @pytest.fixture
 def saved(slicerApp: Any, tmp_path: Path) -> tuple[Path, Any, Any]:
     """A bundle with an oblique scan and two overlapping segments; its nodes."""
-    import slicer
-    from PUMITSlicerLib.mrml import addVolumeNode
-
     noise = np.random.default_rng(0).normal(0, 200, SHAPE).round().astype(np.int16)
     volume = Volume(noise, (2.5, 0.7, 0.8), (-11.5, 23.25, 40.0), OBLIQUE)
     scan = addVolumeNode("My scan #1", volume)
@@ -31,8 +30,6 @@ def saved(slicerApp: Any, tmp_path: Path) -> tuple[Path, Any, Any]:
 
 
 def test_bundle_holds_what_slicer_shows(saved: tuple[Path, Any, Any]) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     path, scan, segments = saved
     nodes = {node.kind: node for node in bundle_nodes(path)}
     assert nodes["volume"].name == "My scan #1"
@@ -54,8 +51,6 @@ def test_bundle_holds_what_slicer_shows(saved: tuple[Path, Any, Any]) -> None:
 def test_segmentation_that_slicer_saves_is_read_where_it_was(
     saved: tuple[Path, Any, Any], tmp_path: Path, isCropped: bool
 ) -> None:
-    from PUMITSlicerLib.mrml import readVolume
-
     _, scan, segments = saved
     storage = segments.GetStorageNode()
     storage.SetCropToMinimumExtent(isCropped)

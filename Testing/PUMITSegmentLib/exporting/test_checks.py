@@ -6,16 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from export_scene import loadSeries
 from pumit.export.dicom_series import write_dicom_series
 from pumit.volume import Volume
+from PUMITSegmentLib.exporting import checks as export_checks
+from PUMITSegmentLib.exporting.checks import Repair, findProblems
+from PUMITSegmentLib.exporting.export import ExportChoice, Format
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+from PUMITSlicerLib.term_search import TermSearch
+from PUMITSlicerLib.terms import assignTerm, newSegment
+from pydicom import dcmread
 
 SHAPE = (6, 16, 20)
 
 
 @pytest.fixture
 def volume_node(scene, database, tmp_path):
-    from export_scene import loadSeries
-
     noise = np.random.default_rng(0).normal(0, 200, SHAPE).round().astype(np.int16)
     series = write_dicom_series(Volume(noise, (2.0, 1.0, 1.0)), tmp_path / "series")
     return loadSeries(series.source.files[0].parent, database)
@@ -32,9 +38,6 @@ def node(scene, volume_node):
 
 
 def add(node, name: str, volume_node, corner=(2, 4, 5), size=3) -> str:
-    from PUMITSlicerLib.mrml import ijkToRas, orientedImage
-    from PUMITSlicerLib.terms import newSegment
-
     segment_id = newSegment(node, name)
     segment = node.GetSegmentation().GetSegment(segment_id)
     if size:
@@ -49,8 +52,6 @@ def add(node, name: str, volume_node, corner=(2, 4, 5), size=3) -> str:
 @pytest.fixture
 def problems(tmp_path, database):
     """Problems of an export, as (severity, sentence)."""
-    from PUMITSegmentLib.exporting.checks import findProblems
-    from PUMITSegmentLib.exporting.export import ExportChoice, Format
 
     def find(node, volume_node, format_="DICOM_SEG", folder=tmp_path, **more):
         choice = ExportChoice(Format[format_], Path(folder), **more.pop("choice", {}))
@@ -116,10 +117,6 @@ def test_segment_that_was_erased_again_is_empty(problems, node, volume_node):
 
 
 def test_missing_code_warns_and_can_be_assigned(problems, node, volume_node):
-    from PUMITSegmentLib.exporting.checks import Repair
-    from PUMITSlicerLib.term_search import TermSearch
-    from PUMITSlicerLib.terms import assignTerm
-
     segment_id = add(node, "thing", volume_node)
     problem = only(problems(node, volume_node))
     assert problem.severity.value == "warns"
@@ -129,8 +126,6 @@ def test_missing_code_warns_and_can_be_assigned(problems, node, volume_node):
 
 
 def test_same_name_twice_stops_dicom_and_warns_elsewhere(problems, node, volume_node):
-    from PUMITSegmentLib.exporting.checks import Repair
-
     second = add(node, "liver", volume_node)
     node.GetSegmentation().GetSegment(second).SetName("liver")
     problem = only(problems(node, volume_node))
@@ -141,8 +136,6 @@ def test_same_name_twice_stops_dicom_and_warns_elsewhere(problems, node, volume_
 
 @pytest.mark.parametrize("name", ["x" * 100, "a\\b", "line\nbreak"])
 def test_name_that_dicom_cannot_hold_can_be_changed(problems, node, volume_node, name):
-    from PUMITSegmentLib.exporting.checks import Repair
-
     node.GetSegmentation().GetNthSegment(0).SetName(name)
     problem = only(problems(node, volume_node))
     assert (problem.severity.value, problem.repair) == ("stops", Repair.RENAME)
@@ -172,8 +165,6 @@ def test_database_that_does_not_know_the_scan(problems, node, volume_node, datab
 
 
 def test_multi_frame_without_places(problems, node, volume_node, database, tmp_path):
-    from pydicom import dcmread
-
     file = sorted((tmp_path / "series").iterdir())[0]
     dataset = dcmread(file)
     dataset.NumberOfFrames = 6
@@ -202,7 +193,8 @@ def test_transformed_volume_warns_where_slicers_file_will_lie(problems, scene, n
     transform = scene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     for each in (node, volume_node):
         each.SetAndObserveTransformNodeID(transform.GetID())
-    assert "transform" in only(problems(node, volume_node, "SEG_NRRD")).sentence
+    for format_ in ("SEG_NRRD", "NIFTI", "NRRD"):
+        assert "transform" in only(problems(node, volume_node, format_)).sentence
     assert problems(node, volume_node) == []
 
 
@@ -216,8 +208,6 @@ def test_folder_of_every_bad_kind(problems, node, volume_node, tmp_path, monkeyp
 
 
 def test_full_disk(problems, node, volume_node, monkeypatch):
-    from PUMITSegmentLib.exporting import checks as export_checks
-
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(export_checks.shutil, "disk_usage", lambda path: usage(9, 9, 0))
     for format_ in ("DICOM_SEG", "SEG_NRRD", "NIFTI"):
@@ -226,8 +216,6 @@ def test_full_disk(problems, node, volume_node, monkeypatch):
 
 def test_database_that_is_closed_warns_if_it_is_requested(problems, node, volume_node, tmp_path):
     # Read from files, so that no database is needed to find them.
-    from export_scene import loadSeries
-
     dropped = loadSeries(tmp_path / "series", None)
     found = problems(node, dropped, database=None, addToDatabase=True)
     assert only(found).severity.value == "warns"
@@ -236,8 +224,6 @@ def test_database_that_is_closed_warns_if_it_is_requested(problems, node, volume
 
 
 def test_missing_library_can_be_installed(problems, node, volume_node, monkeypatch):
-    from PUMITSegmentLib.exporting import checks as export_checks
-
     monkeypatch.setattr(export_checks.importlib.util, "find_spec", lambda name: None)
     problem = only(problems(node, volume_node))
     assert problem.repair is export_checks.Repair.INSTALL

@@ -10,6 +10,7 @@ import highdicom
 import numpy as np
 import pytest
 import SimpleITK
+import slicer
 from export_checks import OBLIQUE, dciodvfy
 from export_scene import (
     SHAPE,
@@ -20,15 +21,18 @@ from export_scene import (
     segmentation_of,
 )
 from pumit.errors import ExportError
+from pumit.export.dicom_seg import write_dicom_seg
+from pumit.export.dicom_series import write_dicom_series
+from pumit.export.terminology import concept_for
 from pumit.file_image import DicomSource
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
+from PUMITSegmentLib.exporting.dicom_source import DicomFiles, findDicomFiles, withSource
+from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas
 from pydicom import dcmread
 
 
 def test_centred_volume_still_meets_its_files(tmp_path, scene, loaded, database, series):
-    import slicer
-    from PUMITSlicerLib.mrml import ijkToRas
-
     # As "Center Volume" does: other coordinates, the same pixels.
     matrix = ijkToRas(loaded)
     matrix[:3, 3] = (100, 50, -300)
@@ -114,8 +118,6 @@ def test_real_ct_in_slicers_reader(tmp_path, scene, shared_data, database, has_d
     liver = SimpleITK.GetArrayFromImage(
         SimpleITK.ReadImage(str(shared_data / "cases" / "ct_chaos_liver" / "label.nii.gz"))
     )
-    import slicer
-
     voxels = slicer.util.arrayFromVolume(node)
     # Slicer's slices run as pumit's do, or the other way round.
     is_same = np.array_equal(voxels, volume.array)
@@ -133,8 +135,6 @@ def test_real_tilted_mr(tmp_path, scene, shared_data, database):
     source = shared_data / "dicom" / "brain_mr" / "Study3" / "11-T1post-18670"
     volume = Volume.read(source)
     node = loadSeries(source, database)
-    import slicer
-
     voxels = slicer.util.arrayFromVolume(node)
     is_same = np.array_equal(voxels, volume.array)
     assert is_same or np.array_equal(voxels[::-1], volume.array)
@@ -148,25 +148,17 @@ def test_real_tilted_mr(tmp_path, scene, shared_data, database):
 
 
 def test_volume_from_nowhere_has_no_source(scene):
-    from PUMITSegmentLib.exporting.dicom_source import DicomFiles, findDicomFiles
-
     node = scene.AddNewNodeByClass("vtkMRMLScalarVolumeNode")
     assert findDicomFiles(node) == findDicomFiles(None) == DicomFiles()
 
 
 def test_volume_from_another_kind_of_file_has_no_source(tmp_path, scene, loaded, database):
-    import slicer
-    from PUMITSegmentLib.exporting.dicom_source import findDicomFiles
-
     assert slicer.util.saveNode(loaded, str(tmp_path / "scan.nrrd"))
     again = slicer.util.loadVolume(str(tmp_path / "scan.nrrd"), {})
     assert not findDicomFiles(again, database).isFromDicom
 
 
 def test_closed_database_is_not_asked(scene, loaded, database, monkeypatch):
-    import slicer
-    from PUMITSegmentLib.exporting.dicom_source import findDicomFiles
-
     monkeypatch.setattr(slicer, "dicomDatabase", database, raising=False)
     assert findDicomFiles(loaded).missing == 0
     database.isOpen = False
@@ -175,10 +167,6 @@ def test_closed_database_is_not_asked(scene, loaded, database, monkeypatch):
 
 @pytest.mark.parametrize("is_left_handed", [False, True])
 def test_files_are_listed_in_slice_order(series, loaded, database, is_left_handed):
-    from dataclasses import replace
-
-    from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
-
     files = series.source.files
     volume, given = series, findDicomFiles(loaded, database).paths
     if is_left_handed:
@@ -190,8 +178,6 @@ def test_files_are_listed_in_slice_order(series, loaded, database, is_left_hande
 
 
 def test_cropped_volume_is_placed_by_its_coordinates(tmp_path, scene, series, loaded, database):
-    from PUMITSlicerLib.mrml import addVolumeNode
-
     inner = Volume(
         series.array[2:7, 3:, 4:],
         series.spacing_mm,
@@ -210,8 +196,6 @@ def test_cropped_volume_is_placed_by_its_coordinates(tmp_path, scene, series, lo
 
 
 def test_single_slice_is_exported(tmp_path, scene, database):
-    from pumit.export.dicom_series import write_dicom_series
-
     first, _second = blobs(SHAPE)
     plane = first[4:5]
     values = np.where(plane, 100, 0).astype(np.int16)
@@ -227,11 +211,6 @@ def test_single_slice_is_exported(tmp_path, scene, database):
 
 def test_frames_of_an_older_multi_frame_file_are_its_slices(tmp_path, scene, series):
     """Its header states the first frame's position only, and no functional groups."""
-    from pumit.export.dicom_seg import write_dicom_seg
-    from pumit.export.terminology import concept_for
-    from pumit.segmentation import Algorithm, Segmentation
-    from PUMITSegmentLib.exporting.dicom_source import withSource
-
     parts = [dcmread(file) for file in series.source.files]
     whole = parts[0]
     whole.NumberOfFrames = len(parts)

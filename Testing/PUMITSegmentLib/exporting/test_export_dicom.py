@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import vtk
 from export_checks import OBLIQUE, assert_same_masks, dciodvfy
 from export_scene import (
     SHAPE,
@@ -16,6 +17,9 @@ from export_scene import (
 from pumit.errors import ExportError
 from pumit.io.labels.label_source import read_labels
 from pumit.segmentation import Segment
+from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+from PUMITSlicerLib.mrml import ijkToRas
+from PUMITSlicerLib.terms import newSegment
 from pydicom import dcmread
 
 
@@ -84,8 +88,6 @@ def test_overlap_is_kept_by_contours_and_refused_by_label_maps(
 
 
 def shift_by_voxels(volume_node, ijk: tuple[int, int, int]) -> np.ndarray:
-    from PUMITSlicerLib.mrml import ijkToRas
-
     matrix = np.eye(4)
     matrix[:3, 3] = ijkToRas(volume_node)[:3, :3] @ ijk
     return matrix
@@ -116,8 +118,6 @@ def test_segmentation_moved_on_its_volume_is_written_where_it_is_seen(
 
 
 def test_bent_transform_is_followed(tmp_path, scene, loaded, database, series):
-    import vtk
-
     box = np.zeros(SHAPE, bool)
     box[3:6, 8:14, 10:20] = True
     node = segmentation_of(scene, loaded, {"box": box})
@@ -148,8 +148,6 @@ def test_hidden_segments_stay_out_only_if_requested(tmp_path, kidneys, loaded, d
 
 
 def test_database_gets_the_file(tmp_path, kidneys, loaded, database):
-    from PUMITSegmentLib.exporting.dicom_database import addToDatabase
-
     written = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
     addToDatabase(written.path, database)
     uid = str(dcmread(written.path).SOPInstanceUID)
@@ -159,8 +157,6 @@ def test_database_gets_the_file(tmp_path, kidneys, loaded, database):
 def test_database_that_is_absent_or_refuses_ends_in_one_sentence(
     tmp_path, kidneys, loaded, database
 ):
-    from PUMITSegmentLib.exporting.dicom_database import addToDatabase
-
     written = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
     with pytest.raises(ExportError, match="not open"):
         addToDatabase(written.path)
@@ -178,9 +174,6 @@ def test_names_in_any_script_are_kept(tmp_path, scene, loaded, database, series)
 
 
 def test_surface_is_exported_as_the_voxels_inside_it(tmp_path, scene, loaded, database):
-    import vtk
-    from PUMITSlicerLib.terms import newSegment
-
     node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Surfaces")
     node.CreateDefaultDisplayNodes()
     node.SetReferenceImageGeometryParameterFromVolumeNode(loaded)

@@ -8,6 +8,8 @@ import json
 import numpy as np
 import pytest
 import SimpleITK
+import slicer
+import vtk
 from export_checks import OBLIQUE, dciodvfy
 from export_scene import (
     SHAPE,
@@ -19,6 +21,9 @@ from export_scene import (
 )
 from pumit.errors import Cancelled, ExportError
 from pumit.volume import Volume
+from PUMITSegmentLib.exporting.export import ExportChoice, Format, collect, write
+from PUMITSlicerLib.labelmap_grid import imageGrid
+from PUMITSlicerLib.mrml import addVolumeNode, orientedImageArray
 
 
 def test_existing_files_are_never_replaced(tmp_path, kidneys, loaded, database):
@@ -53,8 +58,6 @@ def test_folder_that_is_a_file_ends_in_one_sentence(tmp_path, kidneys, loaded, d
 
 @pytest.mark.parametrize("format_", ["DICOM_SEG", "SEG_NRRD", "NIFTI"])
 def test_cancelled_export_leaves_nothing(tmp_path, kidneys, loaded, database, format_):
-    from PUMITSegmentLib.exporting.export import ExportChoice, Format, collect, write
-
     collected = collect(kidneys, loaded, ExportChoice(Format[format_], tmp_path), database)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(Cancelled):
@@ -66,16 +69,11 @@ def test_cancelled_export_leaves_nothing(tmp_path, kidneys, loaded, database, fo
 
 
 def reloaded(scene, path):
-    import slicer
-
     return slicer.modules.segmentations.logic().LoadSegmentationFromFile(str(path), True, "again")
 
 
 def world_voxels(node, name: str) -> np.ndarray:
     """World positions of a segment's voxels, rounded, in some order."""
-    from PUMITSlicerLib.labelmap_grid import imageGrid
-    from PUMITSlicerLib.mrml import orientedImageArray
-
     segmentation = node.GetSegmentation()
     segment = segmentation.GetSegment(segmentation.GetSegmentIdBySegmentName(name))
     image = segment.GetRepresentation("Binary labelmap")
@@ -85,9 +83,6 @@ def world_voxels(node, name: str) -> np.ndarray:
     points = ijk @ grid[:3, :3].T + grid[:3, 3]
     transform = node.GetParentTransformNode()
     if transform is not None:
-        import slicer
-        import vtk
-
         matrix = vtk.vtkMatrix4x4()
         transform.GetMatrixTransformToWorld(matrix)
         array = slicer.util.arrayFromVTKMatrix(matrix)
@@ -117,8 +112,6 @@ def test_slicers_file_keeps_place_overlap_and_all_tags(tmp_path, scene, kidneys,
         assert after.GetColor() == pytest.approx(before.GetColor(), abs=1e-3)
         here, there = (world_voxels(node, before.GetName()) for node in (kidneys, again))
         np.testing.assert_allclose(there, here, atol=1e-3)
-    import vtk
-
     note = vtk.mutable("")
     assert again.GetSegmentation().GetSegment(ids[0]).GetTag("Another.Module", note)
     assert str(note) == "its note"
@@ -157,8 +150,6 @@ def test_labels_of_hidden_segments_stay_out_of_slicers_file(tmp_path, scene, loa
 
 
 def test_segments_on_different_grids_go_into_one_file(tmp_path, scene, loaded):
-    from PUMITSlicerLib.mrml import addVolumeNode
-
     first, _second = blobs(SHAPE)
     node = segmentation_of(scene, loaded, {"a": first})
     box = np.zeros((10, 10, 10), bool)
@@ -189,8 +180,6 @@ def test_label_map_lies_on_the_volume(tmp_path, scene, loaded, series, format_):
 
 
 def test_label_table_is_read_by_slicer_and_by_people(tmp_path, scene, loaded):
-    import slicer
-
     first, second = blobs(SHAPE)
     node = segmentation_of(scene, loaded, {"left kidney": first, 'Läsion, "2"': second & ~first})
     written = export(node, loaded, "NIFTI", tmp_path)

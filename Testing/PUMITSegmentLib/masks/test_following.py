@@ -6,6 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from pumit.evaluation.metrics import dice
+from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.segmentation import PromptAnswer
+from PUMITSegmentLib.masks.following import clickedAgain, clickInside, moved
+from PUMITSlicerLib.mrml import VolumeFrame
 
 SHAPE = (6, 40, 40)
 
@@ -28,10 +34,6 @@ MASKS = {
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_the_click_lies_inside_also_of_pieces_and_thin_rings(scene: Any, mask: np.ndarray) -> None:
-    import slicer
-    from PUMITSegmentLib.masks.following import clickInside
-    from PUMITSlicerLib.mrml import VolumeFrame
-
     node = slicer.util.addVolumeFromArray(np.zeros(SHAPE, np.int16))
     node.SetSpacing(0.8, 0.7, 3.0)
     node.SetOrigin(10.0, -20.0, 30.0)
@@ -43,10 +45,6 @@ def test_the_click_lies_inside_also_of_pieces_and_thin_rings(scene: Any, mask: n
 
 
 def test_the_click_in_one_slice_is_in_its_middle(scene: Any) -> None:
-    import slicer
-    from PUMITSegmentLib.masks.following import clickInside
-    from PUMITSlicerLib.mrml import VolumeFrame
-
     node = slicer.util.addVolumeFromArray(np.zeros((1, 40, 40), np.int16))
     click = clickInside(MASKS["one"][2:3], VolumeFrame(node), (1.0, 1.0, 1.0))
     assert click.point_lps == pytest.approx((-20.0, -20.0, 0.0))
@@ -58,10 +56,6 @@ def test_the_click_in_one_slice_is_in_its_middle(scene: Any) -> None:
     ids=["contracted", "a part", "nothing"],
 )
 def test_what_overlaps_as_frames_do_is_believed(found: np.ndarray, isBelieved: bool) -> None:
-    from pumit.prompts import MaskPrompt, PointPrompt
-    from pumit.segmentation import PromptAnswer
-    from PUMITSegmentLib.masks.following import clickedAgain
-
     prompts, requests = [MaskPrompt(MASKS["one"])], []
 
     def predict(clicks: Any) -> PromptAnswer:
@@ -81,10 +75,6 @@ def shown(mask: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("slices", [slice(None), slice(2, 3)], ids=["scan", "one slice"])
 def test_what_no_click_finds_is_moved_as_the_tissue(slices: slice) -> None:
-    from pumit.evaluation.metrics import dice
-    from pumit.prompts import MaskPrompt
-    from PUMITSegmentLib.masks.following import moved
-
     before, now = (ball((20, column), 8)[slices] for column in (18, 21))
     frames = shown(before), shown(now)
     (prior,) = moved([MaskPrompt(before)], *frames, (4.0, 1.0, 1.0))
@@ -94,9 +84,6 @@ def test_what_no_click_finds_is_moved_as_the_tissue(slices: slice) -> None:
 
 
 def test_frames_that_are_not_alike_move_nothing() -> None:
-    from pumit.prompts import MaskPrompt
-    from PUMITSegmentLib.masks.following import moved
-
     first, second = np.random.default_rng(0).normal(100, 20, (2, *SHAPE))
     prompts = [MaskPrompt(MASKS["one"])]
     assert moved(prompts, first, second, (1.0, 1.0, 1.0)) == prompts

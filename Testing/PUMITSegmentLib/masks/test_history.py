@@ -134,16 +134,6 @@ def test_a_neighbour_that_was_overwritten_comes_back_with_the_same_step() -> Non
     assert history.undo() == {"liver": state(1), "spleen": state(2)}
 
 
-def test_an_answer_that_arrives_late_belongs_to_its_own_step() -> None:
-    history = History()
-    history.record({"liver": state(1)})
-    history.record({"spleen": state(2)})
-    history.amend("liver", state(3))
-    assert history.undo() == {"spleen": None}
-    assert history.undo() == {"liver": None}
-    assert history.redo() == {"liver": state(3)}
-
-
 def test_clearing_forgets_everything() -> None:
     history = History()
     history.record({"a": state(1)})

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from pumit.errors import PromptError
+from PUMITSegmentLib.masks.query import MaskQuery
+from PUMITSegmentLib.masks.requests import MaskRequests
+from PUMITSlicerLib.status import Activity, StatusBoard
 from scripted_worker import ScriptedWorker
 
 
@@ -14,10 +17,6 @@ class MadeRequests:
     """Two segments, and what was written."""
 
     def __init__(self) -> None:
-        from PUMITSegmentLib.masks.query import MaskQuery
-        from PUMITSegmentLib.masks.requests import MaskRequests
-        from PUMITSlicerLib.status import StatusBoard
-
         self.worker: Any = ScriptedWorker()
         self.status = StatusBoard()
         self.written: list[str] = []
@@ -90,8 +89,6 @@ def test_nothing_is_written_after_cancelling(made: MadeRequests) -> None:
 
 
 def test_an_error_is_one_sentence_and_others_go_on(made: MadeRequests) -> None:
-    from PUMITSlicerLib.status import Activity
-
     seen = []
     made.status.listeners.append(seen.append)
     made.requests.request("liver")
@@ -140,8 +137,6 @@ def test_nothing_is_opened_while_a_mask_is_computed(made: MadeRequests) -> None:
 def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
     made: MadeRequests,
 ) -> None:
-    from PUMITSlicerLib.status import Activity
-
     seen = []
     made.status.listeners.append(seen.append)
 
@@ -161,8 +156,6 @@ def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
 
 
 def test_a_scan_that_memory_does_not_hold_leaves_nothing_waiting(made: MadeRequests) -> None:
-    from PUMITSlicerLib.status import Activity
-
     def fail() -> None:
         raise MemoryError
 
@@ -197,8 +190,6 @@ def test_nothing_is_requested_where_there_is_nothing_to_ask_about(made: MadeRequ
 
 
 def test_a_segment_that_cannot_be_asked_about_says_why_and_others_go_on(made: MadeRequests) -> None:
-    from PUMITSlicerLib.status import Activity
-
     seen: list[Any] = []
     made.status.listeners.append(seen.append)
     made.requests.request("liver")

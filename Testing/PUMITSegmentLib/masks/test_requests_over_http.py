@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from fake_compute import FakeWorkers, MemoryStore, scan, wait_for
 from loopback_server import TOKEN, start_server
-from mask_requester import FIRST, NEGATIVE, SECOND, MaskRequester, ball, point
+from mask_requester import FIRST, SECOND, MaskRequester, ball, point
 from pumit.errors import VolumeError
-from pumit.prompts import MaskPrompt
 from pumit.server.sessions.limits import Limits
 from pumit.volume import Volume
+from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.masks.query import MaskQuery
+from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
@@ -77,13 +78,6 @@ def test_prompts_are_answered_by_a_mask_on_the_volumes_grid(requester):
     assert texts[-1] == "Segmenting"
 
 
-def test_asking_returns_at_once(requester):
-    requester.request([FIRST])
-    assert requester.answers == []
-    assert requester.requests.running
-    requester.wait()
-
-
 def test_the_scan_is_read_and_sent_once(requester, server):
     requester.answer([FIRST])
     requester.answer([FIRST, SECOND], segment="2")
@@ -124,9 +118,6 @@ def test_a_click_while_the_scan_is_opened_is_answered(requester, server, compute
 
 
 def test_nothing_goes_to_a_server_that_was_chosen_while_the_worker_started(background, workers):
-    from PUMITSegmentLib.collaborators import Collaborators
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
     made = Compute(background, MemoryStore(), makeWorker=workers, whyNotInstalled=lambda mode: "")
     server, opened = start_server(Limits()), []
     try:
@@ -139,23 +130,6 @@ def test_nothing_goes_to_a_server_that_was_chosen_while_the_worker_started(backg
     finally:
         made.close()
         server.stop()
-
-
-def test_prompts_that_are_gone_from_the_scene_are_gone_from_the_request(requester, server):
-    requester.answer([FIRST, NEGATIVE, SECOND])
-    mask = requester.answer([SECOND])
-    np.testing.assert_array_equal(mask, ball((4, 20, 20)))
-    assert server.engine.sessions[0].answered[-1] == ("1", (SECOND,))
-
-
-def test_a_mask_prior_keeps_its_place_in_the_order(requester):
-    drawn = np.zeros(scan().shape, dtype=bool)
-    drawn[4, 5:9, 5:9] = True
-    prompts = [FIRST, MaskPrompt(drawn), point((4, 6, 6), False)]
-    mask = requester.answer(prompts)
-    expected = ball((4, 10, 10)) | drawn
-    expected[2:7, 4:9, 4:9] = False
-    np.testing.assert_array_equal(mask, expected)
 
 
 def test_another_scan_replaces_the_earlier_one(requester, server):
@@ -178,18 +152,6 @@ def test_the_newest_request_wins_and_the_running_one_is_stopped(requester):
     # What was displaced before it began comes afterwards.
     assert [segment for segment, _mask in requester.answers] == ["1", "3", "2"]
     assert requester.errors == []
-
-
-def test_a_cancelled_request_is_never_answered(requester):
-    requester.answer([FIRST])
-    requester.request([FIRST], segment="slow")
-    assert requester.requests.running
-    requester.requests.cancel()
-    assert not requester.requests.running
-    requester.wait()
-    assert len(requester.answers) == 1
-    assert requester.errors == []
-    requester.answer([SECOND])
 
 
 @pytest.mark.slow
@@ -319,14 +281,6 @@ def test_a_worker_killed_while_it_computes_is_replaced_and_repeated(local_reques
     mask = local_requester.answer([SECOND])
     np.testing.assert_array_equal(mask, ball((4, 20, 20)))
     assert len(workers.made) == 3
-
-
-def test_closing_frees_the_session_on_the_server(requester, compute, background):
-    requester.answer([FIRST])
-    assert compute.client().capabilities()["sessions"] == 1
-    requester.requests.close()
-    assert background.drain()
-    assert compute.client().capabilities()["sessions"] == 0
 
 
 def test_closing_while_it_computes_waits_for_nobody_and_frees_the_session(

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import Daily
 from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, ScribblePrompt
+from PUMITSegmentLib.prompts.tag import promptNodesOf
+from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import LogicScene, box
 
 SMALL, LARGE = box((6, 6, 6), (10, 10, 10)), box((3, 3, 3), (16, 16, 16))
@@ -26,8 +29,6 @@ def tool_of(daily: Daily) -> str:
 @pytest.fixture
 def clicked(daily: Daily) -> Daily:
     """An answered click in a new segment, of which there are three answers."""
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     daily.logic.parameters.overwriteMode = OverwriteMode.NONE  # there is another segment
     daily.logic.newSegment("Kidney")
     daily.view.clickAt((8, 8, 8))
@@ -87,8 +88,6 @@ def test_the_next_click_follows_the_choice_and_has_no_other_answer(clicked: Dail
 
 
 def test_a_deleted_click_takes_its_choice_with_it(clicked: Daily) -> None:
-    import slicer
-
     another(clicked, 2)
     clicked.view.clickAt((12, 12, 8))
     clicked.answer(LARGE)
@@ -134,8 +133,6 @@ def test_an_edit_by_hand_ends_the_choice(clicked: Daily) -> None:
 
 
 def test_a_saved_scene_keeps_the_choice(made: LogicScene, tmp_path: Path) -> None:
-    import slicer
-
     made.click()
     made.answer(SMALL, choice=(1, 3))
     made.logic.showAnotherAnswer()
@@ -156,8 +153,6 @@ def test_a_saved_scene_keeps_the_choice(made: LogicScene, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"": 3}', '{"": [0, 3]}', '{"": [4, 3]}'])
 def test_what_was_edited_by_hand_in_a_scene_is_no_choice(made: LogicScene, text: str) -> None:
-    from PUMITSegmentLib.prompts.tag import promptNodesOf
-
     made.click()
     made.answer(SMALL, choice=(2, 3))
     (node,) = promptNodesOf(made.logic.segmentationNode)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, B, Daily
 from pumit.prompts import BoxPrompt
 
@@ -123,8 +124,6 @@ def test_the_next_box_may_be_begun_without_a_depth(boxes: Boxes) -> None:
 
 @pytest.mark.parametrize("end", ["button", "escape", "other tool", "mouse toolbar", "leave"])
 def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes, end: str) -> None:
-    import slicer
-
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     if end == "button":
@@ -157,8 +156,6 @@ def test_undo_before_the_depth_drops_the_box(boxes: Boxes) -> None:
 
 
 def test_a_box_that_is_deleted_in_data_before_its_depth_is_gone(boxes: Boxes) -> None:
-    import slicer
-
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
@@ -171,8 +168,6 @@ def test_a_box_that_is_deleted_in_data_before_its_depth_is_gone(boxes: Boxes) ->
 
 
 def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
-    import slicer
-
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     count = len(boxes.worker.requests)
@@ -181,42 +176,7 @@ def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) ->
     assert not slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
 
 
-def test_a_box_outside_the_image_is_refused_and_the_tool_stays(boxes: Boxes) -> None:
-    boxes.press(boxes.ui.box3dButton)
-    for xy in ((3, 3), (12, 12)):
-        boxes.view.move(*xy)
-        boxes.view.click(*xy)
-    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert "outside" in boxes.status
-    assert boxes.isPressed
-    boxes.drawCorners()
-    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert len(boxes.askedBoxes()) == 1
-
-
-@pytest.mark.parametrize(("button", "count"), [("box2dButton", 2), ("scribbleButton", 2)])
-def test_boxes_and_curves_follow_each_other(boxes: Boxes, button: str, count: int) -> None:
-    widget = getattr(boxes.ui, button)
-    boxes.press(widget)
-    for shift in range(count):
-        a = boxes.view.rasToXy((6.5 + shift, 6.5, 8.0))
-        b = boxes.view.rasToXy((10.5 + shift, 10.5, 8.0))
-        if button == "box2dButton":
-            boxes.view.click(*a)
-            boxes.view.click(*b)
-        else:
-            boxes.view.drag(a, b)
-        boxes.answer(A)
-    assert boxes.logic.promptCount(boxes.liver) == 1 + count
-    assert widget.checked
-    boxes.press(widget)
-    assert not widget.checked
-    assert not boxes.logic.isPlacing
-
-
 def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
-    import slicer
-
     flat = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.int16))
     boxes.process()
     boxes.logic.parameters.sourceVolume = flat
@@ -230,8 +190,6 @@ def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
 
 def test_a_2d_box_is_drawn_in_its_own_view_only(boxes: Boxes) -> None:
     """F16: while it was drawn, the other views showed a cube."""
-    import slicer
-
     boxes.press(boxes.ui.box2dButton)
     boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
     boxes.other.sliceNode.JumpSliceByOffsetting(9, 9, 9)
@@ -254,8 +212,6 @@ def test_a_2d_box_is_drawn_in_its_own_view_only(boxes: Boxes) -> None:
 
 def test_a_small_box_shows_what_it_holds(boxes: Boxes) -> None:
     """Friction 6: nine handles hid an adrenal gland; zoomed in they are there."""
-    import slicer
-
     boxes.press(boxes.ui.box2dButton)
     boxes.drawCorners()
     boxes.logic.stopPlacing()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from panel_scene import Panel
+from PUMITSlicerLib.installing.downloaded import findDownloaded, removeDownloaded
 
 
 def write(path: Path, size: int) -> Path:
@@ -36,8 +38,6 @@ def computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]
 
 @pytest.fixture
 def find(tmp_path: Path) -> Callable[[], list]:
-    from PUMITSlicerLib.installing.downloaded import findDownloaded
-
     environment = {"PIP_CACHE_DIR": str(tmp_path / "pip")}
     return lambda: findDownloaded(environment, tmp_path / "tmp")
 
@@ -89,22 +89,10 @@ def test_what_is_in_use_is_said(
     find: Callable[[], list],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import shutil
-
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
     press(panel, find, True)
     assert "4.0 MB could not be removed" in panel.ui.statusLabel.text
     assert not computer["fetched"].exists()
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (150_000, "150 kB"), (2.5e9, "2.5 GB")],
-)
-def test_sizes_as_people_read_them(scene: object, size: int, words: str) -> None:
-    from PUMITSlicerLib.installing.downloaded import sizeInWords
-
-    assert sizeInWords(int(size)) == words
 
 
 def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
@@ -140,8 +128,6 @@ def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
 def test_compiled_models_are_found_and_removed(
     computer: dict[str, Path], find: Callable[[], list]
 ) -> None:
-    from PUMITSlicerLib.installing.downloaded import removeDownloaded
-
     graph = write(computer["own"].parent.parent / "graphs" / "a.graph", 22_000)
     (compiled,) = (each for each in find() if each.paths == (graph,))
     assert compiled.byteCount == 22_000

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, B, Daily
+from PUMITSegmentLib.reconstruction import ViewsBefore
 from scripted_worker import SHAPE, box
 
 # --- lassos ---------------------------------------------------------------------------------------
@@ -82,18 +84,7 @@ def test_an_export_has_the_name_given_and_its_folder_opens(
     assert shown == [str(tmp_path)]
 
 
-def test_the_database_is_named(daily: Daily) -> None:
-    from PUMITSegmentLib.exporting.dicom_database import databaseName
-
-    daily.ui.exportSection.collapsed = False
-    daily.ui.exportFormatSelector.currentIndex = 0
-    assert databaseName() in daily.ui.exportDatabaseCheckBox.toolTip
-
-
 def test_the_views_before_a_reconstruction_come_back(daily: Daily) -> None:
-    import slicer
-    from PUMITSegmentLib.reconstruction import ViewsBefore
-
     layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
     arrangement, composite = layout.GetViewArrangement(), daily.view.compositeNode
     other = daily.addScan("Reconstructed")
@@ -106,30 +97,3 @@ def test_the_views_before_a_reconstruction_come_back(daily: Daily) -> None:
     assert layout.GetViewArrangement() == arrangement
     assert composite.GetBackgroundVolumeID() == daily.volumeNode.GetID()
     assert composite.GetForegroundVolumeID() is None
-
-
-def test_the_status_says_what_clicks_do_now(daily: Daily) -> None:
-    for button, words in (
-        (daily.ui.box3dButton, "opposite corners"),
-        (daily.ui.lassoButton, "around"),
-        (daily.ui.pointButton, "Ctrl"),
-    ):
-        daily.press(button)
-        assert words in daily.status
-
-
-def test_the_panel_fits_380_by_800_without_scrolling(daily: Daily, screenshots: Path) -> None:
-    """As in Slicer's side bar, in the midst of work: two segments, a tool armed, an answer."""
-    from harness.views.picture import compose
-
-    daily.addSpleen()
-    daily.panel.segmentColumns.count()
-    daily.frame.resize(380, 800)
-    daily.process()
-    needed = daily.panel.widget.minimumSizeHint
-    assert needed.width() <= 380
-    assert needed.height() <= 800
-    # What an area that scrolls gives a panel whose lines are broken to its width.
-    assert daily.frame.heightForWidth(380) <= 800
-    assert (daily.frame.width, daily.frame.height) == (380, 800)
-    compose(daily.frame, [daily.view], screenshots / "panel_380x800.png", (1100, 800))

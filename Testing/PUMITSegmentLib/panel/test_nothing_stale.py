@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import slicer
+import vtk
+from loopback_server import TOKEN, start_server
 from panel_scene import Panel
+from pumit.server.sessions.limits import Limits
 from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
@@ -13,9 +17,6 @@ A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
 def folders() -> list[str]:
     """Names of the folders of prompts in the subject hierarchy."""
-    import slicer
-    import vtk
-
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     items = vtk.vtkIdList()
     hierarchy.GetItemChildren(hierarchy.GetSceneItemID(), items, True)
@@ -33,8 +34,6 @@ def folders() -> list[str]:
 def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
     panel: Panel, sliceView: Any
 ) -> None:
-    import slicer
-
     panel.load()
     view = sliceView("Red", "Axial")
     view.show(panel.volumeNode)
@@ -58,8 +57,6 @@ def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
 
 
 def test_a_segmentation_that_is_not_worked_on_takes_its_prompts_along_too(panel: Panel) -> None:
-    import slicer
-
     panel.load()
     panel.click()
     panel.answer(A)
@@ -81,8 +78,12 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
     panel.load()
     panel.click()
     panel.worker.requests[-1].watch.report(0.4)
+    assert not panel.ui.cancelButton.isVisible()
     QtTest.QTest.qWait(900)
+    assert panel.ui.progressBar.isVisible()
+    assert panel.ui.progressBar.value == 40
     panel.press(panel.ui.cancelButton)
+    assert not panel.ui.progressBar.isVisible()
     assert panel.logic.promptCount(panel.logic.segmentID) == 1
     assert "nothing was changed" not in panel.ui.statusLabel.text
     assert "prompt stays" in panel.ui.statusLabel.text
@@ -102,8 +103,6 @@ def test_cancel_of_places_to_check_changed_nothing(panel: Panel) -> None:
 
 
 def test_a_test_that_succeeds_connects(panel: Panel) -> None:
-    from loopback_server import TOKEN, start_server
-    from pumit.server.sessions.limits import Limits
     from Qt import QtTest
 
     server = start_server(Limits())

@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from panel_scene import Panel
+from prompt_scene import OBLIQUE, addScan, rotation
 from pumit.prompts import BoxPrompt, PointPrompt
+from pumit.segmentation import UncertainRegion
+from PUMITSegmentLib.prompts.display import displayOf
+from PUMITSegmentLib.prompts.excluded import excludedBox, withoutBoxes
+from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, box
 
 A, B = box((4, 4, 4), (12, 14, 20)), box((8, 8, 8), (16, 16, 16))
@@ -78,9 +84,6 @@ def test_a_3d_box_outside_takes_its_voxels_out(drawing: Drawing) -> None:
 
 
 def test_outside_stays_pressed_and_the_box_is_red(drawing: Drawing) -> None:
-    import slicer
-    from PUMITSegmentLib.prompts.display import displayOf
-
     drawing.press(drawing.ui.negativeButton)
     drawing.press(drawing.ui.box3dButton)
     assert drawing.ui.negativeButton.checked
@@ -113,8 +116,6 @@ def test_undo_and_redo_of_a_box_outside(drawing: Drawing) -> None:
 
 
 def test_a_box_outside_that_is_removed_gives_its_voxels_back(drawing: Drawing) -> None:
-    import slicer
-
     drawing.outside(drawing.ui.box2dButton)
     nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
     (roi,) = [node for node in nodes if node.GetNumberOfControlPoints()]
@@ -134,8 +135,6 @@ def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> No
 
 
 def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     drawing.logic.parameters.overwriteMode = OverwriteMode.NONE
     drawing.press(drawing.ui.newSegmentButton)
     drawing.outside(drawing.ui.box2dButton)
@@ -170,8 +169,6 @@ def test_nothing_is_taken_out_before_update_where_updating_is_off(drawing: Drawi
 
 
 def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path: Any) -> None:
-    import slicer
-
     drawing.outside(drawing.ui.box2dButton)
     path = str(tmp_path / "scene.mrb")
     slicer.util.saveScene(path)
@@ -184,8 +181,6 @@ def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path
 
 
 def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
-    from pumit.segmentation import UncertainRegion
-
     drawing.outside(drawing.ui.box2dButton)
     drawing.press(drawing.ui.checkHereButton)
     places = (
@@ -197,10 +192,6 @@ def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
 
 
 def test_an_oblique_box_holds_the_voxels_whose_centres_lie_in_it(scene: Any) -> None:
-    import slicer
-    from prompt_scene import OBLIQUE, addScan, rotation
-    from PUMITSegmentLib.prompts.excluded import excludedBox, withoutBoxes
-
     volumeNode = addScan(SHAPE, axes=OBLIQUE)
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     matrix = np.eye(4)

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pumit
 import pytest
+import slicer
+from export_scene import SHAPE, a_series, loadSeries
 from panel_scene import Panel
+from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
+from pydicom import dcmread
 from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
@@ -57,8 +63,6 @@ class Exporting(Panel):
 
     def written(self) -> list[str]:
         """Export by the button, and read the names of the segments back."""
-        import slicer
-
         assert self.ui.exportButton.enabled, self.said
         self.press(self.ui.exportButton)
         assert self.logic.background.drain(30)
@@ -91,30 +95,12 @@ def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: E
     assert exporting.written() == ["Liver"]
 
 
-def test_an_empty_segment_is_named_and_does_not_stop_the_others(exporting: Exporting) -> None:
-    exporting.logic.newSegment("Kidney")
-    exporting.settle()
-    assert 'Left out, because empty: "Kidney"' in exporting.said
-    assert exporting.written() == ["Liver", "Spleen"]
-
-
-def test_nothing_but_empty_segments_is_nothing_to_export(exporting: Exporting) -> None:
-    exporting.logic.reset()
-    exporting.settle()
-    assert not exporting.ui.exportButton.enabled
-    assert "empty" in exporting.said
-
-
 # --- what a PACS reads ----------------------------------------------------------------------------
 
 
 def test_a_dicom_seg_names_pumit_its_model_and_the_version(
     panel: Panel, dicomDatabase: Any, tmp_path: Path
 ) -> None:
-    import numpy as np
-    import pumit
-    from export_scene import SHAPE, a_series, loadSeries
-    from pydicom import dcmread
     from Qt import QtTest
 
     series = a_series(tmp_path / "series")
@@ -153,9 +139,6 @@ def test_a_dicom_seg_names_pumit_its_model_and_the_version(
 
 
 def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene: Any) -> None:
-    import slicer
-    from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
-
     segment = slicer.vtkSegment()
     setProvenance(segment, Provenance("SEMIAUTOMATIC", "default 0.3", "0.3"))
     assert provenanceOf(segment).name == "PUMIT default 0.3"

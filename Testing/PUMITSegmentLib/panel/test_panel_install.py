@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import slicer
 from panel_scene import Panel
+from PUMITSlicerLib.computing import settings
 
 TORCH_IS_MISSING = "PyTorch is not installed yet."
 
@@ -33,8 +35,6 @@ class FirstRun(Panel):
 
     def __init__(self, loadModule: Any) -> None:
         super().__init__(loadModule)
-        import slicer
-
         self.settle()  # checks that opening the panel starts
         slicer.modules.pytorchutils = object()
         self.installed = False
@@ -59,8 +59,6 @@ class FirstRun(Panel):
         self.process()
 
     def close(self) -> None:
-        import slicer
-
         del slicer.modules.pytorchutils
         super().close()
 
@@ -78,12 +76,6 @@ def test_what_is_missing_is_explained_and_nothing_is_installed(first: FirstRun) 
     assert "MB" in first.ui.setupLabel.text
     assert first.runner.ran == []
     assert first.ui.setupInstallButton.enabled
-
-
-def test_prompts_can_be_given_all_the_same(first: FirstRun) -> None:
-    first.load()
-    first.click()
-    assert first.logic.promptCount(first.logic.segmentID) == 1
 
 
 def test_installing_shows_its_log_and_makes_it_ready(first: FirstRun) -> None:
@@ -133,8 +125,6 @@ def test_an_empty_wheel_folder_says_what_it_lacks(first: FirstRun, tmp_path: Any
 
 
 def test_without_the_pytorch_extension_it_says_so_and_asks(first: FirstRun) -> None:
-    import slicer
-
     del slicer.modules.pytorchutils
     first.panel.installSection._planned = ()
     first.panel.installSection.refresh()
@@ -179,8 +169,6 @@ def small(loadModule: Any) -> Iterator[SmallRun]:
 def test_torch_is_offered_first_where_a_cuda_gpu_is(
     loadModule: Any, monkeypatch: pytest.MonkeyPatch, has_driver: bool
 ) -> None:
-    from PUMITSlicerLib.computing import settings
-
     monkeypatch.setattr(settings, "has_cuda_driver", lambda: has_driver)
     panel = Panel(loadModule)
     assert panel.ui.withTorchCheckBox.checked is has_driver
@@ -219,9 +207,3 @@ def test_torch_can_be_added_later_while_clicks_go_on(small: SmallRun) -> None:
     small.settle()
     assert small.names == ["light-the-torch", "torch", "2 packages"]
     assert not small.ui.installButton.enabled
-
-
-def test_the_choice_is_remembered(small: SmallRun) -> None:
-    from PUMITSlicerLib.computing.settings import load_settings
-
-    assert load_settings(small.logic.compute._store).withTorch is False

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import slicer
 from panel_scene import Panel
 from scripted_worker import box
 
@@ -17,8 +18,6 @@ A = box((5, 5, 5), (12, 12, 12))
 
 
 def test_leaving_the_module_hides_prompts_and_ends_placing(panel: Panel) -> None:
-    import slicer
-
     panel.load()
     panel.click()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -32,8 +31,6 @@ def test_leaving_the_module_hides_prompts_and_ends_placing(panel: Panel) -> None
 
 
 def test_a_scene_that_is_closed_empties_the_panel(panel: Panel) -> None:
-    import slicer
-
     panel.load()
     panel.click()
     slicer.mrmlScene.Clear()
@@ -64,8 +61,6 @@ def importedAsBefore() -> Iterator[None]:
 
 @pytest.mark.usefixtures("importedAsBefore")
 def test_reloading_the_module_keeps_segments_and_prompts(panel: Panel) -> None:
-    import slicer
-
     panel.load()
     panel.click()
     panel.answer(A)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from model_panel import ModelPanel
+from PUMITSegmentLib.segments.provenance import provenanceOf
 
 
 @pytest.fixture
@@ -42,8 +44,6 @@ def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelP
 
 @pytest.mark.slow
 def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -> None:
-    from PUMITSegmentLib.segments.provenance import provenanceOf
-
     panel.chooseModel("organs")
     panel.press(panel.ui.automaticButton)
     panel.wait(lambda: "liver" in panel.segmentNames())
@@ -57,8 +57,6 @@ def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -
 
 @pytest.mark.slow
 def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
-    import slicer
-
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     roi.SetCenter(10, 10, 10)
     roi.SetSize(8, 8, 8)
@@ -69,17 +67,6 @@ def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
     where = np.argwhere(panel.mask(panel.logic.segmentID))
     assert where.min() >= 6
     assert where.max() <= 14
-
-
-@pytest.mark.slow
-def test_a_region_without_a_size_is_said(panel: ModelPanel) -> None:
-    import slicer
-
-    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
-    panel.logic.parameters.automaticRegion = roi
-    panel.chooseModel("organs")
-    panel.press(panel.ui.automaticButton)
-    assert "no size" in panel.ui.statusLabel.text
 
 
 @pytest.mark.slow
@@ -97,8 +84,6 @@ def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
 
 @pytest.mark.slow
 def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
-    import slicer
-
     panel.chooseModel("organs")
     panel.press(panel.ui.automaticButton)
     slicer.mrmlScene.Clear()
@@ -107,23 +92,7 @@ def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
 
 
 @pytest.mark.slow
-def test_prompts_correct_what_a_model_found(panel: ModelPanel) -> None:
-    from pumit.prompts import MaskPrompt, PointPrompt
-
-    panel.chooseModel("organs")
-    panel.press(panel.ui.automaticButton)
-    panel.wait(lambda: panel.segmentNames())
-    found = panel.mask(panel.logic.segmentID)
-    panel.click()
-    prompts = panel.worker.requests[-1].prompts
-    assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
-    assert np.array_equal(prompts[0].mask, found)
-
-
-@pytest.mark.slow
 def test_the_tokenizer_view_shows_what_comes_back(panel: ModelPanel) -> None:
-    import slicer
-
     panel.ui.tokenizerSection.collapsed = False
     panel.wait(lambda: panel.ui.tokenizerButton.enabled)
     assert not panel.ui.familiarityBar.isVisible()

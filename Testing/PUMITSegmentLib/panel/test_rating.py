@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, Daily
+from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+from PUMITSegmentLib.segments.rating import Rating, ratingOf
+from PUMITSegmentLib.segments.reviewed import isReviewed
+from PUMITSegmentLib.segments.volumes import digestOf
+from PUMITSegmentLib.segments.writer import OverwriteMode
+from PUMITSlicerLib.status import Activity
 from scripted_worker import SHAPE, box
 
 BLOCK = box((2, 2, 2), (18, 20, 24))
@@ -57,8 +64,6 @@ def pressReviewed(daily: Daily, segmentID: str) -> None:
 
 
 def isGreen(daily: Daily) -> bool:
-    from PUMITSlicerLib.status import Activity
-
     return daily.logic.status.current.activity is Activity.DONE
 
 
@@ -119,15 +124,6 @@ def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily
     assert np.array_equal(daily.logic.maskOf(daily.liver), BLOCK)
 
 
-def test_a_lesion_in_an_organ_is_one_press_away(daily: Daily) -> None:
-    daily.editByHand(daily.liver, BLOCK)
-    lesion = daily.logic.newSegment("Metastasis")
-    click(daily, box((8, 8, 8), (14, 14, 14)), "good")
-    assert daily.status == "Metastasis is empty: 100 % of the result belongs to Liver."
-    daily.press(daily.ui.secondChoiceButton)
-    assert daily.logic.maskOf(lesion).sum() == 216
-
-
 def test_a_button_writes_nothing_over_an_edit_made_since(daily: Daily) -> None:
     daily.editByHand(daily.liver, BLOCK)
     ventricle = daily.logic.newSegment("Ventricle")
@@ -138,9 +134,7 @@ def test_a_button_writes_nothing_over_an_edit_made_since(daily: Daily) -> None:
     assert np.array_equal(daily.logic.maskOf(ventricle), mine)
 
 
-def test_good_of_less_than_nine_tenths_is_to_be_checked(daily: Daily) -> None:
-    from PUMITSegmentLib.segments.rating import Rating
-
+def test_good_of_less_than_nine_tenths_is_to_be_checked() -> None:
     assert Rating.ofAnswer("good", 0.95).word == "good"
     assert Rating.ofAnswer("good", 0.8).word == "check"
     assert Rating.ofAnswer("good", 0.49).word == "partly"
@@ -148,14 +142,9 @@ def test_good_of_less_than_nine_tenths_is_to_be_checked(daily: Daily) -> None:
 
 
 def test_what_the_editable_area_takes_counts_too(daily: Daily) -> None:
-    import slicer
-    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-
     node = segmentEditorNode()
     node.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedOutsideAllSegments)
     daily.editByHand(daily.liver, BLOCK)
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     daily.logic.parameters.overwriteMode = OverwriteMode.NONE
     daily.logic.newSegment("Ventricle")
     click(daily, VENTRICLE, "good")
@@ -182,11 +171,6 @@ def test_choosing_a_segment_again_says_its_word(daily: Daily) -> None:
     daily.addSpleen()
     daily.logic.selectSegment(daily.liver)
     assert "Liver (please check)" in daily.status
-
-
-def test_a_box_is_not_rated_and_says_so(daily: Daily) -> None:
-    click(daily, A, None)
-    assert "not rated" in words(daily)["Liver"]
 
 
 def test_an_edit_by_hand_takes_the_word_away(daily: Daily) -> None:
@@ -216,8 +200,6 @@ def test_a_volume_is_never_that_of_before(daily: Daily) -> None:
 
 
 def test_a_person_says_that_a_segment_is_reviewed(daily: Daily, tmp_path: Path) -> None:
-    import slicer
-
     click(daily, A, "good")
     assert words(daily, "Reviewed") == {"Liver": ""}
     pressReviewed(daily, daily.liver)
@@ -274,10 +256,6 @@ def test_a_review_is_kept_with_the_scene_where_neighbours_share_the_voxels(
     daily: Daily, tmp_path: Path
 ) -> None:
     """Slicer's files hold several segments in one image, of another extent than before."""
-    import slicer
-    from PUMITSegmentLib.segments.reviewed import isReviewed
-    from PUMITSegmentLib.segments.volumes import digestOf
-
     click(daily, A, "good")
     pressReviewed(daily, daily.liver)
     daily.logic.newSegment("Spleen")
@@ -311,9 +289,6 @@ def test_undo_brings_back_the_word_of_before(daily: Daily) -> None:
 
 
 def test_the_word_is_saved_with_the_segment(daily: Daily, tmp_path: Path) -> None:
-    import slicer
-    from PUMITSegmentLib.segments.rating import ratingOf
-
     click(daily, A, "check carefully")
     path = str(tmp_path / "kept.seg.nrrd")
     assert slicer.util.saveNode(daily.logic.segmentationNode, path)
@@ -345,8 +320,6 @@ def test_a_picture_has_no_millilitres(
     panel: Any, sliceView: Any, spacing: tuple[float, float, float], text: str
 ) -> None:
     """F11: 24.6 mL of a photograph of skin."""
-    import slicer
-
     panel.volumeNode = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.uint8))
     panel.volumeNode.SetSpacing(*spacing)
     panel.process()

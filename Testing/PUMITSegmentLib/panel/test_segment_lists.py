@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from daily_panel import Daily
+from PUMITSlicerLib.terms import hasCode
 
 
 class Dialogs:
@@ -41,8 +42,6 @@ def segments(daily: Daily) -> dict[str, tuple[str, tuple[float, ...]]]:
     [("Abdomen", "Gallbladder", 10), ("Heart", "Left ventricle", 7), ("Head and neck", "Brai", 15)],
 )
 def test_a_shipped_list_is_one_press(daily: Daily, title: str, first: str, count: int) -> None:
-    from PUMITSlicerLib.terms import hasCode
-
     choose(daily, f"All of: {title}")
     made = segments(daily)
     assert len(made) == 1 + count  # the liver was there

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import slicer
 from panel_scene import Panel
 
 # Of Slicer's views, its main window and menus, and the Segment Editor; undo and redo are meant to
@@ -26,8 +27,6 @@ class OpenModule(Panel):
     def __init__(self, loadModule: Any, window: Any) -> None:
         super().__init__(loadModule)
         self.gui.exit()
-        import slicer
-
         self.window = window
         window.show()
         window.activateWindow()
@@ -64,8 +63,6 @@ def test_no_shortcut_is_slicers_or_another_shortcuts(panel: OpenModule) -> None:
 
 
 def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenModule) -> None:
-    import slicer
-
     window = slicer.util.mainWindow()
     assert "Ctrl+Z" in keysOn(window)
     panel.gui.exit()

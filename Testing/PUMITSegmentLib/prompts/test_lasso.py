@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.path import Path
 from PUMITSegmentLib.prompts.lasso import middle_line
 
 
@@ -65,8 +66,6 @@ def test_the_line_lies_within_any_star(seed: int, inner: float) -> None:
     star = np.stack((np.cos(turn), np.sin(turn)), axis=1) * random.uniform(20, 60, (12, 1))
     line = middle_line(outline(star), inner)
     flat = (line - [10.0, -20, 30]) @ inSpace(np.zeros((1, 2)))[1].T
-    from matplotlib.path import Path
-
     if len(line) > 1 or inner == 1.0:
         assert Path(star).contains_points(flat, radius=1e-6).all() or (
             Path(star[::-1]).contains_points(flat, radius=1e-6).all()

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import slicer
+from prompt_scene import markups
+from PUMITSegmentLib.prompts.display import displayOf
 
 
 @pytest.fixture
 def modes(scene):
     """Slicer's interaction node and selection node."""
-    import slicer
-
     logic = slicer.app.applicationLogic()
     return logic.GetInteractionNode(), logic.GetSelectionNode()
 
 
 @pytest.mark.parametrize("kind", ["POINT", "BOX_2D", "SCRIBBLE"])
 def test_the_users_own_place_button_does_what_it_did(prompted, axial, modes, kind) -> None:
-    import slicer
-
     interaction, selection = modes
     own = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsLineNode", "Ruler")
     slicer.modules.markups.logic().SetActiveList(own)
@@ -34,8 +33,6 @@ def test_the_users_own_place_button_does_what_it_did(prompted, axial, modes, kin
 
 
 def test_another_module_takes_place_mode_over(prompted, axial, modes) -> None:
-    import slicer
-
     interaction, selection = modes
     prompted.place()
     axial.click(200, 200)
@@ -54,9 +51,6 @@ def test_another_module_takes_place_mode_over(prompted, axial, modes) -> None:
 
 @pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
 def test_deleting_what_is_being_placed_ends_place_mode(prompted, axial, modes, kind) -> None:
-    import slicer
-    from prompt_scene import markups
-
     interaction, _selection = modes
     prompted.place(kind)
     axial.click(200, 200)
@@ -71,9 +65,6 @@ def test_deleting_what_is_being_placed_ends_place_mode(prompted, axial, modes, k
 
 
 def test_a_change_of_polarity_goes_on_in_another_list(prompted, axial) -> None:
-    from prompt_scene import markups
-    from PUMITSegmentLib.prompts.display import displayOf
-
     for isPositive, x in ((True, 200), (False, 240), (True, 280)):
         prompted.place(isPositive=isPositive)
         axial.move(x - 5, 200)

@@ -6,9 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+import slicer
 from prompt_frames import lps
-
-VOXEL_MM = 0.9
+from prompt_scene import OBLIQUE, markups, rotation
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptTag
 
 
 def draw(prompted, view, first, second) -> None:
@@ -86,8 +88,6 @@ def test_a_2d_box_is_dragged_within_its_slice(prompted, view, grip, pull, expect
 
 
 def test_a_2d_box_stays_in_its_slice_whatever_moves_it(prompted, view) -> None:
-    from prompt_scene import markups
-
     prompted.place("BOX_2D")
     draw(prompted, view, (180, 200), (300, 280))
     (before,) = prompted.of()
@@ -120,11 +120,6 @@ def test_a_2d_box_is_seen_in_its_slice_only(prompted, view) -> None:
 
 
 def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted) -> None:
-    import slicer
-    from prompt_scene import OBLIQUE, markups, rotation
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-    from PUMITSegmentLib.prompts.tag import PromptTag
-
     prompted.place("BOX_3D")
     prompted.prompts.stopPlacing()
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
@@ -157,8 +152,6 @@ def test_several_boxes_are_several_prompts(prompted, view) -> None:
 
 
 def test_a_box_with_one_corner_is_no_prompt_and_leaves_nothing(prompted, view) -> None:
-    from prompt_scene import markups
-
     prompted.place("BOX_2D")
     view.click(180, 200)
     view.move(240, 260)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import slicer
 from prompt_frames import lps
+from prompt_scene import markups
 from pumit.prompts import ScribblePrompt
 
 
@@ -24,9 +26,6 @@ def distances(points, polyline) -> np.ndarray:
 
 @pytest.mark.parametrize("isPositive", [True, False])
 def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -> None:
-    import slicer
-    from prompt_scene import markups
-
     clicked = [(150, 200), (200, 260), (260, 240), (320, 300)]
     prompted.place("SCRIBBLE", isPositive=isPositive)
     drawCurve(prompted, view, clicked)
@@ -81,8 +80,6 @@ def test_a_lasso_marks_the_middle_of_its_area(prompted, view, isPositive) -> Non
 
 
 def test_a_lasso_of_two_clicks_is_no_prompt(prompted, view) -> None:
-    from prompt_scene import markups
-
     prompted.place("LASSO")
     drawCurve(prompted, view, [(150, 200), (250, 190)])
     assert prompted.of() == []

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from prompt_frames import lps
+from prompt_scene import markups
 
 STROKE = [(150, 200), (220, 280), (300, 240), (340, 180)]
 
@@ -28,8 +29,6 @@ def test_a_stroke_becomes_a_scribble_along_it(prompted, view, isPositive) -> Non
 
 
 def test_strokes_follow_each_other_until_a_right_click(prompted, view) -> None:
-    from prompt_scene import markups
-
     prompted.place("SCRIBBLE")
     for shift in (0, 40):
         view.drag(*[(x, y + shift) for x, y in STROKE])

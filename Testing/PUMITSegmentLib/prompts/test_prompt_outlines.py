@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from prompt_scene import markups
+from scripted_worker import SHAPE
 
 GREEN, RED = (0.1, 0.8, 0.2), (0.95, 0.15, 0.1)
 
 
 def fill(prompted, color) -> None:
     """Let the whole scan be a segment of a colour, opaque."""
-    import slicer
-
     node = prompted.segmentationNode
     mask = np.ones(slicer.util.arrayFromVolume(prompted.volumeNode).shape, dtype=np.uint8)
     slicer.util.updateSegmentBinaryLabelmapFromArray(mask, node, "liver", prompted.volumeNode)
@@ -52,9 +53,6 @@ def test_a_prompt_is_seen_on_a_fill_of_its_own_colour(
 
 
 def test_an_outline_moves_hides_and_goes_with_its_prompt(prompted, axial) -> None:
-    import slicer
-    from prompt_scene import markups
-
     draw(prompted, axial, "POINT", True)
     (node,) = markups()
     assert node.GetNumberOfDisplayNodes() == 2
@@ -85,9 +83,6 @@ def darkBeside(picture: np.ndarray, x: float, y: float, across: tuple[int, int])
 def test_edges_of_a_box_are_seen_on_a_fill_of_their_own_colour(
     daily, screenshots: Path, kind: str, isPositive: bool, color
 ) -> None:
-    import slicer
-    from scripted_worker import SHAPE
-
     daily.press(daily.ui.positiveButton if isPositive else daily.ui.negativeButton)
     daily.press(getattr(daily.ui, kind))
     view = daily.view
@@ -117,9 +112,6 @@ def test_edges_of_a_box_are_seen_on_a_fill_of_their_own_colour(
 
 
 def test_edges_follow_their_box_and_go_with_it(daily) -> None:
-    import slicer
-    from prompt_scene import markups
-
     edges = daily.panel.boxEdges
 
     def inView() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import slicer
 from prompt_frames import lps
 
 
@@ -57,8 +58,6 @@ def test_the_delete_key_removes_a_point(prompted, view) -> None:
 
 
 def test_a_point_snapped_to_the_slice_does_not_hide_what_follows(prompted, axial) -> None:
-    import slicer
-
     prompted.place()
     axial.click(220, 260)
     axial.click(300, 240)

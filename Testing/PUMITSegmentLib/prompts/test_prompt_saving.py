@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import slicer
 from prompt_frames import KINDS, assertSame
+from pumit.io.markups import read_markups
+from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSlicerLib.mrml import VolumeFrame
 
 
 @pytest.mark.parametrize("name", ["scene.mrb", "scene.mrml"])
 def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name) -> None:
-    import slicer
-    from PUMITSegmentLib.prompts.nodes import PromptNodes
-    from PUMITSlicerLib.mrml import VolumeFrame
-
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     prompted.prompts.showOnly("spleen")
@@ -31,8 +31,6 @@ def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name)
 
 def save(path) -> None:
     """As Slicer's save dialog: a bundle, or the scene with a file for each node."""
-    import slicer
-
     if path.suffix == ".mrml":
         for node in slicer.util.getNodesByClass("vtkMRMLStorableNode"):
             if node.GetSaveWithScene() and not node.GetHideFromEditors():
@@ -48,8 +46,6 @@ def save(path) -> None:
 
 def giveCache(folder) -> None:
     """Bundles are unpacked into the cache, which Slicer's application has."""
-    import slicer
-
     manager, cache = slicer.vtkDataIOManager(), slicer.vtkCacheManager()
     (folder / "cache").mkdir()
     cache.SetRemoteCacheDirectory(str(folder / "cache"))
@@ -59,9 +55,6 @@ def giveCache(folder) -> None:
 
 
 def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -> None:
-    import slicer
-    from PUMITSegmentLib.prompts.nodes import PromptNodes
-
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     save(tmp_path / "scene.mrb")
@@ -79,9 +72,6 @@ def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -
 
 
 def test_saved_markups_are_the_same_prompts_to_the_command_line(prompted, axial, tmp_path) -> None:
-    import slicer
-    from pumit.io.markups import read_markups
-
     prompted.place()
     axial.click(220, 260)
     prompted.place(isPositive=False)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from prompt_frames import KINDS, assertSame, lps
+from prompt_scene import SPLEEN, addScan, markups, rotation
 from pumit.prompts import MaskPrompt, PointPrompt
 
 CLICKS = [(220, 260), (300, 240), (260, 200)]
@@ -16,8 +19,6 @@ def test_prompts_of_all_kinds_come_in_the_order_they_were_given(prompted, axial)
 
 
 def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axial) -> None:
-    import slicer
-
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     first = slicer.util.getNode("Liver +")
@@ -31,8 +32,6 @@ def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axi
 
 
 def test_removing_a_segment_removes_its_prompts_only(prompted, axial) -> None:
-    from prompt_scene import SPLEEN, markups
-
     prompted.placeOneOfEach(axial)
     prompted.place(segmentID=SPLEEN)
     axial.click(200, 200)
@@ -46,9 +45,6 @@ def test_removing_a_segment_removes_its_prompts_only(prompted, axial) -> None:
 
 
 def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, axial) -> None:
-    import slicer
-    from prompt_scene import markups
-
     prompted.placeOneOfEach(axial)
     prompted.place("LASSO")
     axial.click(200, 200)
@@ -63,7 +59,6 @@ def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, a
 
 @pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
 def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -> None:
-    import slicer
     from harness.program.scene_state import countPythonObservers
 
     observers = countPythonObservers(slicer.mrmlScene)
@@ -77,7 +72,6 @@ def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -
 
 
 def test_close_leaves_no_observer(prompted, axial) -> None:
-    import slicer
     from harness.program.scene_state import countPythonObservers
 
     prompted.placeOneOfEach(axial)
@@ -90,8 +84,6 @@ def test_close_leaves_no_observer(prompted, axial) -> None:
 
 
 def test_renaming_a_segment_renames_its_nodes(prompted, axial) -> None:
-    from prompt_scene import markups
-
     prompted.placeOneOfEach(axial)
     markups()[0].SetName("My points")
     prompted.segmentationNode.GetSegmentation().GetSegment("liver").SetName("Kidney")
@@ -117,8 +109,6 @@ def test_a_copied_segment_has_no_prompts(prompted, axial, failures) -> None:
 
 
 def test_prompts_of_other_segments_are_hidden_and_locked(prompted, axial) -> None:
-    from prompt_scene import markups
-
     prompted.placeOneOfEach(axial)
     prompted.place(segmentID="spleen")
     axial.click(200, 200)
@@ -134,9 +124,6 @@ def test_prompts_of_other_segments_are_hidden_and_locked(prompted, axial) -> Non
 
 
 def folders() -> list[str]:
-    import slicer
-    import vtk
-
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     items = vtk.vtkIdList()
     hierarchy.GetItemChildren(hierarchy.GetSceneItemID(), items, True)
@@ -156,8 +143,6 @@ def test_prompts_lie_in_one_folder_that_goes_with_the_last(prompted, axial) -> N
 
 
 def test_points_pasted_or_moved_at_once_are_noticed(prompted, axial) -> None:
-    import slicer
-
     prompted.place()
     for xy in CLICKS:
         axial.click(*xy)
@@ -178,8 +163,6 @@ def test_points_pasted_or_moved_at_once_are_noticed(prompted, axial) -> None:
 
 
 def test_a_cloned_list_counts_as_further_prompts(prompted, axial) -> None:
-    import slicer
-
     prompted.place()
     for xy in CLICKS[:2]:
         axial.click(*xy)
@@ -195,9 +178,6 @@ def test_a_cloned_list_counts_as_further_prompts(prompted, axial) -> None:
 
 
 def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
-    import slicer
-    from prompt_scene import rotation
-
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     axial.show(prompted.volumeNode)
@@ -214,9 +194,6 @@ def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
 
 @pytest.mark.parametrize("then", ["moved", "hardened", "taken out", "deleted"])
 def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, then) -> None:
-    import slicer
-    from prompt_scene import rotation
-
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
@@ -258,9 +235,6 @@ def test_a_later_mask_prior_replaces_an_earlier_one_and_comes_last(prompted, axi
 
 
 def test_a_mask_prior_is_brought_onto_another_grid(prompted) -> None:
-    import slicer
-    from prompt_scene import addScan
-
     prompted.prompts.setMaskPrior("liver", prompted.blob(), prompted.volumeNode)
     other = addScan(shape=(80, 60, 35), spacing_dhw=(1.25, 1.1, 1.8))
     matrix = slicer.util.vtkMatrixFromArray(np.eye(4))

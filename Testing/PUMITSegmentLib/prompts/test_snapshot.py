@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import slicer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from prompt_scene import markups
 from pumit.segmentation import AnswerChoice
+from PUMITSegmentLib.prompts.drawing.making import addPromptNode
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
 
 MOVES = (
     "positive point",
@@ -32,11 +37,6 @@ def described(prompts: list) -> list:
 
 def change(prompted, move: str, random: np.random.Generator) -> None:
     """One change of the liver's prompts, as the user or the module makes it."""
-    import slicer
-    from PUMITSegmentLib.prompts.drawing.making import addPromptNode
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-    from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
-
     nodes = promptNodesOf(prompted.segmentationNode, "liver")
     lists = [n for n in nodes if n.IsA("vtkMRMLMarkupsFiducialNode")]
     boxes = [n for n in nodes if n.IsA("vtkMRMLMarkupsROINode")]
@@ -148,8 +148,6 @@ def test_points_go_on_being_placed_after_undo(prompted, axial) -> None:
 
 @pytest.mark.parametrize("kind", ["BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
 def test_undo_drops_what_is_being_drawn_and_lets_it_be_drawn_anew(prompted, axial, kind) -> None:
-    from prompt_scene import markups
-
     prompted.place(kind)
     axial.click(180, 200)
     prompted.prompts.restore("liver", prompted.prompts.snapshot("liver"))
@@ -175,8 +173,6 @@ def test_equal_prompts_make_equal_snapshots(prompted, axial) -> None:
 
 
 def test_a_restored_node_is_shown_as_its_segment_is(prompted, axial) -> None:
-    from prompt_scene import markups
-
     prompted.place()
     axial.click(220, 260)
     prompted.prompts.stopPlacing()

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from panel_scene import Panel
+from pumit.prompts import MaskPrompt, PointPrompt
+from PUMITSlicerLib.mrml import readVolume
 from scripted_worker import SHAPE, box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((6, 6, 6), (13, 13, 13))
@@ -28,8 +31,6 @@ class Cine(Panel):
 
     def addScan(self, name: str = "Cine") -> Any:
         """A sequence in Slicer's browser, shown by its proxy node."""
-        import slicer
-
         sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode", name)
         sequence.SetIndexName("frame")
         for number in range(FRAMES):
@@ -125,8 +126,6 @@ def test_an_answer_for_a_frame_that_is_left_is_not_written(cine: Cine) -> None:
 
 
 def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
-    from pumit.prompts import MaskPrompt
-
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.view.clickAt((6, 6, 6))
@@ -157,7 +156,6 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
 
 def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
     """A network that is given a mask keeps most of it, also of what has contracted."""
-    from pumit.prompts import MaskPrompt, PointPrompt
 
     def prompts_sent() -> list[Any]:
         return [type(prompt) for prompts in cine.worker.answered for prompt in prompts]
@@ -192,9 +190,6 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
 
 
 def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cine) -> None:
-    from pumit.prompts import MaskPrompt, PointPrompt
-    from PUMITSlicerLib.mrml import readVolume
-
     scans: list[np.ndarray] = []
     setVolume = cine.worker.set_volume
     cine.worker.set_volume = lambda volume: (scans.append(volume.array), setVolume(volume))
@@ -216,8 +211,6 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cin
 
 
 def test_a_click_that_finds_another_structure_is_not_believed(cine: Cine) -> None:
-    from pumit.prompts import MaskPrompt
-
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.goTo(1)
@@ -296,8 +289,6 @@ def test_a_new_segment_is_in_every_frame_that_is_shown(cine: Cine) -> None:
 
 
 def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine: Cine) -> None:
-    import slicer
-
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Brain")
     node.CreateDefaultDisplayNodes()
     node.SetReferenceImageGeometryParameterFromVolumeNode(cine.volumeNode)
@@ -359,8 +350,6 @@ def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(c
 
 
 def test_frames_are_saved_with_the_scene(cine: Cine, tmp_path: Any) -> None:
-    import slicer
-
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.goTo(1)

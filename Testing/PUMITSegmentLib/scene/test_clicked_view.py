@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from harness.views import open_views
+from panel_scene import Panel
+from PUMITSlicerLib.mrml import addVolumeNode, readVolume
+from scripted_worker import SHAPE
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
 
@@ -149,8 +154,6 @@ def test_a_scan_with_one_of_another_patient_is_shown_alone_before_it_takes_a_cli
 
 
 def test_what_pumit_made_from_a_scan_may_lie_over_it(patients: TwoViews) -> None:
-    from PUMITSlicerLib.mrml import addVolumeNode, readVolume
-
     made = addVolumeNode("Reconstruction", readVolume(patients.volumeNode), patients.volumeNode)
     patients.view.compositeNode.SetForegroundVolumeID(made.GetID())
     patients.view.compositeNode.SetForegroundOpacity(0.5)
@@ -202,9 +205,6 @@ def test_a_view_that_a_script_opened_in_a_window_is_guarded_too(
 
 
 def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:
-    import slicer
-    from harness.views import open_views
-
     second = patients.addPatient()
     manager = slicer.app.layoutManager()
     manager.setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutCompareView)
@@ -219,8 +219,6 @@ def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:
 
 
 def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews) -> None:
-    from harness.views import open_views
-
     solid = open_views.threeDView("1")
     solid.resetFocalPoint()
     solid.render()  # which gives it a camera
@@ -252,10 +250,6 @@ def test_a_button_counts_for_the_views_together_once_the_mouse_left_them(
 def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(
     loadModule: Any, sliceView: Any
 ) -> None:
-    import slicer
-    from panel_scene import Panel
-    from scripted_worker import SHAPE
-
     view = sliceView("Red", "Axial")
     first, second = (slicer.util.addVolumeFromArray(np.zeros(SHAPE, np.int16)) for _ in range(2))
     view.show(second)
@@ -315,8 +309,6 @@ def test_views_that_the_user_chose_for_a_segmentation_stay(
 def test_a_scene_saved_in_a_compare_layout_opens_in_any(
     patients: TwoViews, sliceView: Any, tmp_path: Path
 ) -> None:
-    import slicer
-
     other = sliceView("Green", "Axial")
     other.show(patients.addPatient())
     patients.process()
@@ -336,9 +328,6 @@ def test_a_scene_saved_in_a_compare_layout_opens_in_any(
 def test_a_compare_layout_that_was_saved_draws_each_outline_over_its_own_scan(
     patients: TwoViews, sliceView: Any, tmp_path: Path, isOpen: bool
 ) -> None:
-    import slicer
-    from harness.views import open_views
-
     other = sliceView("Green", "Axial")
     names = {"Red": patients.volumeNode.GetName(), "Green": "Second patient"}
     other.show(patients.addPatient())

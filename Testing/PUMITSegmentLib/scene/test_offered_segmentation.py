@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A, Daily
 
 
 def saved(daily: Daily, folder: Path) -> str:
     """The liver in a file, and in the scene no more."""
-    import slicer
-
     path = str(folder / "kept.seg.nrrd")
     assert slicer.util.saveNode(daily.logic.segmentationNode, path)
     daily.logic.stopPlacing()
@@ -24,8 +23,6 @@ def saved(daily: Daily, folder: Path) -> str:
 
 def test_a_loaded_result_is_corrected_by_the_next_click(daily: Daily, tmp_path: Path) -> None:
     """Friction 12: it was offered to no scan, and had to be chosen by hand."""
-    import slicer
-
     node = slicer.util.loadSegmentation(saved(daily, tmp_path))
     daily.process()
     assert daily.status == f"{node.GetName()} was loaded. Does it belong to CT abdomen?"
@@ -39,8 +36,6 @@ def test_a_loaded_result_is_corrected_by_the_next_click(daily: Daily, tmp_path: 
 
 @pytest.mark.parametrize("change", ["spacing", "origin", "crop"])
 def test_what_does_not_fit_is_not_offered(daily: Daily, tmp_path: Path, change: str) -> None:
-    import slicer
-
     path = saved(daily, tmp_path)
     if change == "spacing":
         daily.volumeNode.SetSpacing(1.0, 1.0, 2.0)

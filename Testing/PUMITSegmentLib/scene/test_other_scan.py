@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from found_structures import found
 from two_patients import A, B, Questions, TwoPatients
 
@@ -49,8 +50,6 @@ def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(
 
 
 def test_choosing_a_scan_ends_placing(patients: TwoPatients) -> None:
-    import slicer
-
     assert patients.logic.isPlacing
     patients.choose(patients.addPatient())
     assert not patients.logic.isPlacing
@@ -60,8 +59,6 @@ def test_choosing_a_scan_ends_placing(patients: TwoPatients) -> None:
 
 
 def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoPatients) -> None:
-    import slicer
-
     before = patients.liverVoxels()
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
     patients.process()
@@ -79,8 +76,6 @@ def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoP
 def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(
     patients: TwoPatients, tmp_path: Any
 ) -> None:
-    import slicer
-
     path = str(tmp_path / "liver.seg.nrrd")
     slicer.util.saveNode(patients.first, path)
     loaded = slicer.util.loadSegmentation(path)  # refers to no scan
@@ -95,8 +90,6 @@ def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(
 def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(
     patients: TwoPatients, tmp_path: Any
 ) -> None:
-    import slicer
-
     path = str(tmp_path / "liver.seg.nrrd")
     slicer.util.saveNode(patients.first, path)
     slicer.mrmlScene.Clear()
@@ -113,8 +106,6 @@ def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(
 def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(
     patients: TwoPatients,
 ) -> None:
-    import slicer
-
     patients.addPatient()
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
     patients.process()
@@ -153,8 +144,6 @@ def test_the_chosen_scan_is_shown_and_the_others_segments_are_hidden(
 def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(
     patients: TwoPatients,
 ) -> None:
-    import slicer
-
     first = patients.volumeNode
     other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
     other.CreateDefaultDisplayNodes()
@@ -177,8 +166,6 @@ def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients: TwoP
 
 
 def test_an_empty_segmentation_goes_on_with_the_scan(patients: TwoPatients) -> None:
-    import slicer
-
     second = patients.addPatient()
     patients.choose(second)
     empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Empty")
@@ -229,8 +216,6 @@ def test_a_yes_is_requested_once(patients: TwoPatients, yes: Questions) -> None:
 
 
 def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Questions) -> None:
-    import slicer
-
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)
     ids = (patients.first.GetID(), patients.volumeNode.GetID())
@@ -249,8 +234,6 @@ def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Ques
 def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
     patients: TwoPatients, yes: Questions
 ) -> None:
-    import slicer
-
     onTheFirstOnes(patients)
     count = len(patients.worker.requests)
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -263,8 +246,6 @@ def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
 def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(
     patients: TwoPatients, no: Questions
 ) -> None:
-    import slicer
-
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
     patients.addPatient()
     patients.ui.segmentationSelector.setCurrentNode(patients.first)

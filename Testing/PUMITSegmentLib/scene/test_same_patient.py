@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from PUMITSegmentLib.scene.same_patient import kinship, vouch
 from two_patients import FRAME, OTHER_FRAME, stateDicom
 
 PLACEHOLDERS = [
@@ -29,8 +31,6 @@ PLACEHOLDERS = [
 
 @pytest.fixture
 def scans(scene: Any) -> list[Any]:
-    import slicer
-
     return [
         slicer.util.addVolumeFromArray(np.zeros((2, 3, 4), np.int16), name=name)
         for name in ("First", "Second")
@@ -38,8 +38,6 @@ def scans(scene: Any) -> list[Any]:
 
 
 def relation(scans: list[Any]) -> str:
-    from PUMITSegmentLib.scene.same_patient import kinship
-
     there, back = kinship(*scans), kinship(*reversed(scans))
     assert there is back
     return there.name
@@ -73,8 +71,6 @@ def test_a_placeholder_states_nothing(scans: list[Any], text: str) -> None:
 def test_headers_in_the_database_are_asked_and_two_statements_are_none(
     scans: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import slicer
-
     stated = {"0010,0020": "P-7710", "0020,0052": FRAME}
     database = SimpleNamespace(isOpen=True, instanceValue=lambda uid, tag: stated.get(tag, ""))
     monkeypatch.setattr(slicer, "dicomDatabase", database, raising=False)
@@ -86,9 +82,6 @@ def test_headers_in_the_database_are_asked_and_two_statements_are_none(
 
 
 def test_the_word_of_the_user_is_saved_with_the_scene(scans: list[Any], tmp_path: Path) -> None:
-    import slicer
-    from PUMITSegmentLib.scene.same_patient import vouch
-
     assert relation(scans) == "UNKNOWN"
     vouch(*scans)
     vouch(*scans)
@@ -101,8 +94,6 @@ def test_the_word_of_the_user_is_saved_with_the_scene(scans: list[Any], tmp_path
 
 
 def test_the_word_of_the_user_does_not_join_two_patients(scans: list[Any]) -> None:
-    from PUMITSegmentLib.scene.same_patient import vouch
-
     vouch(*scans)
     stateDicom(scans[0], "P-7710", FRAME)
     stateDicom(scans[1], "P-7711", FRAME)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import slicer
 from panel_scene import Panel
 from scripted_worker import box
 
@@ -19,8 +20,6 @@ CORRECTED = box((5, 5, 5), (12, 12, 12))
 
 
 def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
-    import slicer
-
     slicer.util.loadScene(str(SCENE))
     panel.process()
     segmentation = panel.logic.segmentationNode.GetSegmentation()
@@ -51,8 +50,6 @@ def test_a_prompt_that_was_not_computed_is_said(
     panel: Panel, tmp_path: Path, clicks: int, words: str
 ) -> None:
     """F16: a scene saved during a computation opened with "choose Point", and 0 mL."""
-    import slicer
-
     panel.load()
     segmentID = panel.logic.newSegment("Liver")
     for number in range(clicks):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
 
 
 def scan(name: str, value: int) -> Any:
-    import slicer
-
     node = slicer.util.addVolumeFromArray(np.full((10, 20, 20), value, np.int16), name=name)
     node.CreateDefaultDisplayNodes()
     node.GetDisplayNode().SetAutoWindowLevel(False)
@@ -21,8 +21,6 @@ def scan(name: str, value: int) -> Any:
 @pytest.mark.parametrize("mode", ["Alpha", "ReverseAlpha"])
 @pytest.mark.parametrize("opacity", [0.0, 0.5, 1.0])
 def test_layers_are_seen_as_they_are_drawn(sliceView: Any, mode: str, opacity: float) -> None:
-    from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
-
     view, white, black = sliceView("Red"), scan("White", 100), scan("Black", 0)
     view.show(white)
     layers = view.compositeNode
@@ -37,8 +35,6 @@ def test_layers_are_seen_as_they_are_drawn(sliceView: Any, mode: str, opacity: f
 
 
 def test_a_further_layer_hides_what_lies_below_it(sliceView: Any) -> None:
-    from PUMITSegmentLib.scene.shown_scan import shownScans
-
     view, white, black = sliceView("Red"), scan("White", 100), scan("Black", 0)
     view.show(white)
     layers = view.compositeNode

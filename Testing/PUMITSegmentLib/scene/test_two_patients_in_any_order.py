@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from found_structures import found
 from panel_scene import Panel
 from pumit.campaign import Campaign
 from pumit.campaign.labels import masks_of_files
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
+from PUMITSegmentLib.segments.scan_of import scanOf
 from scripted_worker import SHAPE
 from train_module import TrainModule
 
@@ -60,8 +62,6 @@ class Walk(Panel):
         self.written = self.decided = 0
 
     def begin(self, seed: int) -> None:
-        import slicer
-
         slicer.mrmlScene.Clear()
         self.settle()
         self.isCampaign = seed % 2 == 1
@@ -127,8 +127,6 @@ class Walk(Panel):
     # What is done
 
     def scans(self) -> list[Any]:
-        import slicer
-
         nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
         return [node for node in nodes if patientOf(node) in NAMES]
 
@@ -144,8 +142,6 @@ class Walk(Panel):
 
     def load(self) -> None:
         """Add the next patient as Slicer does: it becomes active, and all views show it."""
-        import slicer
-
         number = sum(node.GetAttribute(FRAME_KEY) == FRAME for node in self.scans())
         if number == len(NAMES):
             return
@@ -196,8 +192,6 @@ class Walk(Panel):
         view.drag(*places)
 
     def script(self) -> None:
-        import slicer
-
         nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
         if nodes:
             node = nodes[self.random.integers(len(nodes))]
@@ -213,8 +207,6 @@ class Walk(Panel):
             request.answer(self.maskOf(NAMES[int(request.volume.array.mean() > 500)]))
 
     def anotherSegmentation(self) -> None:
-        import slicer
-
         nodes = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
         nodes = [node for node in nodes if not node.GetHideFromEditors()]
         if nodes:
@@ -222,8 +214,6 @@ class Walk(Panel):
             self.ui.segmentationSelector.setCurrentNode(node)
 
     def saveAndReopen(self) -> None:
-        import slicer
-
         path = str(self.folder / "scene.mrb")
         assert slicer.util.saveScene(path)
         slicer.mrmlScene.Clear()
@@ -284,8 +274,6 @@ class Walk(Panel):
 
     def seenIn(self, name: str) -> set[str]:
         """Patients that a person sees in a view."""
-        import slicer
-
         layers = self.views[name].compositeNode
         ids = (layers.GetBackgroundVolumeID(), layers.GetForegroundVolumeID())
         below, above = (slicer.mrmlScene.GetNodeByID(each) if each else None for each in ids)
@@ -297,9 +285,6 @@ class Walk(Panel):
 
     def voxels(self) -> Voxels:
         """Voxels of each patient's segments, by the scan that they are of."""
-        import slicer
-        from PUMITSegmentLib.segments.scan_of import scanOf
-
         held: Voxels = {}
         for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
             scan = scanOf(node)

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from found_structures import found
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.segments.clean_up import CleanUp
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
 
@@ -33,8 +36,6 @@ def byMovedPoint(patients: TwoViews) -> None:
 
 
 def byClone(patients: TwoViews) -> None:
-    import slicer
-
     (points,) = nodes("vtkMRMLMarkupsFiducialNode")
     clone = slicer.mrmlScene.CreateNodeByClass("vtkMRMLMarkupsFiducialNode")
     clone.Copy(points)
@@ -48,8 +49,6 @@ def byDeletion(patients: TwoViews) -> None:
 
 
 def byRemovedNode(patients: TwoViews) -> None:
-    import slicer
-
     (points,) = nodes("vtkMRMLMarkupsFiducialNode")
     slicer.mrmlScene.RemoveNode(points)
 
@@ -77,7 +76,6 @@ def byRemoval(patients: TwoViews) -> None:
 
 def byCleanUp(patients: TwoViews) -> None:
     from PUMITSegmentLib.panel.edit_by_hand import cleanUp
-    from PUMITSegmentLib.segments.clean_up import CleanUp
 
     cleanUp(patients.logic, CleanUp.SMOOTH)
 
@@ -87,8 +85,6 @@ def byNew(patients: TwoViews) -> None:
 
 
 def byPoint(patients: TwoViews) -> None:
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-
     patients.logic.startPlacing(PromptKind.POINT)
 
 
@@ -146,8 +142,6 @@ def test_an_answer_that_arrives_while_another_patient_is_shown_is_not_written(
 def test_an_answer_for_another_segmentation_of_the_scan_is_not_written(
     patients: TwoViews,
 ) -> None:
-    import slicer
-
     asked = patients.logic.guard.asked()
     other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
     patients.logic.parameters.segmentation = other

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from daily_panel import A
 from panel_scene import Panel
 from pumit.evaluation.metrics import dice
@@ -21,8 +23,6 @@ def dialog(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture
 def loaded(panel: Panel, dialog: dict[str, Any]) -> Panel:
     """The panel on a scan, with a segmentation of surfaces as an RTSTRUCT becomes one."""
-    import slicer
-
     panel.load()
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Contours")
     node.CreateDefaultDisplayNodes()
@@ -78,9 +78,6 @@ def contourNode(panel: Panel, squares: dict[str, list[tuple[float, float, float,
 
     Each square is (from, to, first slice, distance of slices), RAS mm; of two the second is a hole.
     """
-    import slicer
-    import vtk
-
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "RT")
     node.CreateDefaultDisplayNodes()
     node.SetReferenceImageGeometryParameterFromVolumeNode(panel.volumeNode)
@@ -154,8 +151,6 @@ def starts(panel: Panel) -> list[Any]:
 
 
 def addLabels(array: np.ndarray, name: str) -> None:
-    import slicer
-
     labels = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode", name)
     slicer.util.updateVolumeFromArray(labels, array.astype(np.uint8))
 

@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import writing_scene as w
 from pumit.errors import PumitError
+from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
+from PUMITSlicerLib.mrml import orientedImage
 
 MODES = [
     "EditAllowedEverywhere",
@@ -28,11 +33,6 @@ class Edited:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        import slicer
-        import writing_scene as w
-        from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-        from PUMITSegmentLib.segments.writer import SegmentWriter
-
         self.volume = w.addScan(axes=w.turned(seed, isLeftHanded=bool(seed % 2)))
         self.segmentation = w.addSegmentation(self.volume)
         self.writer = SegmentWriter()
@@ -73,8 +73,6 @@ class Edited:
         return editable
 
     def write(self, overwrite: str = "NONE", segmentID: str = "A") -> None:
-        from PUMITSegmentLib.segments.writer import OverwriteMode
-
         self.writer.write(
             self.segmentation, segmentID, self.new, self.volume, OverwriteMode[overwrite]
         )
@@ -102,10 +100,6 @@ def test_segment_changes_inside_the_editable_area_alone(edited, mode, intensitie
 @pytest.mark.parametrize("intensities", [None, RANGE], ids=["all", "range"])
 @pytest.mark.parametrize("mode", MODES)
 def test_result_is_that_of_the_segment_editors_own_logic(scene, edited, mode, intensities) -> None:
-    import slicer
-    import writing_scene as w
-    from PUMITSlicerLib.mrml import orientedImage
-
     other = Edited()
     edited.restrict(mode, intensities)
     edited.write()
@@ -191,8 +185,6 @@ def test_segment_editors_node_is_only_read(edited) -> None:
 
 def test_intensities_are_taken_where_voxels_lie_in_the_world(scene) -> None:
     """Volume and segmentation on different grids, and under different transforms."""
-    import writing_scene as w
-
     edited = Edited()
     low = np.broadcast_to(np.arange(w.SHAPE[2]) < 11, w.SHAPE)
     edited.intensities[...] = np.where(low, 0, 1000)  # half of the scan
@@ -213,11 +205,6 @@ def test_intensities_are_taken_where_voxels_lie_in_the_world(scene) -> None:
 
 
 def test_colour_volumes_first_component_counts(scene) -> None:
-    import slicer
-    import writing_scene as w
-    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
     array = np.random.default_rng(1).integers(0, 255, (*w.SHAPE, 3)).astype(np.uint8)
     volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLVectorVolumeNode")
     slicer.util.updateVolumeFromArray(volume, array)
@@ -240,8 +227,6 @@ def test_mask_segment_that_is_not_there_is_said(edited, maskSegmentID) -> None:
 
 
 def test_mask_segment_of_another_segmentation_does_not_count(edited) -> None:
-    import writing_scene as w
-
     edited.restrict("EditAllowedInsideSingleSegment")
     edited.node.SetAndObserveSegmentationNode(w.addSegmentation(edited.volume))
     with pytest.raises(PumitError, match="Masking"):
@@ -249,8 +234,6 @@ def test_mask_segment_of_another_segmentation_does_not_count(edited) -> None:
 
 
 def test_segment_editors_node_is_made_as_slicer_makes_it(scene) -> None:
-    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-
     node = segmentEditorNode()
     assert node.GetSingletonTag() == "SegmentEditor"
     assert node.GetHideFromEditors()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import slicer
+import vtk
+from PUMITSegmentLib.segments.prepared_mask import prepare
+from PUMITSlicerLib.mrml import orientedImageArray
 
 
 def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:
     """Names of a segmentation's events about one segment while something changes."""
-    import slicer
-    import vtk
-
     names = ("SourceRepresentationModified", "RepresentationModified", "SegmentModified")
     found: list[str] = []
     segmentation = segmentationNode.GetSegmentation()
@@ -32,8 +33,6 @@ def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:
 
 def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
     """No pass of the Segment Editor's logic, and no voxel more than the mask's own box."""
-    from PUMITSegmentLib.segments.prepared_mask import prepare
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     mask = w.ball()
@@ -50,9 +49,6 @@ def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
 
 
 def test_what_is_painted_into_a_written_segment_is_noticed_and_stays_its_own(w, writer) -> None:
-    from PUMITSegmentLib.segments.prepared_mask import prepare
-    from PUMITSlicerLib.mrml import orientedImageArray
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     prepared = prepare(w.ball())

@@ -6,20 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
+from PUMITSlicerLib import labelmap_grid
+from PUMITSlicerLib.mrml import orientedImage
 
 
 @pytest.fixture
 def grid(scene: Any) -> Any:
-    from PUMITSlicerLib import labelmap_grid
-
     return labelmap_grid
 
 
 def addWave() -> Any:
     """A transform that bends between a box's corners and is straight at them."""
-    import slicer
-    import vtk
-
     image = vtk.vtkImageData()
     image.SetDimensions(41, 5, 5)
     image.SetOrigin(-100, -100, -100)
@@ -100,8 +99,6 @@ def test_boxes_are_united_cut_and_found_in_arrays(grid) -> None:
 
 
 def test_what_lies_outside_an_image_is_background(grid) -> None:
-    from PUMITSlicerLib.mrml import orientedImage
-
     mask = np.random.default_rng(0).random((3, 4, 5)) < 0.5
     image = orientedImage(mask, np.eye(4), (2, 2, 2))
     same = grid.GridMap(np.eye(4), np.eye(4), None, None)

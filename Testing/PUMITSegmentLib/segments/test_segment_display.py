@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import writing_scene as w
 
 
 def isColoured(view: Any, ras: np.ndarray) -> bool:
@@ -23,8 +24,6 @@ def worldOf(grid: np.ndarray, index_dhw: tuple[int, int, int]) -> np.ndarray:
 
 
 def test_slice_view_shows_each_write(sliceView: Any, writer: Any) -> None:
-    import writing_scene as w
-
     volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
     segmentation = w.addSegmentation(volume, names=("A", "B"))
     for name, colour in (("A", (1, 0, 0)), ("B", (0, 0, 1))):
@@ -56,8 +55,6 @@ def test_slice_view_shows_each_write(sliceView: Any, writer: Any) -> None:
 def test_slice_view_shows_the_mask_over_the_voxels_it_means(
     sliceView: Any, writer: Any, moved: str
 ) -> None:
-    import writing_scene as w
-
     volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
     segmentation = w.addSegmentation(volume, names=("A",))
     segmentation.GetSegmentation().GetSegment("A").SetColor(1, 0, 0)

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import writing_scene as w
+from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
+from PUMITSlicerLib.computing.background import Background
 from vtkmodules.util.numpy_support import vtk_to_numpy
 
 SETTINGS: list[dict[str, str]] = [
@@ -28,10 +32,6 @@ class Shown:
     """
 
     def __init__(self) -> None:
-        import writing_scene as w
-        from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.computing.background import Background
-
         self.background = Background()
         self.writer = SegmentWriter(self.background)
         self.ball = w.ball
@@ -42,8 +42,6 @@ class Shown:
         self.segmentation.CreateClosedSurfaceRepresentation()
 
     def write(self, name: str, mask: np.ndarray, overwrite: str = "NONE") -> None:
-        from PUMITSegmentLib.segments.writer import OverwriteMode
-
         mode = OverwriteMode[overwrite]
         self.writer.write(self.segmentation, name, mask, self.volume, mode)
 
@@ -58,8 +56,6 @@ class Shown:
 
     def slicers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Points and triangles as Slicer itself converts the voxels."""
-        import slicer
-
         segmentation = self.segmentation.GetSegmentation()
         logic = slicer.vtkSlicerSegmentationsModuleLogic
         surface = logic.CreateRepresentationForOneSegment(segmentation, name, "Closed surface")
@@ -152,8 +148,6 @@ def test_what_is_gone_meanwhile_is_left_alone(scene, shown, gone) -> None:
 
 
 def test_refresh_counts_as_our_change(shown) -> None:
-    import slicer
-
     seen: list[bool] = []
     shown.segmentation.AddObserver(
         slicer.vtkSegmentation.RepresentationModified,

@@ -3,22 +3,21 @@ from __future__ import annotations
 import json
 
 import pytest
+import slicer
 from pumit.export.terminology import concept_for
+from pumit.structures.names import meaning_key, requested_structure
+from PUMITSlicerLib.term_search import TermSearch, meaningOf
+from PUMITSlicerLib.terms import assignTerm, hasCode, newSegment
 
 
 @pytest.fixture
 def search(scene):
-    from PUMITSlicerLib.term_search import TermSearch
-
     return TermSearch()
 
 
 @pytest.fixture
 def bare_search(scene):
     """As in a Slicer whose terminology files are gone."""
-    import slicer
-    from PUMITSlicerLib.term_search import TermSearch
-
     return TermSearch(slicer.vtkSlicerTerminologiesModuleLogic())
 
 
@@ -36,8 +35,6 @@ def misreading_search(scene, tmp_path):
     Slicer reads past the members of such a type: what stands there in memory decides. Here it is
     the long key of the next type, with a 4 (a list) where the kind of a value would stand.
     """
-    import slicer
-    from PUMITSlicerLib.term_search import TermSearch
 
     def coded(value: str, meaning: str) -> dict[str, object]:
         return {"CodingSchemeDesignator": "SCT", "CodeValue": value, "CodeMeaning": meaning}
@@ -113,8 +110,6 @@ def test_nonsense_finds_nothing_and_nothing_typed_shows_the_common(search):
 
 
 def test_every_loaded_term_is_an_entry_that_export_reads(search):
-    from PUMITSlicerLib.term_search import meaningOf
-
     terms = search.search("a", limit=10_000)
     assert len(terms) > 500
     assert len({meaningOf(term.entry) for term in terms}) == len(terms)
@@ -124,8 +119,6 @@ def test_every_loaded_term_is_an_entry_that_export_reads(search):
 
 
 def test_slicer_reads_its_own_entry_back(search):
-    import slicer
-
     logic = slicer.modules.terminologies.logic()
     for term in search.common():
         entry = slicer.vtkSlicerTerminologyEntry()
@@ -141,8 +134,6 @@ def test_bundled_table_serves_where_slicers_lists_are_absent(bare_search):
 
 
 def test_segment_named_as_an_organ_is_coded_as_one(segmentation_node):
-    from PUMITSlicerLib.terms import hasCode, newSegment
-
     segmentID = newSegment(segmentation_node, "spleen")
     segment = segmentation_node.GetSegmentation().GetSegment(segmentID)
     assert segment.GetName() == "spleen"
@@ -151,16 +142,12 @@ def test_segment_named_as_an_organ_is_coded_as_one(segmentation_node):
 
 
 def test_segment_of_any_other_name_is_tissue_without_a_code(segmentation_node):
-    from PUMITSlicerLib.terms import hasCode, newSegment
-
     for name in ("", "Läsion 3 ~^|", "x" * 100):
         segmentID = newSegment(segmentation_node, name)
         assert not hasCode(segmentation_node.GetSegmentation().GetSegment(segmentID))
 
 
 def test_successive_segments_have_names_and_colours_of_their_own(segmentation_node, search):
-    from PUMITSlicerLib.terms import newSegment
-
     segmentation = segmentation_node.GetSegmentation()
     term = search.named("liver")
     segments = [segmentation.GetSegment(newSegment(segmentation_node, term=term)) for _ in range(6)]
@@ -173,8 +160,6 @@ def test_successive_segments_have_names_and_colours_of_their_own(segmentation_no
 
 
 def test_assigning_a_term_keeps_what_somebody_chose(segmentation_node, search):
-    from PUMITSlicerLib.terms import assignTerm, newSegment
-
     segmentation = segmentation_node.GetSegmentation()
     unnamed = newSegment(segmentation_node)
     named = newSegment(segmentation_node, "My own")
@@ -189,8 +174,6 @@ def test_assigning_a_term_keeps_what_somebody_chose(segmentation_node, search):
 
 
 def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, search):
-    from PUMITSlicerLib.terms import assignTerm, newSegment
-
     segment_id = newSegment(segmentation_node)
     segment = segmentation_node.GetSegmentation().GetSegment(segment_id)
     before = segment.GetColor()
@@ -201,8 +184,6 @@ def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, 
 
 
 def test_segments_without_a_term_have_slicers_colours_in_its_order(segmentation_node):
-    from PUMITSlicerLib.terms import newSegment
-
     segmentation = segmentation_node.GetSegmentation()
     colors = [segmentation.GetSegment(newSegment(segmentation_node)).GetColor() for _ in range(14)]
     assert [round(255 * part) for part in colors[0]] == [128, 174, 128]
@@ -217,8 +198,6 @@ def test_type_whose_modifiers_slicer_misreads_is_found_without_an_error(misreadi
 
 def test_neighbours_in_the_abdomen_can_be_told_apart(segmentation_node):
     """Friction 5: liver, aorta and right kidney were all brick red."""
-    from PUMITSlicerLib.terms import newSegment
-
     segmentation = segmentation_node.GetSegmentation()
     names = ("Liver", "Aorta", "Right kidney", "Spleen", "Pancreas")
     colors = [segmentation.GetSegment(newSegment(segmentation_node, n)).GetColor() for n in names]
@@ -235,9 +214,6 @@ def test_neighbours_in_the_abdomen_can_be_told_apart(segmentation_node):
     ],
 )
 def test_the_field_of_a_segment_and_find_understand_the_same_words(scene, text: str) -> None:
-    from pumit.structures.names import meaning_key, requested_structure
-    from PUMITSlicerLib.term_search import TermSearch
-
     search = TermSearch()
     assert search.isSure(text)
     (meaning,) = requested_structure(text).meanings

@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from pumit.errors import PumitError, VolumeError
+from PUMITSegmentLib.segments.prepared_mask import prepare
+from PUMITSegmentLib.segments.writer import OverwriteMode
 
 
 def assertWritten(w: Any, mask: np.ndarray, volumeNode: Any, segmentationNode: Any, segmentID="A"):
@@ -31,8 +35,6 @@ def test_mask_on_the_volumes_grid_is_stored_voxel_by_voxel(w, writer, seed, isLe
     writer.write(segmentation, "A", mask, volume)
     assertWritten(w, mask, volume, segmentation)
     np.testing.assert_array_equal(writer.read(segmentation, "A", volume), mask)
-    import slicer
-
     bySlicer = slicer.util.arrayFromSegmentBinaryLabelmap(segmentation, "A", volume)
     np.testing.assert_array_equal(bySlicer > 0, mask)
 
@@ -107,8 +109,6 @@ def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer) -> No
 
 
 def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, writer) -> None:
-    import slicer
-
     volume, segmentation = w.addScan(), w.addSegmentation()
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
@@ -118,8 +118,6 @@ def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, write
 
 
 def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer) -> None:
-    import slicer
-
     other = w.addScan(np.zeros(w.SHAPE, np.int16), spacing_dhw=(3.0, 2.0, 2.0))
     segmentation = w.addSegmentation(other)
     writer.write(segmentation, "B", w.ball(), other)
@@ -133,8 +131,6 @@ def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer) -> 
 
 
 def test_write_tells_whether_the_segment_is_the_mask_now(w, writer) -> None:
-    from PUMITSegmentLib.segments.writer import OverwriteMode
-
     volume, mask = w.addScan(), w.ball()
     segmentation = w.addSegmentation(volume)
     assert writer.write(segmentation, "A", mask, volume, OverwriteMode.STOP)
@@ -171,9 +167,6 @@ def test_shrinking_and_emptying_a_segment(w, writer) -> None:
 
 def sharedLayer(w: Any, volume: Any, segmentation: Any) -> dict[str, np.ndarray]:
     """Put three segments, side by side, into one layer; returns their masks."""
-    import slicer
-    import vtk
-
     labels = np.zeros(w.SHAPE, np.uint8)
     labels[2:9, 2:8, 2:8], labels[2:9, 8:15, 2:8], labels[2:9, 2:15, 8:18] = 1, 2, 3
     labelNode = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode")
@@ -207,8 +200,6 @@ def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None
 
 @pytest.mark.parametrize("isShared", [False, True])
 def test_edits_by_hand_are_still_noticed_after_a_write(w, writer, isShared) -> None:
-    import slicer
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     if isShared:
@@ -265,8 +256,6 @@ def test_surfaces_of_all_segments_stay_and_follow(w, writer, isShared) -> None:
 
 
 def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(w, writer) -> None:
-    import slicer
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     seen = []
@@ -286,8 +275,6 @@ def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(w, writer
 
 
 def test_segment_is_in_progress_once_written(w, writer) -> None:
-    import slicer
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     logic = slicer.vtkSlicerSegmentationsModuleLogic
@@ -298,8 +285,6 @@ def test_segment_is_in_progress_once_written(w, writer) -> None:
 
 
 def test_prepared_mask_is_written_as_the_mask_itself(w, writer) -> None:
-    from PUMITSegmentLib.segments.prepared_mask import prepare
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     prepared = prepare(w.ball())
@@ -320,8 +305,6 @@ def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(scene, w
 
 
 def test_what_cannot_be_written_is_said_in_a_sentence(w, writer) -> None:
-    import slicer
-
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     with pytest.raises(PumitError, match="no longer there"):

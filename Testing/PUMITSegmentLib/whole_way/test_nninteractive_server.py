@@ -14,6 +14,10 @@ from mask_requester import FIRST, NEGATIVE, SECOND, MaskRequester, point
 from nninteractive_server import KEY, NNInteractiveServer, serve_nninteractive, start_nninteractive
 from painting_session import painted
 from pumit.prompts import MaskPrompt
+from PUMITSegmentLib.collaborators import Collaborators
+from PUMITSegmentLib.segments.provenance import provenanceOf
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 from scripted_worker import LogicScene
@@ -145,10 +149,7 @@ class NNInteractiveScene(LogicScene):
     """The logic on a published server."""
 
     def __init__(self, server: NNInteractiveServer) -> None:
-        from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
-        from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.computing.background import Background
 
         self.volumeNode = self.addScan()
         self.background = Background()
@@ -190,6 +191,8 @@ def test_clicks_become_segments_with_undo_and_redo(
     assert logic.redo()
     assert np.array_equal(module.mask(logic.segmentID), second)
     liver = logic.segmentID
+    made = provenanceOf(logic.segmentationNode.GetSegmentation().GetSegment(liver))
+    assert (made.type, made.name) == ("SEMIAUTOMATIC", "nnInteractive 2.6.0")
     logic.newSegment("Spleen")
     spleen = module.clickAndWait((5, 5, 5))
     assert np.argwhere(spleen).tolist() == [[5, 5, 5]]
@@ -198,22 +201,6 @@ def test_clicks_become_segments_with_undo_and_redo(
     assert not module.mask(liver).any()
     assert logic.undo()
     assert np.array_equal(module.mask(liver), second)
-
-
-def test_a_segment_tells_who_made_it(module: NNInteractiveScene) -> None:
-    from PUMITSegmentLib.segments.provenance import provenanceOf
-
-    module.clickAndWait((14, 12, 10))
-    segment = module.logic.segmentationNode.GetSegmentation().GetSegment(module.logic.segmentID)
-    made = provenanceOf(segment)
-    assert (made.type, made.name) == ("SEMIAUTOMATIC", "nnInteractive 2.6.0")
-
-
-def test_what_the_server_does_not_offer_is_said_in_one_line(module: NNInteractiveScene) -> None:
-    module.clickAndWait((14, 12, 10))
-    module.logic.checkHere.showNext()
-    assert "does not offer places to check" in module.status
-    assert not module.logic.isComputing
 
 
 def test_places_to_check_requested_before_the_first_connection_are_answered_too(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from harness.program.waiting import waitFor
 from open_panel import OpenPanel, centredOrigin
 from pumit.evaluation.metrics import dice
@@ -36,8 +37,6 @@ def pool(frame: int, hasNeighbour: bool = False) -> np.ndarray:
 
 def addCine(hasNeighbour: bool = False) -> tuple[Any, Any]:
     """One or two bright pools in dark rings in noise; the browser, and the volume it shows."""
-    import slicer
-
     sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode", "Cine")
     sequence.SetIndexName("frame")
     for frame, radius in enumerate(RADII_MM):
@@ -61,18 +60,6 @@ def oneClick(opened: OpenPanel) -> None:
     opened.view.clickAt((2.0, 3.0, 3.0))
 
 
-def threeClicks(opened: OpenPanel) -> None:
-    for place in ((2.0, 3.0, 3.0), (-12.0, 4.0, 3.0), (8.0, -10.0, 3.0)):
-        opened.view.clickAt(place)
-        opened.waitForMask()
-
-
-def flatBox(opened: OpenPanel) -> None:
-    opened.press(opened.ui.box2dButton)
-    for place in ((-24.0, -24.0, 3.0), (24.0, 24.0, 3.0)):
-        opened.view.clickAt(place)
-
-
 def outsideClick(opened: OpenPanel) -> None:
     """The two pools touch: a click finds both, and one outside holds the other off."""
     opened.view.clickAt((APART_MM, 0.0, 3.0))
@@ -83,8 +70,6 @@ def outsideClick(opened: OpenPanel) -> None:
 
 def painted(opened: OpenPanel) -> None:
     """As the Segment Editor writes what a brush paints, and a click inside."""
-    import slicer
-
     logic = opened.logic
     slicer.util.updateSegmentBinaryLabelmapFromArray(
         pool(0).astype(np.uint8), logic.segmentationNode, logic.segmentID, logic.volumeNode
@@ -93,12 +78,10 @@ def painted(opened: OpenPanel) -> None:
     oneClick(opened)
 
 
-# How the first frame is segmented, and the least Dice of any frame. A box on one slice and a click
-# outside find less than a click does (0.78 and 0.73 in their own frame).
+# How the first frame is segmented, and the least Dice of any frame. A click outside finds less than
+# a click inside does (0.73 in its own frame).
 STARTS: dict[str, tuple[Callable[[OpenPanel], None], float]] = {
     "one click": (oneClick, 0.91),
-    "three clicks": (threeClicks, 0.91),
-    "a box": (flatBox, 0.77),
     "a click outside": (outsideClick, 0.72),
     "painted": (painted, 0.91),
 }
@@ -107,8 +90,6 @@ STARTS: dict[str, tuple[Callable[[OpenPanel], None], float]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, start: str) -> None:
-    import slicer
-
     hasNeighbour = start == "a click outside"
     browser, volumeNode = addCine(hasNeighbour)
     opened = OpenPanel(loadModule, sliceView, volumeNode)

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import writing_scene as w
 from pumit.volume import Volume
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSlicerLib.mrml import readVolume
 
 CASES = ["ct_chaos_liver", "ct_sts001", "mr_acdc_patient001_frame01", "mr_sct_t2", "pet_sts001"]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_real_scan_and_its_labels(scene: Any, shared_data: Path, case: str) -> None:
-    import slicer
-    import writing_scene as w
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-    from PUMITSlicerLib.mrml import readVolume
-
     folder = shared_data / "cases" / case
     if not folder.is_dir():
         pytest.skip(f"{case} is absent")

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import slicer
 from panel_scene import MODULE
 
 
 @pytest.fixture
 def module(loadModule: Any) -> Iterator[Any]:
-    import slicer
-
     loaded = loadModule(MODULE)
     loaded.widgetRepresentation()
     slicer.util.getModuleWidget("PUMITSegment").enter()
@@ -27,16 +26,12 @@ def module(loadModule: Any) -> Iterator[Any]:
 @pytest.mark.usefixtures("module")
 def test_the_self_test_passes_with_the_shipped_model() -> None:
     pytest.importorskip("torch")
-    import slicer
-
     slicer.modules.PUMITSegmentInstance.runTest(msec=0)
 
 
 @pytest.mark.usefixtures("module")
 def test_each_check_passes_by_itself() -> None:
     """Slicer's own runner loads the class and runs its methods one by one."""
-    import slicer
-
     compute = slicer.util.getModuleWidget("PUMITSegment").logic.compute
     compute._whyNotInstalled = lambda mode: "PyTorch is missing."
     tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["PUMITSegment"])
@@ -48,8 +43,6 @@ def test_each_check_passes_by_itself() -> None:
 
 @pytest.mark.usefixtures("module")
 def test_the_self_test_says_what_it_skips_where_nothing_is_installed(caplog: Any) -> None:
-    import slicer
-
     compute = slicer.util.getModuleWidget("PUMITSegment").logic.compute
     compute._whyNotInstalled = lambda mode: "PyTorch is missing."
     with caplog.at_level(logging.INFO):

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from harness.program.waiting import waitFor
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[3]
 CASE = "cases/ct_sts001"
@@ -61,9 +63,7 @@ def test_a_click_in_slicer_is_answered_by_a_server_over_tls(
     loadModule: Any, sliceView: Any, shared_data: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    import slicer
     from harness.views.picture import compose
-    from PIL import Image
     from Qt import QtCore, QtTest
 
     scan = shared_data / CASE / "image.nii.gz"

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slicer
 from harness.program.waiting import waitFor
+from PIL import Image
 from pumit.evaluation.metrics import dice
 
 MODULE = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegment.py"
@@ -38,9 +40,7 @@ def test_tutorial_on_a_real_scan(
     loadModule: Any, sliceView: Any, threeDView: Any, shared_data: Path, screenshots: Path
 ) -> None:
     pytest.importorskip("torch")
-    import slicer
     from harness.views.picture import compose
-    from PIL import Image
     from Qt import QtCore, QtTest
 
     scan = shared_data / CASE / "image.nii.gz"

@@ -1,4 +1,4 @@
-"""The whole way for real: scan, segment, clicks in a slice view, worker, correction, undo, file."""
+"""The whole way for real: series, clicks in a view, worker, correction, undo, name, DICOM-SEG."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from export_scene import loadSeries
 from harness.program.waiting import waitFor
 from open_panel import SHAPE, SPACING_DHW, OpenPanel, ball, ballScan, centredOrigin
 from pumit.evaluation.metrics import dice
+from pumit.export.dicom_series import write_dicom_series
+from pumit.io.labels.label_source import read_labels
+from pumit.volume import Volume
 
 
-def addScan() -> Any:
-    import slicer
-
-    node = slicer.util.addVolumeFromArray(ballScan())
-    node.SetName("Ball")
-    node.SetSpacing(*SPACING_DHW[::-1])
-    node.SetOrigin(*centredOrigin(SHAPE, SPACING_DHW))
-    return node
+def series(folder: Path) -> Path:
+    """The ball as a DICOM series."""
+    write_dicom_series(Volume(ballScan(), SPACING_DHW, centredOrigin(SHAPE, SPACING_DHW)), folder)
+    return folder
 
 
 @pytest.mark.slow
 def test_scan_click_segment_correct_undo_export(
     loadModule: Any, sliceView: Any, tmp_path: Path
 ) -> None:
-    opened = OpenPanel(loadModule, sliceView, addScan())
+    from Qt import QtCore, QtTest
+
+    folder = series(tmp_path / "scan")
+    opened = OpenPanel(loadModule, sliceView, loadSeries(folder, None))
     ui, logic, press = opened.ui, opened.logic, opened.press
 
     press(ui.newSegmentButton)
@@ -57,10 +60,17 @@ def test_scan_click_segment_correct_undo_export(
     assert np.array_equal(logic.maskOf(logic.segmentID), second)
     assert not logic.isComputing
 
+    press(ui.termEdit)
+    QtTest.QTest.keyClicks(ui.termEdit, "liver")
+    QtTest.QTest.keyClick(ui.termEdit, QtCore.Qt.Key_Return)
     ui.exportSection.collapsed = False
-    ui.exportFormatSelector.currentIndex = 1
     ui.exportFolderEdit.currentPath = str(tmp_path)
+    assert ui.exportFormatSelector.currentText.startswith("DICOM-SEG")
     assert ui.exportButton.enabled, ui.exportMissingLabel.text
     press(ui.exportButton)
-    waitFor(lambda: list(tmp_path.glob("*.seg.nrrd")))
+    waitFor(lambda: list(tmp_path.glob("[!.]*.dcm")))  # not the file that is being written
     opened.gui.exit()
+    (file,) = tmp_path.glob("[!.]*.dcm")
+    found = read_labels(file, Volume.read(folder))
+    assert [segment.name for segment in found.segments] == ["Liver"]
+    assert np.array_equal(found.mask(found.segments[0]), second)

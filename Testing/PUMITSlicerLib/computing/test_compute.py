@@ -84,10 +84,12 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     compute = make(ComputeSettings(model="mine", device="cpu"))
     states = []
     compute.onStateChanged.append(lambda: states.append(compute.state))
-    waiter = Waiter(compute)
+    waiters = [Waiter(compute) for _ in range(3)]
     assert compute.state is ComputeState.STARTING  # it does not wait for the worker
-    assert wait_for(background, lambda: waiter.reports)
-    assert waiter.reports == ["ready"]
+    assert wait_for(background, lambda: all(waiter.reports for waiter in waiters))
+    assert [waiter.reports for waiter in waiters] == [["ready"]] * 3
+    assert len(workers.made) == 1
+    assert Waiter(compute).reports == ["ready"]
     assert states == [ComputeState.STARTING, ComputeState.READY]
     assert "model fake on cpu" in compute.sentence
     assert compute.capabilities["model"]["name"] == "fake"
@@ -98,16 +100,6 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     assert background.drain()
     assert background.isIdle
     assert not workers.made[0].is_alive
-
-
-@pytest.mark.slow
-def test_everybody_who_waits_is_reported_and_only_one_worker_starts(make, background, workers):
-    compute = make()
-    waiters = [Waiter(compute) for _ in range(3)]
-    assert wait_for(background, lambda: all(waiter.reports for waiter in waiters))
-    assert [waiter.reports for waiter in waiters] == [["ready"]] * 3
-    assert len(workers.made) == 1
-    assert Waiter(compute).reports == ["ready"]
 
 
 def test_what_is_missing_is_said_instead_of_starting(make, background, workers):
@@ -244,13 +236,6 @@ def test_the_test_button_says_what_answers_without_changing_anything(make, backg
     assert compute.state is ComputeState.STOPPED
 
 
-@pytest.mark.slow
-def test_testing_this_machine_starts_its_worker(make, background):
-    compute = make()
-    assert "model fake on cpu" in try_connection(compute, background)
-    assert compute.state is ComputeState.READY
-
-
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -322,7 +307,8 @@ def test_capabilities_are_refreshed_on_demand(make, background):
     compute = make()
     compute.refreshCapabilities()  # nothing to ask yet
     assert background.drain()
-    assert ready(compute, background) == "ready"
+    assert "model fake on cpu" in try_connection(compute, background)
+    assert compute.state is ComputeState.READY  # a test of this machine starts its worker
     changes = []
     compute.onStateChanged.append(lambda: changes.append(compute.capabilities["memory"]))
     compute.refreshCapabilities()

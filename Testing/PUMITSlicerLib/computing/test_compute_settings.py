@@ -31,13 +31,6 @@ def test_an_empty_store_gives_the_defaults():
     assert load_settings(MemoryStore()) == ComputeSettings()
 
 
-def test_what_was_chosen_is_remembered():
-    store = MemoryStore()
-    save_settings(store, CHOSEN)
-    assert load_settings(store) == CHOSEN
-    assert all(key.startswith("PUMIT/") for key in store.values)
-
-
 def test_a_token_that_shall_not_be_remembered_is_nowhere():
     store = MemoryStore()
     save_settings(store, CHOSEN)

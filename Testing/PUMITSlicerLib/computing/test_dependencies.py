@@ -23,17 +23,6 @@ def having(**versions):
     )
 
 
-def test_the_requirements_name_what_the_core_is_packaged_with(repository):
-    import tomllib
-
-    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
-    train = project["optional-dependencies"]["train"]
-    packaged = {str(Requirement(line)) for line in [*project["dependencies"], *train]}
-    assert {str(line) for line in dependencies.requirements(LOCAL, withTorch=True)} == packaged
-    small = {str(Requirement(line)) for line in project["dependencies"]}
-    assert {str(line) for line in dependencies.requirements(LOCAL)} == small
-
-
 def test_nothing_is_missing_where_everything_is_there():
     assert missing(LOCAL, having()) == []
     assert why_not_installed(LOCAL, having()) == ""

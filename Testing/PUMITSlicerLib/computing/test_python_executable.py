@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import slicer
 from pumit.errors import ServiceError
 from PUMITSlicerLib.computing.python_executable import (
     find_python,
@@ -34,8 +35,6 @@ def test_slicers_python_is_found_on_the_path(tmp_path, monkeypatch):
 
 @posix_only
 def test_slicers_python_is_found_next_to_slicer(tmp_path, monkeypatch):
-    import slicer
-
     program = make_program(tmp_path / "bin")
     monkeypatch.setenv("PATH", "")
     app = SimpleNamespace(slicerHome=str(tmp_path))

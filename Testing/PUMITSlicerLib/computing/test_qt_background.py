@@ -6,12 +6,11 @@ import threading
 import time
 
 import pytest
+from PUMITSlicerLib.computing.background import QtBackground
 
 
 @pytest.fixture
 def background(slicerApp):
-    from PUMITSlicerLib.computing.background import QtBackground
-
     made = QtBackground()
     yield made
     made.close()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slicer
+from PUMITTrainLib.cases.case_row import ClassRow
 from train_scene import goodCase
 
 
@@ -38,8 +40,6 @@ def test_labels_are_offered_with_the_volume_they_were_made_on(train: Any, scene:
 
 
 def test_volumes_of_one_study_and_grid_are_channels(train: Any, scene: Any) -> None:
-    import slicer
-
     t2, t1 = train.addVolume("T2"), train.addVolume("T1")
     label = train.addSegmentation(t2)
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
@@ -83,8 +83,6 @@ def test_left_out_case_is_neither_written_nor_read(train: Any) -> None:
 
 
 def test_unchanged_scene_case_is_written_once(train: Any) -> None:
-    import slicer
-
     train.addCases(2)
     files = [Path(case["label"]) for case in request(train)["cases"]]
     train.answerCheck()
@@ -137,8 +135,6 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
 
 
 def test_two_classes_of_one_name_are_said_before_a_plan(train: Any) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     train.addCases(1)
     request(train)
     train.programs.last.emit({**goodCase("scan0")})
@@ -179,8 +175,6 @@ def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
 
 
 def test_edited_classes_travel_and_can_be_undone(train: Any) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     train.addCases(1)
     request(train)
     train.answerCheck()
@@ -198,8 +192,6 @@ def test_edited_classes_travel_and_can_be_undone(train: Any) -> None:
 
 
 def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     train.addCases(1)
     request(train)
     call = train.programs.last

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+import vtk
 from pumit.errors import PumitError
+from pumit.io.labels.label_source import read_labels, read_scan
+from PUMITSlicerLib.mrml import ijkToRas
+from PUMITTrainLib.cases.scene_snapshot import snapshot, snapshotKey
 
 OBLIQUE = ((0.36, 0.48, -0.8), (-0.8, 0.6, 0.0), (0.48, 0.64, 0.6))
 
@@ -30,8 +35,6 @@ def masks(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 
 def linear(scene: Any, matrix: np.ndarray) -> Any:
-    import slicer
-
     node = scene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "Moved")
     node.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
     return node
@@ -47,9 +50,6 @@ def rigid() -> np.ndarray:
 
 def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[Any, Any]:
     """What the core reads of a case: its image, and its labels on the same grid."""
-    from pumit.io.labels.label_source import read_labels, read_scan
-    from PUMITTrainLib.cases.scene_snapshot import snapshot
-
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = snapshot("case", volumes, label).write(folder)
     image = read_scan(images)
@@ -58,9 +58,6 @@ def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[A
 
 @pytest.mark.parametrize("isMoved", [False, True], ids=["still", "moved"])
 def test_oblique_case_is_written_voxel_by_voxel(train: Any, tmp_path: Path, isMoved: bool) -> None:
-    import slicer
-    from PUMITSlicerLib.mrml import ijkToRas
-
     volumeNode = train.addVolume("Scan")
     place(volumeNode)
     world = rigid() if isMoved else np.eye(4)
@@ -92,8 +89,6 @@ def maskOf(labels: Any, segment: Any) -> np.ndarray:
 
 
 def test_segmentation_on_another_grid_is_brought_to_the_scan(train: Any, tmp_path: Path) -> None:
-    import slicer
-
     volumeNode, other = (
         train.addVolume("Scan", shape=(6, 8, 10)),
         train.addVolume("Fine", shape=(12, 16, 20)),
@@ -111,8 +106,6 @@ def test_segmentation_on_another_grid_is_brought_to_the_scan(train: Any, tmp_pat
 
 
 def test_label_map_node_keeps_its_values(train: Any, tmp_path: Path) -> None:
-    import slicer
-
     volumeNode = train.addVolume("Scan")
     place(volumeNode)
     values = np.zeros(slicer.util.arrayFromVolume(volumeNode).shape, np.uint8)
@@ -140,8 +133,6 @@ def test_empty_segmentation_is_all_background(train: Any, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_taken_is_refused_in_words(train: Any, scene: Any) -> None:
-    from PUMITTrainLib.cases.scene_snapshot import snapshot
-
     volumeNode = train.addVolume("Scan")
     node = train.addSegmentation(volumeNode)
     shear = np.eye(4)
@@ -159,8 +150,6 @@ def test_what_cannot_be_taken_is_refused_in_words(train: Any, scene: Any) -> Non
 
 
 def bending() -> Any:
-    import vtk
-
     transform = vtk.vtkThinPlateSplineTransform()
     source, target = vtk.vtkPoints(), vtk.vtkPoints()
     for point in ((0, 0, 0), (10, 0, 0), (0, 10, 0), (0, 0, 10), (5, 5, 5)):
@@ -173,9 +162,6 @@ def bending() -> Any:
 
 
 def test_a_change_of_voxels_or_place_is_seen(train: Any, scene: Any) -> None:
-    import slicer
-    from PUMITTrainLib.cases.scene_snapshot import snapshotKey
-
     volumeNode = train.addVolume()
     node = train.addSegmentation(volumeNode)
     keys = [snapshotKey([volumeNode], node)]

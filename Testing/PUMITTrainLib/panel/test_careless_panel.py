@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from train_module import TrainModule, addToTable, start, writeRun
+import slicer
+from train_module import TrainModule, addToTable, start
 
 
 def closeScene(module: TrainModule) -> None:
-    import slicer
-
     slicer.mrmlScene.Clear()
     module.process()
     module.settle()
 
 
 def node(name: str) -> Any:
-    import slicer
-
     return slicer.util.getNode(name)
-
-
-def test_start_pressed_twice_starts_one_run(module: TrainModule) -> None:
-    addToTable(module)
-    module.press(module.ui.startButton)
-    assert not module.ui.startButton.enabled
-    module.press(module.ui.startButton)
-    module.settle()
-    module.answerPlan()
-    module.settle()
-    assert len(module.launcher.launched) == 1
 
 
 def test_a_scan_renamed_before_start_is_trained_with(module: TrainModule) -> None:
@@ -50,16 +36,6 @@ def test_a_scene_closed_while_its_cases_are_read_leaves_none(module: TrainModule
     assert not module.logic.cases.isChecking
     assert module.logic.cases.rows == ()
     assert "ready" not in module.ui.statusLabel.text.lower()
-
-
-def test_a_scene_closed_after_start_does_not_end_the_run(module: TrainModule) -> None:
-    addToTable(module)
-    folder = start(module)
-    closeScene(module)
-    writeRun(module, folder, step=20)
-    assert module.logic.runs.folder == folder or folder in {
-        view.folder for view in module.logic.runs.all
-    }
 
 
 def test_a_name_of_300_letters_and_slashes_starts_a_run_inside_the_folder(

@@ -7,7 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import slicer
 from fake_train_logic import goodRow
+from PUMITTrainLib.cases.case_folders import SourceRow
+from PUMITTrainLib.cases.case_row import CaseRow, ClassRow
+from PUMITTrainLib.choices import CaseSource
 from shown_panel import ShownPanel
 
 CASE, REMARKS, LABELLED, PATIENT = range(4)
@@ -56,16 +60,12 @@ def test_everything_annotated_in_the_scene_is_added_and_read_by_one_click(
     assert "CT1 + Segmentation" in shown.ui.sourceHintLabel.text
     shown.press(shown.ui.addCasesButton)
     assert shown.logic.callsOf("addAllOffered") == [()]
-    from PUMITTrainLib.cases.case_row import CaseRow
-
     addRows(shown, CaseRow("CT1"))
     shown.refresh()
     assert shown.logic.callsOf("check") == [()]
 
 
 def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownPanel) -> None:
-    import slicer
-
     volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "CT1")
     label = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Drawn")
     shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Drawn"),)
@@ -100,8 +100,6 @@ def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Pat
 
 
 def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import CaseRow
-
     shown.choose(shown.ui.sourceSelector, "bundle")
     shown.ui.sourcePathEdit.currentPath = "lab.mrb"
     shown.press(shown.ui.addCasesButton)
@@ -112,8 +110,6 @@ def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) 
 
 
 def test_the_place_that_the_scene_remembers_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
-    from PUMITTrainLib.choices import CaseSource
-
     shown.logic.parameters.folder = str(tmp_path)
     shown.logic.parameters.source = CaseSource.FOLDER
     shown.panel.casesSection.source.showSource()
@@ -148,13 +144,6 @@ def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(
     assert shown.cell(table, 1, REMARKS).toolTip() == problem
     colors = [shown.cell(table, row, REMARKS).foreground().color().name() for row in (1, 2)]
     assert colors == ["#d0342c", "#c77700"]
-
-
-def test_names_are_shortened_in_their_middle(shown: ShownPanel) -> None:
-    from Qt import QtCore
-
-    for table in (shown.ui.caseTable, shown.ui.sourceTable):
-        assert table.textElideMode == QtCore.Qt.ElideMiddle
 
 
 def test_the_selected_case_is_reported_in_full(shown: ShownPanel) -> None:
@@ -212,9 +201,6 @@ def test_selected_cases_are_removed(shown: ShownPanel) -> None:
 
 
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_folders import SourceRow
-    from PUMITTrainLib.choices import CaseSource
-
     shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))
     shown.press(shown.ui.checkCasesButton)
@@ -236,8 +222,6 @@ def test_what_concerns_the_whole_set_is_reported_above_the_table(shown: ShownPan
 
 
 def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     addRows(shown, goodRow("one"), goodRow("two", classes={"liver": 5, "tumour": 0}))
     addClasses(shown, ClassRow("liver", (1,)), ClassRow("tumour", (2, 3)), ClassRow("cyst", (4,)))
     table = shown.ui.classTable
@@ -249,8 +233,6 @@ def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
 
 
 def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     addClasses(shown, ClassRow("liver", (1,)))
     table = shown.ui.classTable
     shown.edit(table, 0, NAME, "Liver")
@@ -265,8 +247,6 @@ def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel)
 
 @pytest.mark.parametrize(("column", "text"), [(NAME, " "), (VALUES, "one"), (VALUES, "0")])
 def test_what_no_class_can_have_is_undone(shown: ShownPanel, column: int, text: str) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     addClasses(shown, ClassRow("liver", (1,)))
     before = shown.cell(shown.ui.classTable, 0, column).text()
     shown.edit(shown.ui.classTable, 0, column, text)
@@ -275,8 +255,6 @@ def test_what_no_class_can_have_is_undone(shown: ShownPanel, column: int, text: 
 
 
 def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.classTermEdit.enabled
     shown.ui.classTable.selectRow(1)
@@ -290,8 +268,6 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
 
 
 def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     addClasses(shown, ClassRow("a", (1,)))
     shown.type(shown.ui.classTermEdit, "xyzzy")
     assert shown.logic.callsOf("setClass") == []
@@ -299,7 +275,6 @@ def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> No
 
 
 def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
     from Qt import QtGui
 
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
@@ -309,8 +284,6 @@ def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
 
 
 def test_classes_are_added_removed_and_taken_as_found(shown: ShownPanel) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-
     addClasses(shown, ClassRow("new class", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.removeClassButton.enabled
     shown.press(shown.ui.addClassButton)

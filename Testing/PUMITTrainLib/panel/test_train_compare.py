@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from pumit.cli.main import main
 from pumit.evaluation.segmentation_metrics import compared_metrics
 from train_module import TrainModule
@@ -83,8 +84,6 @@ def test_the_panel_shows_the_figures_of_the_metrics(
 def test_the_same_two_files_give_the_same_figures_on_the_command_line(
     module: TrainModule, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import slicer
-
     reference, compared = addTwo(module)
     module.press(module.ui.compareButton)
     printed = answerCompare(module, capsys)
@@ -107,8 +106,6 @@ def test_the_same_two_files_give_the_same_figures_on_the_command_line(
 def test_a_press_on_a_difference_moves_the_views_there(
     module: TrainModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import slicer
-
     addTwo(module)
     red = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSliceNode", "Red")
     module.press(module.ui.compareButton)

@@ -6,14 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from pumit.volume import Volume
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSlicerLib import generated_scan
+from PUMITSlicerLib.generated_scan import generatedScan
+from PUMITTrainLib.cases.example_cases import ORGANS
+from PUMITTrainLib.cases.scene_pairs import scenePairs
 from shown_panel import ShownPanel
 
 
 @pytest.fixture
 def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans of a few voxels: the real ones take seconds."""
-    from pumit.volume import Volume
-    from PUMITSlicerLib import generated_scan
 
     def make(patient: int = 0) -> Any:
         masks = {name: np.zeros((8, 20, 24), bool) for name in generated_scan.ORGANS}
@@ -27,9 +32,6 @@ def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("smallScans")
 def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: ShownPanel) -> None:
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-    from PUMITTrainLib.cases.scene_pairs import scenePairs
-
     shown.press(shown.ui.exampleButton)
     assert "Making scan 1 of 6" in shown.ui.statusLabel.text
     assert shown.logic.background.drain(60)
@@ -53,8 +55,6 @@ def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: Shown
 
 @pytest.mark.usefixtures("smallScans")
 def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
-    import slicer
-
     shown.press(shown.ui.exampleButton)
     shown.press(shown.ui.exampleButton)
     shown.logic.status.cancel()
@@ -67,9 +67,6 @@ def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
 @pytest.mark.slow
 def test_patients_are_not_alike_and_their_organs_lie_apart() -> None:
     pytest.importorskip("scipy")
-    from PUMITSlicerLib.generated_scan import generatedScan
-    from PUMITTrainLib.cases.example_cases import ORGANS
-
     first, second = generatedScan(1), generatedScan(2)
     for name in ORGANS:
         a, b = first.masks[name], second.masks[name]

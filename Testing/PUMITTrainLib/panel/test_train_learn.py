@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from fake_train_logic import goodRow
+from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 from shown_panel import ShownPanel
 
 
 def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None:
-    from PUMITTrainLib.choices import Goal
-
     ui = shown.ui
     assert ui.clicksRadio.checked
     assert ui.adaptSelector.isVisible()
@@ -26,8 +25,6 @@ def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None
 
 
 def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
-    from PUMITTrainLib.choices import ClickPart, PresetName
-
     parameters = shown.logic.parameters
     shown.choose(shown.ui.presetSelector, "thorough")
     shown.choose(shown.ui.adaptSelector, "adapters")
@@ -43,8 +40,6 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
 
 
 def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
-    from PUMITTrainLib.choices import PresetName
-
     shown.logic.parameters.preset = PresetName.QUICK
     shown.logic.parameters.folds = 7
     shown.logic.parameters.device = "cuda:3"

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import slicer
 from pumit.runs import RunStatus, write_status
+from PUMITSlicerLib.computing.background import Background
 from train_module import TrainModule, addToTable, start, writeRun
 
 CASE, REMARKS = range(2)
@@ -65,8 +67,6 @@ def test_start_pressed_twice_is_one_training(module: TrainModule) -> None:
 
 
 def test_the_run_goes_on_when_its_scene_is_closed(module: TrainModule) -> None:
-    import slicer
-
     addToTable(module)
     folder = start(module)
     slicer.mrmlScene.Clear()
@@ -88,8 +88,6 @@ def test_a_module_that_is_closed_and_opened_again_finds_its_run(module: TrainMod
 
 
 def test_a_slicer_that_was_closed_shows_the_run_that_went_on(module: TrainModule) -> None:
-    import slicer
-
     addToTable(module)
     folder = start(module)
     slicer.mrmlScene.Clear()  # as a new Slicer's: nothing of it names the run
@@ -99,8 +97,6 @@ def test_a_slicer_that_was_closed_shows_the_run_that_went_on(module: TrainModule
 
 
 def test_a_scan_that_is_deleted_is_said_in_its_row(module: TrainModule) -> None:
-    import slicer
-
     addToTable(module)
     slicer.mrmlScene.RemoveNode(slicer.util.getNode("scan1"))
     module.settle()
@@ -109,8 +105,6 @@ def test_a_scan_that_is_deleted_is_said_in_its_row(module: TrainModule) -> None:
 
 
 def test_the_parameter_node_may_be_deleted(module: TrainModule) -> None:
-    import slicer
-
     addToTable(module)
     slicer.mrmlScene.RemoveNode(module.logic.parameters.parameterNode)
     module.settle()
@@ -135,8 +129,6 @@ def test_cases_removed_while_they_are_read_leave_an_empty_table(module: TrainMod
 
 
 def test_the_scene_closed_while_it_is_planned(module: TrainModule) -> None:
-    import slicer
-
     addToTable(module)
     module.press(module.ui.planButton)
     module.settle()
@@ -181,9 +173,6 @@ def importedAsBefore() -> Iterator[None]:
 def test_reloading_the_module_keeps_the_cases(
     module: TrainModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import slicer
-    from PUMITSlicerLib.computing.background import Background
-
     addToTable(module)
     monkeypatch.setenv("PUMIT_RUNS", str(module.root))
     module.gui.onReload()

@@ -7,6 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from fake_train_logic import FakeScore, goodRow, runView
+from PUMITTrainLib.cases.case_folders import SourceRow
+from PUMITTrainLib.cases.case_row import ClassRow
+from PUMITTrainLib.choices import CaseSource
 from shown_panel import WIDTH, ShownPanel
 
 SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection", "helpSection")
@@ -14,10 +17,6 @@ SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection", "help
 
 def fill(shown: ShownPanel, tmp_path: Path) -> None:
     """Let there be something of everything."""
-    from PUMITTrainLib.cases.case_folders import SourceRow
-    from PUMITTrainLib.cases.case_row import ClassRow
-    from PUMITTrainLib.choices import CaseSource
-
     logic = shown.logic
     logic.cases.sources = (SourceRow(CaseSource.FOLDER, 4, "/scans/liver"),)
     problem = "Image and label are on different grids: 128 x 128 x 60 and 64 x 64 x 60 voxels."

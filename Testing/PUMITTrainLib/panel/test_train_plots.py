@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from fake_train_logic import runView
 from shown_panel import ShownPanel
 
@@ -14,26 +15,18 @@ KINDS = ("vtkMRMLPlotChartNode", "vtkMRMLPlotSeriesNode", "vtkMRMLTableNode")
 
 
 def nodes(kind: str) -> list[Any]:
-    import slicer
-
     return slicer.util.getNodesByClass(kind)
 
 
 def view(tag: str) -> Any:
-    import slicer
-
     return slicer.mrmlScene.GetSingletonNode(tag, "vtkMRMLPlotViewNode")
 
 
 def chartOf(tag: str) -> Any:
-    import slicer
-
     return slicer.mrmlScene.GetNodeByID(view(tag).GetPlotChartNodeID())
 
 
 def seriesOf(tag: str) -> dict[str, Any]:
-    import slicer
-
     chart = chartOf(tag)
     ids = [chart.GetNthPlotSeriesNodeID(i) for i in range(chart.GetNumberOfPlotSeriesNodes())]
     found = [slicer.mrmlScene.GetNodeByID(seriesID) for seriesID in ids]
@@ -63,8 +56,6 @@ def test_nothing_is_in_the_scene_before_plots_are_requested(learning: ShownPanel
 
 
 def test_plots_show_loss_and_dice_of_every_class(learning: ShownPanel) -> None:
-    import slicer
-
     learning.press(learning.ui.showPlotsButton)
     assert slicer.app.layoutManager().plotViewCount == 2
     assert chartOf("PUMITDice").GetYAxisTitle() == "Dice"
@@ -109,8 +100,6 @@ def isRed(image: np.ndarray) -> np.ndarray:
 
 
 def test_pressing_again_brings_the_layout_before(learning: ShownPanel) -> None:
-    import slicer
-
     manager, kinds = slicer.app.layoutManager(), slicer.vtkMRMLLayoutNode
     manager.setLayout(kinds.SlicerLayoutConventionalView)
     learning.press(learning.ui.showPlotsButton)
@@ -120,8 +109,6 @@ def test_pressing_again_brings_the_layout_before(learning: ShownPanel) -> None:
 
 
 def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel) -> None:
-    import slicer
-
     learning.press(learning.ui.showPlotsButton)
     slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView)
     learning.refresh()
@@ -132,8 +119,6 @@ def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel)
 
 
 def test_plots_that_somebody_deletes_come_back_with_the_next_step(learning: ShownPanel) -> None:
-    import slicer
-
     learning.press(learning.ui.showPlotsButton)
     for kind in KINDS:
         for node in nodes(kind):
@@ -143,8 +128,6 @@ def test_plots_that_somebody_deletes_come_back_with_the_next_step(learning: Show
 
 
 def test_a_scene_that_is_closed_takes_the_plots_with_it(learning: ShownPanel) -> None:
-    import slicer
-
     learning.press(learning.ui.showPlotsButton)
     slicer.mrmlScene.Clear()
     learn(learning, 200)
@@ -152,8 +135,6 @@ def test_a_scene_that_is_closed_takes_the_plots_with_it(learning: ShownPanel) ->
 
 
 def test_plots_are_not_saved_and_go_with_the_module(learning: ShownPanel) -> None:
-    import slicer
-
     learning.press(learning.ui.showPlotsButton)
     saved = [node.GetName() for kind in KINDS for node in nodes(kind) if node.GetSaveWithScene()]
     assert saved == []

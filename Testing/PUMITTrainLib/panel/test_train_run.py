@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_train_logic import runView
+from PUMITTrainLib.runs.curves import Overlay
 from shown_panel import ShownPanel
 
 
@@ -225,7 +226,6 @@ def test_odd_losses_are_drawn_or_left_out(
 
 
 def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_path: Path) -> None:
-    from PUMITTrainLib.runs.curves import Overlay
     from Qt import QtGui
 
     ready.logic.runs.show(runView(tmp_path / "one"))

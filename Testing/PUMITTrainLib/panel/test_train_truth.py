@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pumit.export.classes import class_terminology
+from pumit.training.data.classes import classes_from
+from PUMITSlicerLib.term_search import Term
 from train_module import TrainModule, addFolder, addToTable, site, start, writeRun
 from train_scene import goodCase
 
@@ -70,8 +73,6 @@ def shownColor(module: TrainModule, row: int) -> tuple[int, int, int]:
 def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
     module: TrainModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from PUMITSlicerLib.term_search import Term
-
     readTwoClasses(module)
     before = shownColor(module, 1)
     grey = (127 / 255, 127 / 255, 127 / 255)
@@ -87,9 +88,6 @@ def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
 
 
 def test_table_and_pictures_have_the_same_colours(module: TrainModule) -> None:
-    from pumit.export.classes import class_terminology
-    from pumit.training.data.classes import classes_from
-
     addToTable(module, 1)
     for name in ("thing", "other thing"):
         module.press(module.ui.addClassButton)

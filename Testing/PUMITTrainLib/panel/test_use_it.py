@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import slicer
 from panel_scene import Panel
 from pumit.runs import RunStatus, write_status
 from train_module import TrainModule
@@ -38,8 +39,6 @@ def finish(module: TrainModule, task: str) -> None:
 def test_a_model_for_better_clicks_answers_the_next_click(
     segment: Panel, module: TrainModule
 ) -> None:
-    import slicer
-
     finish(module, "promptable")
     module.press(module.ui.useButton)
     module.answerModels()
@@ -53,8 +52,6 @@ def test_a_model_for_better_clicks_answers_the_next_click(
 def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(
     segment: Panel, module: TrainModule
 ) -> None:
-    import slicer
-
     finish(module, "segmentation")
     module.press(module.ui.useButton)
     module.answerModels()

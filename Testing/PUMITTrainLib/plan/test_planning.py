@@ -7,6 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pumit.errors import DiskFullError
+from pumit.networks.build import build_network
+from pumit.training.validate import read_recipe
+from PUMITTrainLib.cases.case_row import ClassRow
+from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
+from PUMITTrainLib.choices import ClickPart, Goal, PresetName
+from PUMITTrainLib.plan.planning import fileName, nameOf
+from PUMITTrainLib.plan.recipe_check import lineOf
 
 RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\n"
 
@@ -83,8 +91,6 @@ def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
 
 
 def test_choices_reach_the_plan(train: Any) -> None:
-    from PUMITTrainLib.choices import ClickPart, Goal, PresetName
-
     train.addCases(1)
     parameters = train.logic.parameters
     parameters.goal, parameters.part = Goal.CLICKS, ClickPart.ADAPTERS
@@ -107,10 +113,6 @@ def test_choices_reach_the_plan(train: Any) -> None:
 
 @pytest.mark.slow
 def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
-    from pumit.training.validate import read_recipe
-    from PUMITTrainLib.cases.case_row import ClassRow
-    from PUMITTrainLib.choices import Goal
-
     train.addCases(1)
     cases, parameters = train.logic.cases, train.logic.parameters
     cases.addFiles([tmp_path / "a.nrrd", tmp_path / "b.nrrd"], tmp_path / "label.nrrd")
@@ -126,10 +128,6 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
 
 
 def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
-    from PUMITTrainLib.cases.case_row import ClassRow
-    from PUMITTrainLib.choices import Goal
-    from PUMITTrainLib.plan.planning import fileName, nameOf
-
     rows = [ClassRow("left atrium"), ClassRow("aorta"), ClassRow("vein")]
     assert nameOf(rows[:2], Goal.AUTOMATIC) == "left_atrium-aorta"
     assert nameOf(rows, Goal.CLICKS) == "left_atrium-aorta-more-clicks"
@@ -180,7 +178,6 @@ def test_every_family_is_on_offer_in_a_small_size_first(train: Any) -> None:
 
 def test_sizes_that_are_reported_are_those_of_the_networks(train: Any) -> None:
     import torch
-    from pumit.networks.build import build_network
 
     for choice in train.logic.planning.networks:
         with torch.device("meta"):
@@ -218,8 +215,6 @@ def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
     ],
 )
 def test_line_of_a_sentence(train: Any, sentence: str, line: int) -> None:
-    from PUMITTrainLib.plan.recipe_check import lineOf
-
     text = RECIPE.replace("folder", "foldr")
     assert lineOf(text, sentence) == line
 
@@ -263,9 +258,6 @@ def test_a_folder_of_runs_that_cannot_be_written_is_said(train: Any) -> None:
 def test_a_case_that_cannot_be_written_is_not_silently_left_out(
     train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumit.errors import DiskFullError
-    from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
-
     write = SceneSnapshot.write
 
     def full(taken: Any, folder: Path) -> Any:

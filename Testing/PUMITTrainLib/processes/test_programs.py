@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -55,8 +56,6 @@ def test_cancelled_command_is_ended_and_says_nothing(background: Any) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="looks at a process group")
 def test_training_belongs_to_nobody_and_keeps_its_words(tmp_path) -> None:
-    import os
-
     pid = DetachedLauncher(SlicerPython(sys.executable)).launch(tmp_path, ["train", "nothing.yaml"])
     assert os.getsid(pid) == pid
     end = time.monotonic() + 120

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import slicer
 from pumit.runs import RunStatus, write_status
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
 
 @pytest.fixture
@@ -36,9 +38,6 @@ class PlayedSegment:
     """As much of PUMITSegment as is requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import slicer
-        from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
-
         self.selected: list[str] = []
         self.stopped = self.started = 0
         self.settings = ComputeSettings(mode=ComputeMode.REMOTE, url="https://far")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pumit.errors import ServiceError
 from pumit.runs import RunStatus, read_command, write_status
+from PUMITTrainLib.runs.run_view import viewOf
 
 # No process has this number.
 GONE = 2**22 + 1
@@ -180,8 +182,6 @@ def test_cross_validation_shows_the_part_that_trains(train: Any) -> None:
 
 
 def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
-    from pumit.errors import ServiceError
-
     def refuse(folder: Path, arguments: Any) -> int:
         raise ServiceError("Slicer's Python program was not found.")
 
@@ -247,8 +247,6 @@ def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
 def test_fraction_counts_time_where_it_ends_a_run(seconds: float) -> None:
-    from PUMITTrainLib.runs.run_view import viewOf
-
     status = RunStatus("training", step=10, steps=100, seconds=seconds, left_seconds=30.0)
     status.updated = time.time()
     view = viewOf(Path("run"), status)

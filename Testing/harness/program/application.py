@@ -36,10 +36,6 @@ class qSlicerModuleManager(QtCore.QObject):
         """A loaded module, or None."""
         return self._modules.get(name)
 
-    def modulesNames(self) -> list[str]:
-        """Names of the loaded modules."""
-        return list(self._modules)
-
 
 @standIn("startupCompleted()")
 class SlicerApplication(QtWidgets.QApplication):
@@ -97,10 +93,6 @@ class SlicerApplication(QtWidgets.QApplication):
         """What knows the modules."""
         return self._moduleManager
 
-    def moduleDocumentationUrl(self, name: str) -> str:
-        """Where a module is described."""
-        return f"{self.documentationBaseUrl}user_guide/modules/{name.lower()}.html"
-
     def layoutManager(self) -> Any:
         """What hands out the views."""
         from harness.program.layout_manager import qSlicerLayoutManager
@@ -122,10 +114,6 @@ class SlicerApplication(QtWidgets.QApplication):
 
     def settings(self) -> QtCore.QSettings:
         """The user's settings."""
-        return QtCore.QSettings()
-
-    def revisionUserSettings(self) -> QtCore.QSettings:
-        """The settings of this version."""
         return QtCore.QSettings()
 
     def testingEnabled(self) -> bool:

@@ -54,11 +54,6 @@ class qSlicerLayoutManager(QtCore.QObject):
         """How many plot views there are."""
         return len(self._names("vtkMRMLPlotViewNode"))
 
-    @Property(int)
-    def tableViewCount(self) -> int:
-        """How many table views there are."""
-        return len(self._names("vtkMRMLTableViewNode"))
-
     def setLayout(self, layout: int) -> None:
         """Choose a layout."""
         self._node.SetViewArrangement(layout)
@@ -88,10 +83,6 @@ class qSlicerLayoutManager(QtCore.QObject):
         if name in names and name not in self._widgets:
             self._widgets[name] = qMRMLThreeDWidget(name)
         return self._widgets.get(name)
-
-    def plotWidget(self, index: int) -> None:
-        """None: plots are not drawn here; their nodes are real."""
-        return
 
     def mrmlSliceLogics(self) -> vtk.vtkCollection:
         """Logics of the slice views."""

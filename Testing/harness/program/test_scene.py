@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -98,65 +96,3 @@ def test_singletons_that_a_test_removes_come_back(scene) -> None:
     assert interaction is not None
     assert scene.IsNodePresent(interaction)
     assert scene.GetNodeByID("vtkMRMLSelectionNodeSingleton") is not None
-
-
-def test_closing_the_scene_tells_its_observers(scene) -> None:
-    import slicer
-
-    events = []
-    scene.AddObserver(scene.StartCloseEvent, lambda *_: events.append("start"))
-    scene.AddObserver(scene.EndCloseEvent, lambda *_: events.append("end"))
-    slicer.util.addVolumeFromArray(np.zeros((2, 3, 4)))
-    scene.Clear(0)
-    assert events == ["start", "end"]
-    assert scene.GetNumberOfNodesByClass("vtkMRMLVolumeNode") == 0
-
-
-def test_nodes_have_items_in_the_subject_hierarchy(scene) -> None:
-    import slicer
-
-    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
-    volume = slicer.util.addVolumeFromArray(np.zeros((2, 3, 4)))
-    assert hierarchy.GetItemByDataNode(volume)
-
-
-@pytest.mark.parametrize("extension", [".nrrd", ".nii.gz"])
-def test_volumes_are_saved_and_loaded(scene, tmp_path, extension) -> None:
-    import slicer
-
-    array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
-    volume = slicer.util.addVolumeFromArray(array)
-    path = str(tmp_path / f"scan{extension}")
-    assert slicer.util.saveNode(volume, path)
-    loaded = slicer.util.loadVolume(path, {})
-    assert loaded.GetName() == "scan"
-    np.testing.assert_array_equal(slicer.util.arrayFromVolume(loaded), array)
-
-
-def test_a_scene_is_saved_and_loaded_with_its_data(scene, tmp_path) -> None:
-    import slicer
-
-    array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
-    slicer.util.addVolumeFromArray(array, name="scan").CreateDefaultDisplayNodes()
-    points = scene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode", "points")
-    points.AddControlPoint([1, 2, 3])
-    path = str(tmp_path / "scene.mrb")
-    assert slicer.util.saveScene(path)
-    scene.Clear(0)
-    slicer.util.loadScene(path)
-    loaded = slicer.util.getNode("scan")
-    np.testing.assert_array_equal(slicer.util.arrayFromVolume(loaded), array)
-    assert slicer.util.getNode("points").GetNumberOfControlPoints() == 1
-
-
-def test_terminologies_are_those_of_slicer(scene) -> None:
-    import slicer
-    import vtk
-
-    # Only its files are used; it cannot be imported without what it depends on.
-    if importlib.util.find_spec("trame_slicer") is None:
-        pytest.skip("terminologies come with trame-slicer")
-    names = vtk.vtkStringArray()
-    slicer.modules.terminologies.logic().GetLoadedTerminologyNames(names)
-    loaded = [names.GetValue(index) for index in range(names.GetNumberOfValues())]
-    assert any("General Anatomy" in name for name in loaded)

@@ -73,17 +73,6 @@ class SampleDataLogic:
         )
         _sources().setdefault(category, []).append(source)
 
-    @staticmethod
-    def sampleDataSourcesByCategory(category=None):
-        """Every entry by category, or those of one."""
-        return _sources().get(category, []) if category else _sources()
-
-    @staticmethod
-    def sourceForSampleName(sampleName):
-        """The entry of a name, or None."""
-        entries = [entry for several in _sources().values() for entry in several]
-        return next((entry for entry in entries if entry.sampleName == sampleName), None)
-
 
 def _sources():
     if not hasattr(slicer.modules, "sampleDataSources"):

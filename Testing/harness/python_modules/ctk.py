@@ -11,7 +11,6 @@ for _name in (
     "qt",
     "harness.widgets.ctk_buttons",
     "harness.widgets.ctk_inputs",
-    "harness.widgets.ctk_numbers",
 ):
     importlib.import_module(_name)
 globals().update({n: kind for n, kind in _stand_ins.classes.items() if n.startswith("ctk")})

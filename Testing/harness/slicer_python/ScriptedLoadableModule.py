@@ -33,12 +33,6 @@ class ScriptedLoadableModule:
         """Path of a file in the module's Resources."""
         return os.path.join(os.path.dirname(self.parent.path), "Resources", filename)
 
-    def getDefaultModuleDocumentationLink(self, docPage=None):
-        """A sentence that links to the documentation."""
-        page = slicer.app.documentationBaseUrl + docPage if docPage else None
-        url = page or slicer.app.moduleDocumentationUrl(self.moduleName)
-        return f'<p>For more information see the <a href="{url}">online documentation</a>.</p>'
-
     def runTest(self, msec=100, **kwargs):
         """Run the module's own test class."""
         module = importlib.import_module(type(self).__module__)

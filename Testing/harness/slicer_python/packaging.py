@@ -8,8 +8,3 @@ calls: list[tuple[str, object, dict[str, object]]] = []
 def pip_install(requirements: object, **options: object) -> None:
     """Remember a request to install."""
     calls.append(("install", requirements, options))
-
-
-def pip_uninstall(requirements: object, **options: object) -> None:
-    """Remember a request to uninstall."""
-    calls.append(("uninstall", requirements, options))

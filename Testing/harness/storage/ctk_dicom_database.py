@@ -38,10 +38,6 @@ class ctkDICOMDatabase(QtCore.QObject):
     databaseFilename = Property(str, lambda self: str(self._folder / "ctkDICOM.sql"))
     lastError = Property(str, lambda self: "")
 
-    def closeDatabase(self) -> None:
-        """Close the database."""
-        self._isOpen = False
-
     def insert(self, filePath: str, storeFile: bool = True, generateThumbnail: bool = True) -> None:
         """Index one file; a file that is not DICOM is passed over, as CTK does."""
         from pydicom import dcmread
@@ -75,15 +71,6 @@ class ctkDICOMDatabase(QtCore.QObject):
     def seriesForStudy(self, studyUID: str) -> list[str]:
         """Series of a study."""
         return self._unique("SeriesInstanceUID", StudyInstanceUID=studyUID)
-
-    def studyForSeries(self, seriesUID: str) -> str:
-        """The study of a series, or ""."""
-        return next(iter(self._unique("StudyInstanceUID", SeriesInstanceUID=seriesUID)), "")
-
-    def patientForStudy(self, studyUID: str) -> str:
-        """The patient of a study, or ""."""
-        found = self._unique("PatientID", StudyInstanceUID=studyUID)
-        return str(self._patientIDs().index(found[0]) + 1) if found else ""
 
     def instancesForSeries(self, seriesUID: str, hits: int = -1) -> list[str]:
         """Instances of a series."""
@@ -131,22 +118,9 @@ class ctkDICOMDatabase(QtCore.QObject):
         """A field of a series, such as "Modality"."""
         return next(iter(self._unique(field, SeriesInstanceUID=seriesInstanceUID)), "")
 
-    def nameForPatient(self, patientUID: str) -> str:
-        """A patient's name."""
-        patient = self._patientIDs()[int(patientUID) - 1]
-        return next(iter(self._unique("PatientName", PatientID=patient)), "")
-
     def allFiles(self) -> list[str]:
         """Every file."""
         return [str(path) for path in self._files.values()]
-
-    def removeSeries(self, seriesUID: str, clearCachedTags: bool = False) -> bool:
-        """Forget a series."""
-        uids = self.instancesForSeries(seriesUID)
-        for uid in uids:
-            del self._files[uid], self._headers[uid]
-        self.databaseChanged.emit()
-        return bool(uids)
 
     def _store(self, path: Path, header: Any) -> Path:
         folder = self._folder / "dicom" / str(header.SeriesInstanceUID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,12 @@ from vtk.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkInteractionStyle import vtkInteractorStyleUser
 
 XY = Sequence[float]
+
+
+@cache
+def _windowKind() -> type:
+    """What VTK draws into here; each window would look for a display again."""
+    return type(vtk.vtkRenderWindow())
 
 
 class ViewWindow:
@@ -29,14 +36,16 @@ class ViewWindow:
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.renderer = vtk.vtkRenderer()
-        self.renderWindow = vtk.vtkRenderWindow()
+        self.renderWindow = _windowKind()()
         self.renderWindow.SetOffScreenRendering(1)
         self.renderWindow.SetMultiSamples(0)
         self.renderWindow.SetSize(*size)
         self.renderWindow.AddRenderer(self.renderer)
-        self.interactor = vtk.vtkRenderWindowInteractor()
+        # The system's own one would open a context for drawing, which few tests need.
+        self.interactor = vtk.vtkGenericRenderWindowInteractor()
         self.interactor.SetRenderWindow(self.renderWindow)
-        self.interactor.Initialize()
+        self.interactor.UpdateSize(*size)
+        self.interactor.Enable()
         self.interactor.SetInteractorStyle(vtkInteractorStyleUser())
 
     @property

@@ -95,65 +95,8 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
 
 
 @standIn()
-class ctkPushButton(QtWidgets.QPushButton):
-    """A push button whose text and icon can be aligned."""
-
-    buttonTextAlignment = stored(int, "buttonTextAlignment", 0)
-    iconAlignment = stored(int, "iconAlignment", 0)
-
-
-@standIn()
-class ctkCheckablePushButton(ctkPushButton):
-    """A push button with a check box in it."""
-
-    checkBoxControlsButton = stored(bool, "checkBoxControlsButton", True)
-    checkBoxUserCheckable = stored(bool, "checkBoxUserCheckable", True)
-
-    def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setCheckable(True)
-
-
-@standIn()
 class ctkMenuButton(QtWidgets.QPushButton):
     """A push button with an arrow that opens a menu."""
-
-
-@standIn("directoryChanged(QString)", "directorySelected(QString)")
-class ctkDirectoryButton(QtWidgets.QWidget):
-    """A button that shows a folder and asks for another."""
-
-    directoryChanged = Signal(str)
-    directorySelected = Signal(str)
-    caption = stored(str, "caption", "")
-    acceptMode = stored(int, "acceptMode", 0)
-    elideMode = stored(int, "elideMode", 1)
-    text = stored(str, "text", "", "_show")
-
-    def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
-        super().__init__(parent)
-        layout = QtWidgets.QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        self._button = QtWidgets.QPushButton()
-        layout.addWidget(self._button)
-        self._directory = QtCore.QDir.currentPath()
-        self._show()
-
-    @Property(str)
-    def directory(self) -> str:
-        """The folder."""
-        return self._directory
-
-    @directory.setter
-    def directory(self, value: str) -> None:
-        before, self._directory = self._directory, value
-        self._show()
-        self.directorySelected.emit(value)
-        if value != before:
-            self.directoryChanged.emit(value)
-
-    def _show(self) -> None:
-        self._button.setText(self.text or self._directory)
 
 
 @standIn("colorChanged(QColor)")

@@ -9,16 +9,6 @@ from harness.binding.stand_ins import standIn, stored, through
 Property, Signal = QtCore.Property, QtCore.Signal
 
 
-@standIn()
-class ctkComboBox(QtWidgets.QComboBox):
-    """A combo box with its own text where nothing is chosen."""
-
-    defaultText = stored(str, "defaultText", "")
-    forceDefault = stored(bool, "forceDefault", False)
-    elideMode = stored(int, "elideMode", 0)
-    scrollWheelEffect = stored(int, "scrollWheelEffect", 0)
-
-
 @standIn("checkedIndexesChanged()")
 class ctkCheckableComboBox(QtWidgets.QComboBox):
     """A combo box of which several items can be checked."""
@@ -45,14 +35,6 @@ class ctkCheckableComboBox(QtWidgets.QComboBox):
         if item.checkState() != state:
             item.setCheckState(state)
 
-    def allChecked(self) -> bool:
-        """Whether every item is checked."""
-        return self.count > 0 and len(self.checkedIndexes()) == self.count
-
-    def noneChecked(self) -> bool:
-        """Whether no item is checked."""
-        return not self.checkedIndexes()
-
     def _makeCheckable(self, parent: QtCore.QModelIndex, first: int, last: int) -> None:
         blocked = self.model().blockSignals(True)
         for row in range(first, last + 1):
@@ -60,11 +42,6 @@ class ctkCheckableComboBox(QtWidgets.QComboBox):
             item.setCheckable(True)
             item.setCheckState(QtCore.Qt.Unchecked)
         self.model().blockSignals(blocked)
-
-
-@standIn()
-class ctkCheckBox(QtWidgets.QCheckBox):
-    """A check box that can show an icon."""
 
 
 @standIn("currentPathChanged(QString)", "validInputChanged(bool)")
@@ -104,62 +81,5 @@ class ctkPathLineEdit(QtWidgets.QWidget):
         layout.addWidget(self._button)
         self._line.textChanged.connect(self.currentPathChanged)
 
-    def setCurrentPath(self, path: str) -> None:
-        """Set the path."""
-        self.currentPath = path
-
-    def addCurrentPathToHistory(self) -> None:
-        """Remember the path in the settings."""
-        settings = QtCore.QSettings()
-        key = self.settingKey or self.objectName
-        known = [path for path in _paths(settings.value(key)) if path != self.currentPath]
-        settings.setValue(key, [self.currentPath, *known])
-
-    def retrieveHistory(self) -> None:
-        """Take the newest path from the settings."""
-        known = _paths(QtCore.QSettings().value(self.settingKey or self.objectName))
-        if known:
-            self.currentPath = known[0]
-
     def _showButton(self) -> None:
         self._button.setVisible(self.showBrowseButton)
-
-
-def _paths(value: object) -> list[str]:
-    return [value] if isinstance(value, str) else list(value or [])
-
-
-@standIn()
-class ctkFittedTextBrowser(QtWidgets.QTextBrowser):
-    """A text that asks for the height that it needs."""
-
-    collapsed = stored(bool, "collapsed", True)
-    collapsibleText = stored(str, "collapsibleText", "", "_show")
-
-    def sizeHint(self) -> QtCore.QSize:
-        """As high as the text is."""
-        return QtCore.QSize(super().sizeHint().width(), int(self.document.size().height()) + 8)
-
-    def setCollapsibleText(self, text: str) -> None:
-        """Set a text that is cut where a line holds "<a name=...>" of CTK's."""
-        self.collapsibleText = text
-
-    def _show(self) -> None:
-        self.setHtml(self.collapsibleText)
-
-
-@standIn()
-class ctkMessageBox(QtWidgets.QMessageBox):
-    """A message that can be switched off for the future."""
-
-    dontShowAgainVisible = stored(bool, "dontShowAgainVisible", False)
-    dontShowAgain = stored(bool, "dontShowAgain", False)
-    dontShowAgainSettingsKey = stored(str, "dontShowAgainSettingsKey", "")
-
-
-@standIn()
-class ctkExpandableWidget(QtWidgets.QFrame):
-    """A frame that the user can enlarge by its corner."""
-
-    orientations = stored(int, "orientations", 3)
-    sizeGripInside = stored(bool, "sizeGripInside", True)

@@ -90,16 +90,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         self._attributes.append((nodeType, attributeName, attributeValue))
         self._onSceneChanged()
 
-    def removeAttribute(self, nodeType: str, attributeName: str) -> None:
-        """Undo `addAttribute`."""
-        kept = [a for a in self._attributes if a[:2] != (nodeType, attributeName)]
-        self._attributes = kept
-        self._onSceneChanged()
-
-    def nodeCount(self) -> int:
-        """How many nodes are listed."""
-        return len(self._nodes())
-
     def nodeFromIndex(self, index: int) -> Any:
         """A listed node, or None."""
         nodes = self._nodes()
@@ -121,10 +111,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         node = self._scene.GetNodeByID(nodeID) if nodeID and self._scene else None
         self.setCurrentNode(node)
 
-    def setCurrentNodeIndex(self, index: int) -> None:
-        """Choose a node by its place in the list."""
-        self.setCurrentNode(self.nodeFromIndex(index))
-
     def addNode(self, nodeType: str | None = None) -> Any:
         """Make a node of a class, the first of `nodeTypes` where none is given."""
         nodeType = nodeType or self.nodeTypes[0]
@@ -143,11 +129,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
             self.setCurrentNode(node)
         self.nodeAddedByUserAction.emit(node)
         return node
-
-    def removeCurrentNode(self) -> None:
-        """Take the chosen node out of the scene."""
-        if self._current is not None:
-            self._scene.RemoveNode(self._current)
 
     def _nodes(self) -> list[Any]:
         """Nodes of the scene that are listed, in the scene's order."""
@@ -186,7 +167,8 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         current = self._current if self._current in nodes else None
         if current is None and nodes and not self.noneEnabled:
             current = nodes[0]
-        self._choose(current)
+        if current is not self._current:
+            self._choose(current)
 
     def _observeNames(self, nodes: list[Any]) -> None:
         self._names.clear()

@@ -7,8 +7,7 @@ from typing import Any
 import slicer
 from Qt import QtCore, QtWidgets
 
-from harness.binding.stand_ins import standIn, stored
-from harness.widgets import ctk_buttons, ctk_numbers
+from harness.binding.stand_ins import standIn
 from harness.widgets.observers import Observers
 
 Signal = QtCore.Signal
@@ -63,37 +62,3 @@ class qMRMLWidget(SceneWidget, QtWidgets.QWidget):
 @standIn(SCENE_CHANGED)
 class qSlicerWidget(qMRMLWidget):
     """The root of a module's panel."""
-
-
-@standIn(SCENE_CHANGED)
-class qMRMLCollapsibleButton(SceneWidget, ctk_buttons.ctkCollapsibleButton):
-    """A collapsible button with a scene."""
-
-    mrmlSceneChanged = Signal(object)
-
-
-@standIn(SCENE_CHANGED)
-class qMRMLSliderWidget(SceneWidget, ctk_numbers.ctkSliderWidget):
-    """A slider in the units of the scene."""
-
-    mrmlSceneChanged = Signal(object)
-    quantity = stored(str, "quantity", "")
-    unitAwareProperties = stored(int, "unitAwareProperties", 0)
-
-
-@standIn(SCENE_CHANGED)
-class qMRMLSpinBox(SceneWidget, ctk_numbers.ctkDoubleSpinBox):
-    """A spin box in the units of the scene."""
-
-    mrmlSceneChanged = Signal(object)
-    quantity = stored(str, "quantity", "")
-    unitAwareProperties = stored(int, "unitAwareProperties", 0)
-
-
-@standIn(SCENE_CHANGED)
-class qMRMLRangeWidget(SceneWidget, ctk_numbers.ctkRangeWidget):
-    """A range in the units of the scene."""
-
-    mrmlSceneChanged = Signal(object)
-    quantity = stored(str, "quantity", "")
-    unitAwareProperties = stored(int, "unitAwareProperties", 0)

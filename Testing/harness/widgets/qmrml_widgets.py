@@ -6,14 +6,12 @@ import slicer
 
 from harness.binding import stand_ins
 from harness.widgets import (
-    markups_widgets,
     node_combo_box,
     qmrml_widget,
-    segment_selector,
     segments_widgets,
 )
 
-ALL = (markups_widgets, node_combo_box, qmrml_widget, segment_selector, segments_widgets)
+ALL = (node_combo_box, qmrml_widget, segments_widgets)
 
 
 def install() -> None:

@@ -119,15 +119,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """How many segments are listed."""
         return len(self._ids)
 
-    def setHideSegments(self, segmentIDs: list[str]) -> None:
-        """Leave segments out of the list."""
-        self._hidden = list(segmentIDs)
-        self._fill()
-
-    def hideSegments(self) -> list[str]:
-        """IDs of the segments that are left out."""
-        return list(self._hidden)
-
     def displayedSegmentIDs(self) -> list[str]:
         """IDs of the listed segments."""
         return list(self._ids)

@@ -59,11 +59,6 @@ class _ViewWidget(QtWidgets.QWidget):
         """Set the pointer after something was pointed at."""
         self.setCursor(cursor)
 
-    def displayableManagerByClassName(self, className: str) -> Any:
-        """A displayable manager of the view."""
-        group = self._view.displayableManagers
-        return group.GetDisplayableManagerByClassName(className)
-
 
 @standIn()
 class qMRMLSliceView(_ViewWidget):
@@ -74,10 +69,6 @@ class qMRMLSliceView(_ViewWidget):
     def mrmlSliceNode(self) -> Any:
         """The slice node."""
         return self._view.sliceNode
-
-    def convertRASToXYZ(self, ras: list[float]) -> tuple[float, float, float]:
-        """Where a position is seen."""
-        return (*self._view.rasToXy(ras), 0.0)
 
 
 @standIn()
@@ -99,10 +90,6 @@ class qMRMLThreeDView(_ViewWidget):
         return self._view.renderer
 
     def resetFocalPoint(self) -> None:
-        """Look at everything that is shown."""
-        self._view.resetFocalPoint()
-
-    def resetCamera(self) -> None:
         """Look at everything that is shown."""
         self._view.resetFocalPoint()
 
@@ -134,14 +121,6 @@ class qMRMLSliceWidget(_ViewWidget):
     def mrmlSliceNode(self) -> Any:
         """The slice node."""
         return self._view.sliceNode
-
-    def mrmlSliceCompositeNode(self) -> Any:
-        """The node that says which volumes are shown."""
-        return self._view.compositeNode
-
-    def fitSliceToBackground(self) -> None:
-        """Show the whole background volume."""
-        self._view.sliceLogic.FitSliceToBackground()
 
 
 @standIn()

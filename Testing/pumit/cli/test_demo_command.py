@@ -52,42 +52,27 @@ def balls(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("default_segmenter")
-def test_demo_with_the_default_model(run: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    ran = run("demo", "--output", folder, "--device", "cpu", "--json")
+@pytest.mark.usefixtures("balls")
+def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
+    earlier = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
+    write_dicom_series(earlier, tmp_path / "scan", patient_id="PUMIT-DEMO")
+    (tmp_path / "mask.nii.gz").write_text("earlier")
+    ran = run("demo", "--output", tmp_path, "--json")
     assert ran.status == 0, ran.err
     assert ran.err == ""
-    scores = json.loads(ran.out)["dice_after_one_click"]
-    assert list(scores) == list(CLICKS)
-    assert scores["liver"] > 0.5
-    assert sorted(p.name for p in folder.iterdir()) == [
+    assert list(json.loads(ran.out)["dice_after_one_click"]) == list(CLICKS)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
         "mask.nii.gz",
         "picture.png",
         "scan",
         "segmentation.dcm",
         "segmentation.seg.nrrd",
     ]
-    scan = Volume.read(folder / "scan")
-    mask = SimpleITK.ReadImage(str(folder / "mask.nii.gz"))
-    assert SimpleITK.GetArrayFromImage(mask).shape == scan.shape
-    seg = pydicom.dcmread(folder / "segmentation.dcm")
+    scan = Volume.read(tmp_path / "scan")
+    seg = pydicom.dcmread(tmp_path / "segmentation.dcm")
     assert scan.source is not None
     referenced = seg.ReferencedSeriesSequence[0].SeriesInstanceUID
     assert referenced == scan.source.series_instance_uid
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("balls")
-def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
-    earlier = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
-    write_dicom_series(earlier, tmp_path / "scan", patient_id="PUMIT-DEMO")
-    (tmp_path / "mask.nii.gz").write_text("earlier")
-    ran = run("demo", "--output", tmp_path)
-    assert ran.status == 0, ran.err
-    assert ran.err == ""
-    assert all(name in ran.out for name in CLICKS)
-    scan = Volume.read(tmp_path / "scan")
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "mask.nii.gz")))
     assert mask.shape == scan.shape
     assert set(np.unique(mask)) == {0, 1, 2, 3, 4}

@@ -112,22 +112,16 @@ def test_a_run_that_goes_on_replaces_its_model_and_no_other(
     assert sorted(own) == ["lab", "lab-2"]
 
 
-def test_a_recipe_can_keep_its_model_to_itself(run: Any, home: Path, tmp_path: Path) -> None:
+def test_a_model_is_kept_to_itself_until_it_is_added(run: Any, home: Path, tmp_path: Path) -> None:
     schedule = {"steps": 1, "log_every": 1}
     ran = run("train", recipe_in(tmp_path, register=False, schedule=schedule), "-o", tmp_path / "o")
     assert ran.status == 0, ran.err
     assert (tmp_path / "o" / "card.md").is_file()
     assert not home.exists()
-
-
-@pytest.mark.slow
-def test_the_best_of_a_stopped_run_can_be_added(run: Any, home: Path, tmp_path: Path) -> None:
-    recipe = recipe_in(tmp_path, register=False)
-    assert run("train", recipe, "-o", tmp_path / "out").status == 0
-    # As it is when a run was stopped after its first validation.
+    # As it is when a run was stopped after its first validation; its best can be added.
     for name in ("status.json", "validation.json", "card.md"):
-        (tmp_path / "out" / name).unlink()
-    ran = run("models", "add", tmp_path / "out", "--name", "early")
+        (tmp_path / "o" / name).unlink()
+    ran = run("models", "add", tmp_path / "o", "--name", "early")
     assert (ran.status, ran.out) == (0, "Added as early.\n")
     entry = next(entry for entry in list_models() if entry.name == "early")
     assert "measured one by one" in entry.card_path.read_text()

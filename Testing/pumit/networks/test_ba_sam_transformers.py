@@ -1,6 +1,7 @@
 """BA-SAM on transformers' SamModel: same keys, same output at the training size, other sizes."""
 
 import copy
+import importlib
 
 import pytest
 import torch
@@ -9,7 +10,14 @@ from pumit.networks.ba_sam import bias_mode_mask, length_scale
 from torch import nn
 
 transformers = pytest.importorskip("transformers", reason="the optional extra `sam` is absent")
-module = pytest.importorskip("pumit.networks.ba_sam_transformers")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """Load what takes seconds, where a test of this file runs and not where it is collected."""
+    global module
+    module = importlib.import_module("pumit.networks.ba_sam_transformers")
+
 
 SIZE = 64
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
+from fake_engine import FakeEngine
 from model_panel import ServedPanel
+from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.system.consent import has_consent
+from PUMITSegmentLib.segments.rating import ratingOf
+from PUMITSlicerLib.computing.availability import Availability, AvailableModel
+from PUMITSlicerLib.status import Activity
+from PUMITSlicerLib.term_search import TermSearch
 
 
 @pytest.fixture
@@ -18,8 +26,6 @@ def panel(loadModule: Any) -> Iterator[ServedPanel]:
 
 
 def setModality(panel: ServedPanel, modality: str) -> None:
-    import slicer
-
     scene = slicer.mrmlScene
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     item = hierarchy.GetItemByDataNode(panel.volumeNode)
@@ -41,14 +47,16 @@ def test_without_a_name_the_button_says_what_to_do(panel: ServedPanel) -> None:
 
 
 def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
-    from pumit.prompts import MaskPrompt, PointPrompt
-
     find(panel, "Liver")
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
     segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
     assert "10200004" in segment.GetTerminology()
     found = panel.mask(panel.logic.segmentID)
     assert found.any()
+    assert panel.logic.status.current.activity is Activity.NOTE  # F10 (d): not green
+    rating = ratingOf(segment)
+    assert rating is not None
+    assert rating.inWords() == "not checked"
     panel.click()
     prompts = panel.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
@@ -58,8 +66,6 @@ def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
 
 def addSpot(panel: ServedPanel) -> None:
     """Let the scan have a spot, which the model knows next to the liver."""
-    import slicer
-
     array = slicer.util.arrayFromVolume(panel.volumeNode).copy()
     array[5:9, 5:9, 5:9] = 400
     slicer.util.updateVolumeFromArray(panel.volumeNode, array)
@@ -72,8 +78,6 @@ def choices(panel: ServedPanel) -> list[str]:
 
 def searches(panel: ServedPanel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Models that run, from now on."""
-    from fake_engine import FakeEngine
-
     ran: list[str] = []
     whole = FakeEngine.run_search
 
@@ -100,8 +104,6 @@ def test_a_name_that_slicers_lists_know_is_found_by_its_code(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both fields called Structure understand the same words."""
-    from PUMITSlicerLib.term_search import TermSearch
-
     named = TermSearch.named
     monkeypatch.setattr(
         TermSearch, "named", lambda self, name: named(self, {"Hepar": "liver"}.get(name, name))
@@ -140,20 +142,6 @@ def test_several_structures_are_found_at_once(panel: ServedPanel) -> None:
     find(panel, "spot and liver")
     panel.wait(lambda: panel.segmentNames() == ["Spot", "Liver"])
     assert panel.ui.statusLabel.text == "Spot, Liver: found, not checked."
-
-
-def test_what_was_found_is_not_checked_and_not_green(panel: ServedPanel) -> None:
-    """F10 (d): a spleen of Dice 0.76 was "found" in green."""
-    from PUMITSegmentLib.segments.rating import ratingOf
-    from PUMITSlicerLib.status import Activity
-
-    find(panel, "liver")
-    panel.wait(lambda: panel.segmentNames() == ["Liver"])
-    assert panel.logic.status.current.activity is Activity.NOTE
-    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
-    rating = ratingOf(segment)
-    assert rating is not None
-    assert rating.inWords() == "not checked"
 
 
 def test_the_views_go_to_what_was_found(panel: ServedPanel, sliceView: Any) -> None:
@@ -195,9 +183,7 @@ def test_nothing_is_written_on_an_odd_scan_without_a_press(
 def test_a_licence_is_requested_once_before_a_model_looks(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, isAgreed: bool
 ) -> None:
-    from pumit.system.consent import has_consent
     from PUMITSegmentLib.panel.automatic import find_section
-    from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
     licence = "CC BY-NC-SA 4.0"

@@ -9,9 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from model_panel import ServedPanel
 from pumit.training.synthesis.two_dates import TwoDates, two_dates
 from pumit.volume import Volume
+from PUMITSegmentLib.prompts.drawing.making import addPromptNode
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.scene.same_patient import Kinship, kinship, ofOnePatient, vouchForPatient
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask
+from PUMITSegmentLib.segments.segment_list import newSegmentation
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSlicerLib.labelmap_grid import Box
+from PUMITSlicerLib.mrml import addVolumeNode
 from two_patients import Questions, nodes, stateDicom
 
 LESIONS = ("grown", "stable", "gone")
@@ -33,13 +43,6 @@ class FollowUpPanel(ServedPanel):
     """The panel on the later scan, with the earlier one and its lesions in the scene."""
 
     def __init__(self, loadModule: Any) -> None:
-        import slicer
-        from PUMITSegmentLib.segments.prepared_mask import PreparedMask
-        from PUMITSegmentLib.segments.segment_list import newSegmentation
-        from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.labelmap_grid import Box
-        from PUMITSlicerLib.mrml import addVolumeNode
-
         super().__init__(loadModule)
         self.earlier = addVolumeNode("March", half(dates().earlier))
         self.later = addVolumeNode("June", half(dates().later))
@@ -108,10 +111,6 @@ def test_lesions_are_found_at_the_next_date(panel: Any) -> None:
 
 
 def test_clicks_of_the_earlier_date_serve_the_next(panel: Any) -> None:
-    from PUMITSegmentLib.prompts.drawing.making import addPromptNode
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-    from PUMITSegmentLib.prompts.tag import PromptTag
-
     lesion = panel.lesions.GetSegmentation().GetSegmentIdBySegmentName("stable")
     node = addPromptNode(panel.lesions, PromptTag(lesion, PromptKind.POINT))
     place = np.argwhere(dates().earlier_masks["stable"]).mean(axis=0)
@@ -169,13 +168,6 @@ def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(panel.questions.texts) == 1
     assert not panel.ui.followUpDiscardButton.enabled
     # What is said of two dates is not said of positions: clicks stay guarded.
-    from PUMITSegmentLib.scene.same_patient import (
-        Kinship,
-        kinship,
-        ofOnePatient,
-        vouchForPatient,
-    )
-
     vouchForPatient(panel.earlier, panel.later)
     assert ofOnePatient(panel.later, panel.earlier) is Kinship.SAME
     assert kinship(panel.later, panel.earlier) is Kinship.UNKNOWN
@@ -184,8 +176,6 @@ def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_corrected_segments_are_compared_again_also_after_loading(
     panel: Any, tmp_path: Path
 ) -> None:
-    import slicer
-
     panel.register()
     panel.use()
     node = panel.logic.segmentationNode

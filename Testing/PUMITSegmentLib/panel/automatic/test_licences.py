@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 from model_panel import ServedPanel
+from pumit.system.consent import has_consent
+from PUMITSegmentLib.finding import labelOf
+from PUMITSlicerLib.computing import compute
+from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 
 LICENCE = "CC BY-NC-SA 4.0"
 
@@ -17,9 +21,6 @@ def panel(
     loadModule: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[ServedPanel]:
     """A panel that knows a model of this computer to whose licence no one has agreed."""
-    from PUMITSlicerLib.computing import compute
-    from PUMITSlicerLib.computing.availability import Availability, AvailableModel
-
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
     offered = Availability((), (AvailableModel("closed-model", "automatic", "", True, LICENCE),))
     monkeypatch.setattr(
@@ -34,7 +35,6 @@ def panel(
 def test_one_run_asks_first(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, isAgreed: bool
 ) -> None:
-    from pumit.system.consent import has_consent
     from PUMITSegmentLib.panel import automatic_section
 
     questions: list[str] = []
@@ -56,7 +56,6 @@ def test_one_run_asks_first(
 def test_many_scans_are_not_begun_without_consent(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumit.system.consent import has_consent
     from PUMITSegmentLib.panel.automatic import batch_section
 
     questions: list[str] = []
@@ -75,8 +74,6 @@ def test_many_scans_are_not_begun_without_consent(
 
 def test_models_are_called_as_people_call_them() -> None:
     """Friction 3: "abdomen-ct (CC BY-NC-SA 4.0)"."""
-    from PUMITSegmentLib.finding import labelOf
-
     model = {"name": "abdomen-ct", "classes": ["liver", "spleen"], "licence": LICENCE}
     assert labelOf(model) == f"Abdomen, CT: 2 structures ({LICENCE})"
     assert labelOf({"name": "my-own-model", "licence": "Apache-2.0"}) == "my-own-model"

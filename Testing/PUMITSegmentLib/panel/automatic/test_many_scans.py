@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slicer
 from daily_panel import A
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
+from PUMITSegmentLib.segments.provenance import provenanceOf
+from PUMITSlicerLib.status import Activity
 from two_patients import Questions, stateDicom
 
 FRAME = "1.2.840.99.1.2.3"
@@ -30,8 +33,6 @@ def panel(loadModule: Any) -> Iterator[ServedPanel]:
 
 
 def segmentations() -> list[Any]:
-    import slicer
-
     nodes = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
     return [node for node in nodes if not node.GetHideFromEditors()]
 
@@ -87,18 +88,6 @@ def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(
     assert "organs" in panel.ui.batchLabel.text
 
 
-def test_each_scan_gets_a_segmentation(panel: ServedPanel) -> None:
-    panel.press(panel.ui.batchButton)
-    assert not panel.ui.batchButton.enabled
-    finish(panel)
-    assert "2 of 2" in panel.ui.statusLabel.text
-    assert [n.GetName() for n in segmentations()] == [
-        "CT abdomen segmentation",
-        "Second segmentation",
-    ]
-    assert all(n.GetSegmentation().GetNumberOfSegments() >= 1 for n in segmentations())
-
-
 def test_the_result_of_the_scan_that_is_worked_on_can_be_corrected_and_exported(
     panel: ServedPanel,
 ) -> None:
@@ -121,11 +110,15 @@ def test_the_result_of_the_scan_that_is_worked_on_can_be_corrected_and_exported(
 
 
 def test_a_result_is_hidden_until_its_scan_is_chosen(panel: ServedPanel) -> None:
-    import slicer
-
     panel.press(panel.ui.batchButton)
     finish(panel)
+    assert "2 of 2" in panel.ui.statusLabel.text
     mine, other = segmentations()
+    assert [n.GetName() for n in (mine, other)] == [
+        "CT abdomen segmentation",
+        "Second segmentation",
+    ]
+    assert other.GetSegmentation().GetNumberOfSegments() >= 1
     assert mine.GetDisplayVisibility()
     assert not other.GetDisplayVisibility()
     panel.ui.sourceVolumeSelector.setCurrentNode(slicer.util.getNode("Second"))
@@ -136,8 +129,6 @@ def test_a_result_is_hidden_until_its_scan_is_chosen(panel: ServedPanel) -> None
 
 
 def test_the_list_follows_scans_that_are_added_renamed_and_removed(panel: ServedPanel) -> None:
-    import slicer
-
     third = panel.addScan("Third")
     assert listed(panel) == {"CT abdomen": True, "Second": True, "Third": False}
     third.SetName("Renamed")
@@ -154,8 +145,6 @@ def test_another_scan_checks_the_scans_of_its_own_patient(panel: ServedPanel) ->
 
 
 def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -> None:
-    from PUMITSlicerLib.status import Activity
-
     stateDicom(panel.addScan("Smith"), "P-7711", FRAME, "Smith^Bo")
     panel.process()
     giveAPrompt(panel)
@@ -172,8 +161,6 @@ def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -
 def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_both_names(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, answer: str, count: int
 ) -> None:
-    from PUMITSlicerLib.status import Activity
-
     questions = Questions(monkeypatch, answer)
     panel.addScan("From a file")
     panel.process()
@@ -205,8 +192,6 @@ def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path:
 
 
 def test_several_structures_of_each_scan_are_found(panel: ServedPanel) -> None:
-    import slicer
-
     for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
         slicer.util.arrayFromVolume(node)[2:5, 2:5, 2:5] = 400  # the spot
         slicer.util.arrayFromVolumeModified(node)
@@ -247,8 +232,6 @@ def test_a_batch_is_cancelled_between_and_within_scans(panel: ServedPanel) -> No
 
 
 def test_two_scans_of_one_name_are_refused(panel: ServedPanel, tmp_path: Path) -> None:
-    import slicer
-
     node = slicer.util.getNode("Second")
     node.SetName("CT abdomen")
     panel.ui.batchOutputEdit.currentPath = str(tmp_path)
@@ -259,11 +242,7 @@ def test_two_scans_of_one_name_are_refused(panel: ServedPanel, tmp_path: Path) -
 
 def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> None:
     assert not panel.ui.batchPromptsCheckBox.enabled
-    panel.logic.newSegment("Liver")
-    panel.click()
-    panel.answer(A)
-    panel.logic.stopPlacing()
-    panel.press(panel.ui.batchPromptsCheckBox)
+    giveAPrompt(panel)
     assert "the clicks and marks of Liver" in panel.ui.batchLabel.text
     panel.press(panel.ui.batchButton)
     finish(panel)
@@ -273,21 +252,13 @@ def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> No
     segment = others.GetSegmentation().GetNthSegment(0)
     assert segment.GetName() == "Liver"
     assert segment.GetColor() == mine.GetSegmentation().GetNthSegment(0).GetColor()
-    from PUMITSegmentLib.segments.provenance import provenanceOf
-
     made = provenanceOf(segment)
     assert made.type == "SEMIAUTOMATIC"
 
 
 def test_a_scan_that_a_prompt_lies_outside_is_named(panel: ServedPanel) -> None:
-    import slicer
-
     slicer.util.getNode("Second").SetOrigin(1000, 0, 0)
-    panel.logic.newSegment("Liver")
-    panel.click()
-    panel.answer(A)
-    panel.logic.stopPlacing()
-    panel.press(panel.ui.batchPromptsCheckBox)
+    giveAPrompt(panel)
     panel.press(panel.ui.batchButton)
     finish(panel)
     assert "0 of 1" in panel.ui.statusLabel.text
