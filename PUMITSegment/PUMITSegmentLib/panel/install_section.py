@@ -26,7 +26,7 @@ class InstallSection:
         self._compute = logic.compute
         self.installer = installer or Installer(logic.background)
         self._plan: InstallationPlan | None = None
-        # Packages that Slicer brings with known faults; reading versions takes tens of milliseconds.
+        # Packages that Slicer brings with known faults; reading versions takes tens of ms.
         self._knownFaults = known_faults()
         # Key of the plan, which is made again when it changes.
         self._planned: tuple = ()
