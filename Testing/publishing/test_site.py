@@ -112,7 +112,7 @@ def test_a_page_that_is_gone_is_reported_from_a_host_that_says_nothing(
             command, cwd=repository / "scripts", capture_output=True, text=True, check=False
         )
         server.shutdown()
-    assert run.stdout == "['there', 'gone: 404', 'would not say']\n", run.stderr
+    assert run.stdout == "['there', 'gone: 404', 'refused']\n", run.stderr
 
 
 def test_every_page_is_in_the_menu(repository: Path) -> None:
