@@ -114,7 +114,9 @@ class Client(Closing):
                 "server without https, allow an unencrypted connection."
             )
         if not token.isascii() or not token.isprintable():
-            raise ServiceError("The bearer token has characters that cannot be sent.")
+            raise ServiceError(
+                "The bearer token has characters that cannot be sent; copy it again."
+            )
         self._has_token = bool(token)
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._http = requests.Session()

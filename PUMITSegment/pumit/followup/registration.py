@@ -297,7 +297,9 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
         if information > best:
             best, found = information, shift
     if found is None:
-        raise VolumeError("The two scans do not show the same part of a body.")
+        raise VolumeError(
+            "The two scans do not show the same part of a body; choose scans of the same region."
+        )
     return [float(v) for v in found]
 
 
@@ -331,7 +333,9 @@ def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int
     try:
         method.Execute(fixed, moving)
     except RuntimeError as error:
-        raise VolumeError("The two scans do not show the same part of a body.") from error
+        raise VolumeError(
+            "The two scans do not show the same part of a body; choose scans of the same region."
+        ) from error
     return start
 
 

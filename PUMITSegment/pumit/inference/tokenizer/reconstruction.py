@@ -83,7 +83,7 @@ class TokenizerPlan:
         if min(in_plane, depth) < 16 or in_plane % 16 or depth % 16:
             raise CheckpointError(
                 f"The tokenizer's windows of {depth} x {in_plane} x {in_plane} voxels must be "
-                "multiples of 16."
+                "multiples of 16; train or fetch it again."
             )
         scaled = Normalization() if intensity is None else Normalization.from_recipe(intensity)
         return TokenizerPlan(in_plane, depth, scaled, recipe.get("reference"))
