@@ -23,13 +23,13 @@ _NOT_GONE = {401, 403, 405, 406, 418, 429, 503}
 
 
 def state_of(address: str, *, timeout_s: float = 20.0) -> str:
-    """Request a page and return "there", "would not say" or "gone: " with the reason."""
+    """Request a page and return "there", "refused" or "gone: " with the reason."""
     asking = urllib.request.Request(address, headers={"User-Agent": "PUMIT link check"})
     try:
         with urllib.request.urlopen(asking, timeout=timeout_s):
             return "there"
     except urllib.error.HTTPError as error:
-        return "would not say" if error.code in _NOT_GONE else f"gone: {error.code}"
+        return "refused" if error.code in _NOT_GONE else f"gone: {error.code}"
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         return f"gone: {getattr(error, 'reason', error)}"
 
@@ -37,7 +37,7 @@ def state_of(address: str, *, timeout_s: float = 20.0) -> str:
 def main() -> int:
     """Print each address with its state; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--list", action="store_true", help="ask nobody, print the addresses")
+    parser.add_argument("--list", action="store_true", help="only print the addresses")
     args = parser.parse_args()
     status = 0
     for address, files in links().items():

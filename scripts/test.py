@@ -27,7 +27,7 @@ def main() -> int:
     # pytest last, so that its summary is the last line.
     status = _run("pytest", *pytest_arguments(sys.argv[1:]))
     if failed:
-        print(f"Failed besides: {', '.join(failed)} (their reasons stand above the tests).")
+        print(f"Also failed: {', '.join(failed)} (reasons above the tests).")
     return status or int(bool(failed))
 
 

@@ -91,12 +91,12 @@ def finite_voxels(array: Array) -> Array:
     part = 1 - count / array.size
     if part > MAX_NONFINITE_PART:
         raise VolumeError(
-            f"{part:.0%} of the voxels are NaN or infinite; at most "
-            f"{MAX_NONFINITE_PART:.0%} can be: export the scan again."
+            f"{part:.0%} of the voxels are NaN or infinite; at most {MAX_NONFINITE_PART:.0%} is "
+            "allowed: export the scan again."
         )
     smallest = array[is_finite].min()
     logger.warning(
-        "%d voxels are NaN or infinite; they get the smallest finite value, %g.",
+        "%d voxels are NaN or infinite; they are set to the smallest finite value, %g.",
         array.size - count,
         smallest,
     )

@@ -156,5 +156,5 @@ def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
         if kind == "answer":
             return AnswerPrompt(data["number"])
     except (KeyError, TypeError) as error:
-        raise PromptError(f"A prompt misses or misuses the field {error}.") from None
+        raise PromptError(f"A prompt lacks the field {error}, or it has a wrong value.") from None
     raise PromptError(f"Unknown prompt kind {kind!r}; known are point, box, scribble and answer.")

@@ -193,7 +193,8 @@ def send_command(folder: Path, command: ControlCommand) -> None:
     """
     if command not in get_args(ControlCommand):
         raise PumitError(
-            f"The commands to a run are {', '.join(get_args(ControlCommand))}; got {command!r}."
+            f"A command to a run must be one of {', '.join(get_args(ControlCommand))}, got "
+            f"{command!r}."
         )
     write_text(folder / CONTROL, command)
 

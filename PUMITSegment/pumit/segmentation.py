@@ -29,7 +29,7 @@ def _require_text(text: str, what: str, *, longest: int, forbidden: str = "") ->
         raise ExportError(f"{what} is empty; give it a value.")
     if len(text) > longest:
         raise ExportError(
-            f"{what} has {len(text)} characters, DICOM allows {longest}: {text!r}; shorten it."
+            f"{what} has {len(text)} characters, but DICOM allows {longest}: {text!r}; shorten it."
         )
     wrong = sorted({c for c in text if c in "\\" + forbidden or not c.isprintable()})
     if wrong:
@@ -107,7 +107,9 @@ class Segment:
                 "add a positive prompt inside the structure."
             )
         if self.region_modifier is not None and self.anatomic_region is None:
-            raise ExportError(f"Segment {self.name!r} has a region modifier but no region.")
+            raise ExportError(
+                f"Segment {self.name!r} has a region modifier but no region; give the region too."
+            )
         color = tuple(float(c) for c in self.color_rgb)
         if len(color) != 3 or not all(0.0 <= c <= 1.0 for c in color):
             raise ExportError(f"A colour needs three numbers in 0..1, got {self.color_rgb}.")

@@ -137,9 +137,7 @@ class Volume:
             in_plane = (1.0, 1.0) if spacing_mm is None else tuple(spacing_mm)[-2:]
             return Volume(array[None], (PLANAR_SLICE_SPACING_MM, *in_plane))  # type: ignore[arg-type]
         if spacing_mm is None:
-            raise VolumeError(
-                "An array says nothing of its voxels: give spacing_mm=(D, H, W), in mm."
-            )
+            raise VolumeError("An array has no voxel spacing: give spacing_mm=(D, H, W), in mm.")
         return Volume(array, tuple(spacing_mm))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -229,6 +227,6 @@ class Volume:
         where = ", ".join(f"{axis} {low:.4g} to {high:.4g}" for axis, low, high in spans)
         unit = " mm" if frame in ("LPS", "RAS") else ""
         raise PromptError(
-            f"The point {given}{unit} ({', '.join(_AXES[frame])}) lies outside of the volume, "
-            f"which is from {where}; click inside the image."
+            f"The point {given}{unit} ({', '.join(_AXES[frame])}) is outside of the volume, "
+            f"which spans {where}; click inside the image."
         )

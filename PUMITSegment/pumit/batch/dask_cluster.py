@@ -25,7 +25,7 @@ PATIENCE_S = 120.0
 _CONNECT_S = 10.0
 # Retries help if only some workers cannot run a task, such as those with another version.
 _RETRIES = 2
-KILLED = "Every worker that computed it ended at once, such as for want of memory."
+KILLED = "Every worker that processed this scan ended abruptly, for example for lack of memory."
 Work = Callable[[ScanTask], Outcome]
 
 
@@ -68,7 +68,7 @@ def run_on_dask(
         finally:
             _close(client)
         if (left or suspects) and on_wait is not None:
-            on_wait("The Dask scheduler has gone; waiting for it")
+            on_wait("Lost the Dask scheduler; waiting for it")
 
 
 def _rounds(
@@ -122,7 +122,7 @@ def _given_out(
             try:
                 yield name, future.result()
             except Exception as error:  # the scheduler was lost after the task had finished
-                logger.info("a result was lost: %s", type(error).__name__)
+                logger.info("lost a result: %s", type(error).__name__)
                 yield name, None
         elif future.status == "error":
             yield name, future.exception() or RuntimeError("unknown")
@@ -136,7 +136,7 @@ def _connect(address: str, patience_s: float) -> Client:
         from distributed import Client
     except ImportError:
         raise PumitError(
-            "Dask is not installed here; `pip install distributed`, and on the workers too."
+            "Dask is not installed; `pip install distributed` here and on the workers."
         ) from None
     end = time.monotonic() + patience_s
     while True:
@@ -149,7 +149,8 @@ def _connect(address: str, patience_s: float) -> Client:
             time.sleep(0.5)
         except ValueError as error:
             raise ServiceError(
-                f"{address!r} is no address of a Dask scheduler ({error}); such as tcp://host:8786."
+                f"{address!r} is not the address of a Dask scheduler ({error}); give one such as "
+                "tcp://host:8786."
             ) from None
 
 
@@ -168,7 +169,7 @@ def _close(client: Client) -> None:
     try:
         client.close(timeout=2)
     except (OSError, TimeoutError, RuntimeError) as error:  # the scheduler is lost
-        logger.info("the client was closed badly: %s", type(error).__name__)
+        logger.info("closing the client failed: %s", type(error).__name__)
 
 
 def _is_killed(error: object) -> bool:
@@ -177,6 +178,6 @@ def _is_killed(error: object) -> bool:
 
 def _unrunnable(error: BaseException) -> str:
     return (
-        f"The Dask workers cannot run it ({type(error).__name__}); is this version of pumit "
-        "installed there?"
+        f"The Dask workers cannot run the task ({type(error).__name__}); install this version of "
+        "pumit on them."
     )

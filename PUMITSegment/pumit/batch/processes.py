@@ -13,7 +13,7 @@ from multiprocessing.connection import wait as wait_for
 
 from pumit.batch.task import Outcome, ScanTask, predict_scan
 
-CRASHED = "The process that computed it ended at once, such as for want of memory."
+CRASHED = "The process that computed this scan ended abruptly, for example for lack of memory."
 Work = Callable[[ScanTask], Outcome]
 
 

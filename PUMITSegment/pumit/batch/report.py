@@ -52,8 +52,8 @@ class Report:
         if others and not again:
             raise ExportError(
                 f"{folder.name} holds results of another model or other options "
-                f"({others[0].model or 'unknown'}); give another folder, or --again to replace "
-                "them."
+                f"({others[0].model or 'unknown'}); give another folder, or use --again to "
+                "replace them."
             )
         self._rows = {
             task.scan.name: _Row(

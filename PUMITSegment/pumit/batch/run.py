@@ -85,7 +85,7 @@ def predict_many(
             sentence = (
                 f"{str(error).rstrip('.')}. {report.count('done')} of {len(tasks)} scans are done"
             )
-            raise type(error)(f"{sentence}; the same command goes on from there.") from None
+            raise type(error)(f"{sentence}; run the same command again to continue.") from None
         except BaseException:
             with suppress(ExportError):
                 report.save()

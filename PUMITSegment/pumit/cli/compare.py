@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         default=Path("runs/compare"),
-        help="folder of the trainings and the page (%(default)s)",
+        help="folder for the trainings and the page (%(default)s)",
     )
-    parser.add_argument("--data", metavar="PATH", help="data set to use in place of the recipe's")
+    parser.add_argument("--data", metavar="PATH", help="data set to use instead of the recipe's")
     add_unreviewed_option(parser)
     parser.add_argument(
         "--only", metavar="NAME,...", help="train only these networks now; the page shows all"

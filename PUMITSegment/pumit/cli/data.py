@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit data`."""
     parser.add_argument(
         "source",
-        help="a YAML recipe with data, or a folder: pairs, dataset.json, DICOM with DICOM-SEG or "
-        "RTSTRUCT, Slicer scenes (.mrb)",
+        help="a YAML recipe with data, or a folder of image and label files, a dataset.json, "
+        "DICOM with DICOM-SEG or RTSTRUCT, or Slicer scenes (.mrb)",
     )
     parser.add_argument(
         "--images", metavar="PATTERN", help="image files, such as 'images/{case}_{channel}.*'"
@@ -106,7 +106,7 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
         if report.part:
             print(f"{'':<{width}}  labelled in part: {report.part}")
         if report.unreviewed and not report.is_confirmed:
-            print(f"{'':<{width}}  not used unless it is confirmed (--use-unreviewed)")
+            print(f"{'':<{width}}  not used without --use-unreviewed")
         for text in report.problems:
             print(f"{'':<{width}}  ! {text}")
         for text in report.doubts:

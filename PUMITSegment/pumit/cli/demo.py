@@ -48,8 +48,8 @@ def remove_earlier_scan(series: Path) -> None:
         patients = {"unreadable"}
     if not patients <= {PATIENT_ID}:
         raise ExportError(
-            f"The output folder holds a {series.name!r} that no demonstration made; "
-            "choose another folder with -o."
+            f"The output folder has a {series.name!r} that is not from a demonstration; choose "
+            "another folder with -o."
         )
     shutil.rmtree(series)
 
@@ -111,5 +111,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for name, score in scores.items():
         print(f"{name:<14} Dice {score:.3f} after one click")
-    print(f"Look at {folder / 'picture.png'}; the mask, the DICOM-SEG and the scan lie next to it.")
+    print(f"Look at {folder / 'picture.png'}; the mask, the DICOM-SEG and the scan are next to it.")
     return 0

@@ -24,7 +24,7 @@ DECIMALS = 5
 def _count(text: str) -> int:
     """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"needs a number from 1 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"needs a whole number of at least 1, got {text!r}")
     return int(text)
 
 
@@ -34,26 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cases",
         type=Path,
         nargs="?",
-        help="folder of <case>/{image,label}.nii.gz to click on",
+        help="folder of <case>/{image,label}.nii.gz for simulated clicks",
     )
     parser.add_argument(
         "--predictions",
         type=Path,
         metavar="PATH",
-        help="folder of label maps, or one of them, to compare in place of clicking ...",
+        help="label map, or folder of label maps, to score instead of simulating clicks ...",
     )
     parser.add_argument(
         "--labels",
         type=Path,
         metavar="PATH",
-        help="... with those of the same names in this folder, or with this one: Dice, NSD, ASSD, "
-        "HD, HD95 in mm, volumes in mL, and MAE and AP of the masks",
+        help="... against the ground truth, a file or a folder with the same file names: Dice, "
+        "NSD, ASSD, HD, HD95 in mm, volumes in mL, and MAE and AP of the masks",
     )
     parser.add_argument(
         "--places",
         type=_count,
         metavar="N",
-        help="of a comparison also name the N places where each class differs most, RAS in mm",
+        help="with --predictions: also list the N largest differences of each class, RAS mm",
     )
     parser.add_argument(
         "--classes",
@@ -76,17 +76,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=20,
         metavar="N",
-        help="go on to at most N clicks (20) to count those that Dice 0.85 and 0.90 need",
+        help="continue up to N clicks (20) to count the clicks needed for Dice 0.85 and 0.90",
     )
     parser.add_argument(
         "--gestures",
         action="store_true",
-        help="also score loose boxes, boxes on one slice, a scribble and a lasso, each alone",
+        help="also score loose boxes, boxes on one slice, a scribble and a lasso, each separately",
     )
     parser.add_argument(
         "--human",
         action="store_true",
-        help="also score human-like prompts: boxes 10 %% too large, clicks at random in the error",
+        help="also score human-like prompts: boxes 10 %% too large, clicks at random places in "
+        "the error",
     )
     parser.add_argument(
         "--nsd",
@@ -112,13 +113,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pictures",
         type=Path,
         metavar="DIR",
-        help="also draw the worst targets into this folder; mind the licence of the scans",
+        help="also draw the worst targets into this folder; observe the scans' licence",
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
-        help="write rows and means as JSON; of clicks tables as .md, of a comparison rows as .csv",
+        help="write rows and means as JSON; also .md tables for clicks, .csv rows for a comparison",
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines, not tables")
 
@@ -156,7 +157,7 @@ def _click(args: argparse.Namespace) -> int:
     if args.output:
         check_target(args.output)
     if args.pictures is not None and args.pictures.is_file():
-        raise PumitError("--pictures needs a folder, and this is a file.")
+        raise PumitError("--pictures needs a folder, got a file.")
     folders = []
     if args.cases.is_dir():
         found = sorted(args.cases.iterdir())
@@ -252,7 +253,7 @@ def _compare(args: argparse.Namespace) -> int:
     if args.output:
         check_target(args.output)
         if args.output.suffix.lower() == ".md":
-            raise PumitError("A comparison is written as .json or .csv, not as .md.")
+            raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = compared_classes(args.classes) if args.classes else ()
     ignored = ignored_of(args.classes) if args.classes else None
     if args.predictions.is_file() and args.labels.is_file():

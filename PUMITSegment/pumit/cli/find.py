@@ -29,18 +29,18 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--find-model",
         metavar="M",
-        help="automatic model for --find; default: the best one that knows the structure",
+        help="automatic model for --find; default: the best one that has the structure",
     )
     parser.add_argument(
         "--modality",
         choices=("CT", "MR", "PT"),
         default="",
-        help="for --find, what made the scan, where its file does not say",
+        help="modality of the scan for --find, if the file does not state it",
     )
     parser.add_argument(
         "--anyway",
         action="store_true",
-        help="also use a model trained on another modality, or on a scan like none that is known",
+        help="also use a model trained on another modality, or on a scan unlike its training data",
     )
 
 
@@ -83,7 +83,7 @@ def find_in(
         ) from None
     except (UnfamiliarScan, OtherModality) as error:
         raise type(error)(
-            f"{error} Nothing is written; add --anyway to look all the same."
+            f"{error} No result was written; add --anyway to search nevertheless."
         ) from None
     if not found.mask.any():
         raise PromptError(found.remarks[-1] if found.remarks else f"There is no {structure}.")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pumit.volume import Volume
 
 POOR = (
-    "The registration is poor: {facts} Look at {picture}; with --registration give a transform "
-    "made by hand, such as in Slicer's Transforms, or use --anyway."
+    "The registration is poor: {facts} Check {picture}; give a manual transform with "
+    "--registration, such as one from Slicer's Transforms module, or use --anyway."
 )
 
 
@@ -29,28 +29,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit follow-up`."""
     parser.add_argument("earlier", type=Path, help="scan of the first date: a file or DICOM folder")
     parser.add_argument(
-        "mask", type=Path, help="its lesions: label map, .seg.nrrd, DICOM-SEG or RTSTRUCT"
+        "mask",
+        type=Path,
+        help="lesions of the earlier scan: label map, .seg.nrrd, DICOM-SEG or RTSTRUCT",
     )
     parser.add_argument("later", type=Path, help="scan of the second date")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the results")
     parser.add_argument(
         "--later-mask",
         type=Path,
-        help="lesions of the second date, where they are segmented already: they are matched and "
-        "measured, and no model is used",
+        help="existing lesion masks of the later scan: they are matched and measured without a "
+        "model",
     )
     parser.add_argument(
         "--prompts",
         type=Path,
-        help="markups file of Slicer with clicks of the first date, .mrk.json; those that are "
-        "still true are used again",
+        help="Slicer markups (.mrk.json) of the first date; clicks that still apply are reused",
     )
     parser.add_argument(
         "--new",
         action="append",
         default=[],
         metavar="R,A,S",
-        help="click into a lesion that is only in the later scan, mm of that scan",
+        help="click in a lesion that is only in the later scan, RAS mm of that scan",
     )
     parser.add_argument(
         "--register-only",
@@ -61,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--registration",
         type=Path,
         metavar="FILE",
-        help="use this transform (.tfm) from the earlier to the later scan, in LPS mm, rather "
-        "than register",
+        help="use this transform (.tfm) from the earlier to the later scan, in LPS mm, instead "
+        "of registering",
     )
     parser.add_argument("--anyway", action="store_true", help="also use a poor registration")
     parser.add_argument(
         "--other-patient",
         action="store_true",
-        help="also where DICOM states two patients, such as after a change of the identifier",
+        help="allow different patient identifiers in DICOM, such as after a change of identifier",
     )
     parser.add_argument("--model", default="default", help="promptable model, or a checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -117,7 +118,7 @@ class _Scans:
         if not args.other_patient and _are_two_patients(self.earlier, self.later):
             raise VolumeError(
                 "DICOM states two different patients for the scans; check them, and use "
-                "--other-patient where they are one."
+                "--other-patient if they are the same person."
             )
         self.segments = _named(self.labels)
         self.lesions = np.zeros(self.earlier.shape, bool)

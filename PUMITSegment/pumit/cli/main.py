@@ -28,14 +28,14 @@ COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "sample": ("pumit.cli.sample", "make generated scans to try the commands with"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
-    "view": ("pumit.cli.view", "open a scan in a page of the browser, and segment it by clicks"),
-    "info": ("pumit.cli.info", "show size, place and modality of a scan, and a place to click"),
+    "view": ("pumit.cli.view", "open a scan in the browser and segment it by clicks"),
+    "info": ("pumit.cli.info", "show size, position and modality of a scan, and a point to click"),
     "follow-up": (
         "pumit.cli.follow_up",
         "find the lesions of one scan in a later one, and compare",
     ),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
-    "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
+    "reconstruct": ("pumit.cli.reconstruct", "encode and decode a scan with a tokenizer"),
     "models": ("pumit.cli.models", "list, verify, fetch, add, export, import or remove models"),
     "campaign": ("pumit.cli.campaign", "label a folder of scans with a model that learns from it"),
     "data": ("pumit.cli.data", "check labelled scans before training"),
@@ -46,9 +46,9 @@ COMMANDS = {
     ),
     "plan": ("pumit.cli.plan", "plan a training for your data and machine, with time and memory"),
     "runs": ("pumit.cli.runs", "list trainings; pause, resume or stop one"),
-    "pretrain": ("pumit.cli.pretrain", "learn from scans without labels"),
+    "pretrain": ("pumit.cli.pretrain", "pre-train without labels"),
     "evaluate": ("pumit.cli.evaluate", "score clicks of a simulated user, or compare label maps"),
-    "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
+    "serve": ("pumit.server.serve", "serve segmentation over HTTP, for Slicer and other viewers"),
 }
 
 
@@ -93,7 +93,7 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
         "--print-completion",
         action=_Completion,
         choices=("bash", "zsh", "tcsh"),
-        help="print a script by which this shell completes commands, and end",
+        help="print a shell completion script and exit",
     )
     _add_talk(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -122,7 +122,7 @@ def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
 def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
     """Declare `--verbose` and `--quiet`."""
     parser.add_argument(
-        "--verbose", action="store_true", default=default, help="log what happens, on stderr"
+        "--verbose", action="store_true", default=default, help="log progress to stderr"
     )
     parser.add_argument(
         "--quiet", action="store_true", default=default, help="no progress bar, no warnings"
@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PumitError as error:
         return _report(args.command, str(error), 2)
     except KeyboardInterrupt:
-        rest = "." if args.command == "serve" else "; nothing half-written remains."
+        rest = "." if args.command == "serve" else "; no partial file is left."
         return _report(args.command, f"stopped{rest}", 130)
     except BrokenPipeError:
         # Python flushes stdout again at exit, which would fail on the closed pipe.

@@ -26,15 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="a model (default: all); for add a run's folder, a checkpoint or a file of the "
-        "papers' authors, for export a model or a checkpoint, for import a file, for accept "
-        "a model whose licence you agree to",
+        help="model name (default: all); for add: a run folder, checkpoint or original weights; "
+        "for export: a model or checkpoint; for import: a file; for accept: a model whose "
+        "licence you accept",
     )
     parser.add_argument(
         "others",
         nargs="*",
         metavar="OTHER",
-        help="for join: further automatic models of the same classes; their mean becomes one model",
+        help="for join: further automatic models of the same classes to average into one ensemble",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="file to export to"
@@ -50,9 +50,7 @@ def run(args: argparse.Namespace) -> int:
     work = {"add": _add, "export": _export, "import": _import, "remove": _remove, "accept": _accept}
     work["join"] = _join
     if args.others and args.action != "join":
-        raise PumitError(
-            f"`pumit models {args.action}` takes one name; {args.others[0]!r} is more."
-        )
+        raise PumitError(f"`pumit models {args.action}` takes one name; remove {args.others[0]!r}.")
     if args.action == "structures":
         return _structures(args)
     if args.action in work:

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         type=Path,
-        help="a folder of labelled scans, or a YAML recipe, whose values are kept",
+        help="folder of labelled scans, or a YAML recipe whose values are kept",
     )
     parser.add_argument(
         "--preset",
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network", help="network for automatic segmentation, such as nnformer_small or basic_unet"
     )
-    parser.add_argument(
-        "--folds", type=int, help="plan a cross-validation with this number of parts"
-    )
+    parser.add_argument("--folds", type=int, help="number of cross-validation folds")
     add_unreviewed_option(parser)
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("-o", "--output", type=Path, help="write the recipe to this file")

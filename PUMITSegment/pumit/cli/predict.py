@@ -35,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="IMAGE",
-        help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG; a folder of such files, a tree of "
-        "DICOM series, or a list: a .txt with a path, and after a tab a name, on each line",
+        help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG; a folder of such files, a tree "
+        "of DICOM series, or a .txt list with one path per line, optionally followed by a tab "
+        "and a name",
     )
     parser.add_argument(
         "--model",
@@ -75,17 +76,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=N",
-        help="resources of a Dask worker that a scan needs; with --device cuda GPU=1",
+        help="Dask worker resources per scan; default with --device cuda: GPU=1",
     )
     parser.add_argument(
-        "--again", action="store_true", help="also repeat scans that already have results"
+        "--again", action="store_true", help="also process scans that already have results"
     )
     parser.add_argument(
         "--format", default=".nii.gz", help="file format of results in a folder (%(default)s)"
     )
     add_companion_arguments(parser)
     parser.add_argument(
-        "--box", metavar="R,A,S,R,A,S", help="segment only between these corners, mm"
+        "--box", metavar="R,A,S,R,A,S", help="segment only between these two corners, RAS mm"
     )
     parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
     parser.add_argument(
@@ -137,7 +138,9 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
     tasks = []
     for scan in scans:
         if Path(scan.name).is_absolute() or ".." in Path(scan.name).parts:
-            raise ExportError(f"The name {scan.name!r} leads out of the output folder; change it.")
+            raise ExportError(
+                f"The name {scan.name!r} points outside the output folder; change it."
+            )
         target = args.output / f"{scan.name}{suffix}"
         tasks.append(ScanTask(scan, target, settings, args.again, companions_of(args)))
     check_targets(tasks)
@@ -211,7 +214,9 @@ def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
         raise PumitError(f"--processes must be 1 or more, got {args.processes}.")
     if args.dask:
         if args.processes > 1:
-            raise PumitError("Give --processes or --dask, not both: the cluster has its workers.")
+            raise PumitError(
+                "Give --processes or --dask, not both: a cluster runs its own workers."
+            )
         from pumit.batch.dask_cluster import run_on_dask
 
         resources = _resources(args.resources) or (
@@ -285,7 +290,7 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         what = f"{len(failed)} of {len(rows)} images failed, first: "
         raise VolumeError(
-            f"{what}{failed[0]['image']}: {failed[0]['error']} {REPORT} in the folder names all."
+            f"{what}{failed[0]['image']}: {failed[0]['error']} {REPORT} in the folder lists all."
         )
     return 0
 

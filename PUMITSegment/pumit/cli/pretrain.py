@@ -30,14 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         help="scans to learn from, without labels: NIfTI and other files, DICOM series, in any "
-        "order of folders. Without a recipe a tokenizer and an encoder are trained, one after the "
-        "other",
+        "folder structure. Without a recipe, a tokenizer and then an encoder are trained",
     )
     parser.add_argument(
         "--data",
         metavar="PATH",
-        help="labelled cases, to go on with an automatic segmentation that begins with the "
-        "encoder; without a recipe only",
+        help="labelled cases, to then fine-tune a segmentation model from the encoder; only "
+        "without a recipe",
     )
 
 
@@ -46,13 +45,15 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     if args.real_folder is not None and not args.real_folder.is_dir():
-        raise PumitError(f"--on {args.real_folder.name} is no folder; give that of the scans.")
+        raise PumitError(
+            f"--on {args.real_folder.name} is not a folder; give the folder of the scans."
+        )
     if args.config is None and args.real_folder is None:
         raise PumitError(
             "Give the scans to learn from with --on FOLDER, or a recipe (`--help` shows the usage)."
         )
     if args.data is not None and args.config is not None:
-        raise PumitError("--data goes with --on FOLDER and no recipe; a recipe names its own data.")
+        raise PumitError("--data needs --on FOLDER and no recipe; a recipe names its own data.")
     remember_run(args.output)
     if args.data is not None:
         return _run_with_labels(args, since)

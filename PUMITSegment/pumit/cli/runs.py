@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     helps = {
         "status": "show the status of a run and the last lines of its log",
         "pause": "save, and wait until it is resumed",
-        "resume": "go on after a pause",
-        "stop": "save and end; `pumit train` with the same output goes on later",
-        "finish": "end with the best model so far; it goes into your model list with its card",
+        "resume": "continue after a pause",
+        "stop": "save and exit; `pumit train` with the same output resumes",
+        "finish": "end with the best model so far and add it to your models, with its card",
     }
     for name, text in helps.items():
         action = actions.add_parser(name, help=text)
@@ -83,13 +83,15 @@ def find_run(text: str) -> Path:
     if named:
         folders = ", ".join(folder.name for folder in named)
         raise PumitError(f"Several runs are called {text!r}; give one of the folders {folders}.")
-    raise PumitError(f"There is no run {text!r}; `pumit runs list` shows all, or give its folder.")
+    raise PumitError(
+        f"There is no run {text!r}; `pumit runs list` shows all runs, or give its folder."
+    )
 
 
 def describe(status: RunStatus) -> str:
     """Describe the state of a run in one line."""
     if status.is_interrupted:
-        saved = "start it again to go on where it was saved"
+        saved = "start it again to continue from the last save"
         return f"interrupted at step {status.step} of {status.steps}; {saved}."
     return f"{status.state}: {status.sentence}"
 
@@ -97,7 +99,7 @@ def describe(status: RunStatus) -> str:
 def _status_of(folder: Path) -> RunStatus:
     status = read_status(folder)
     if status is None:
-        raise PumitError(f"{STATUS} in {folder.name} cannot be read; is it a folder of a run?")
+        raise PumitError(f"{STATUS} in {folder.name} cannot be read; give the folder of a run.")
     return status
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scan: a CT of an abdomen, as DICOM; labelled: several with their organs, as a data "
         "set for `pumit train`; follow-up: an abdomen at two dates, with its lesions",
     )
-    parser.add_argument("folder", type=Path, help="folder to make; empty or missing")
+    parser.add_argument("folder", type=Path, help="folder to write; must be empty or missing")
     parser.add_argument("--count", type=int, default=6, help="number of labelled scans")
 
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder.name} is not an empty folder; name another one.")
     if args.count < 1:
-        raise ExportError(f"--count needs a number from 1 on, got {args.count}.")
+        raise ExportError(f"--count needs a number of at least 1, got {args.count}.")
     make_folder(folder)
     if args.kind == "scan":
         phantom = torso_phantom()

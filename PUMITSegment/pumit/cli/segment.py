@@ -33,48 +33,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="R,A,S",
-        help="click inside: a position in the frame of --frame; of a picture also COLUMN,ROW",
+        help="positive click, in the frame of --frame; for a 2D image also COLUMN,ROW",
     )
     parser.add_argument(
-        "--negative", action="append", default=[], metavar="R,A,S", help="click outside, likewise"
+        "--negative",
+        action="append",
+        default=[],
+        metavar="R,A,S",
+        help="negative click, same format",
     )
-    parser.add_argument("--box", metavar="R,A,S,R,A,S", help="two opposite corners, likewise")
+    parser.add_argument(
+        "--box", metavar="R,A,S,R,A,S", help="two opposite corners, in the frame of --frame"
+    )
     parser.add_argument(
         "--voxel",
         action="append",
         default=[],
         metavar="I,J,K",
-        help="click inside: column, row and slice, from 0, whatever --frame says",
+        help="positive click as column, row, slice from 0, regardless of --frame",
     )
     parser.add_argument(
         "--frame",
         choices=("RAS", "LPS", "IJK"),
         default="RAS",
-        help="frame of the positions: mm as Slicer shows them, mm as DICOM has them, or voxels",
+        help="coordinate frame: RAS in mm as in Slicer, LPS in mm as in DICOM, or voxel indices",
     )
-    parser.add_argument("--prompts", type=Path, help="markups file of Slicer, .mrk.json")
+    parser.add_argument("--prompts", type=Path, help="Slicer markups file, .mrk.json")
     parser.add_argument(
         "--answer",
         type=int,
         default=1,
         metavar="N",
-        help="show the N-th of the different answers to a first prompt, the most trusted being 1; "
-        "the result says how many there are",
+        help="use the N-th candidate mask for a first prompt, 1 being the most trusted; the "
+        "result states their number",
     )
     add_find_arguments(parser)
     parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
     parser.add_argument(
         "--model",
         default="default",
-        help="name of an installed model, a checkpoint file, or SAM's or MedSAM's weights (.pth), "
-        "which answer a click on its slice and a box on all slices that it meets",
+        help="name of an installed model, a checkpoint file, or SAM's or MedSAM's weights "
+        "(.pth), which segment a click on its slice, and a box on every slice that it covers",
     )
     parser.add_argument(
         "--size",
         type=int,
         metavar="N",
-        help="with SAM: pixels of the image that it sees, such as 2048 (default: those of its "
-        "training)",
+        help="with SAM: input image size in pixels, such as 2048 (default: its training size)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
@@ -95,7 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_companion_arguments(parser)
     parser.add_argument("--picture", type=Path, help="also write a PNG of the result")
     parser.add_argument(
-        "--check-here", action="store_true", help="also list places where the mask may be wrong"
+        "--check-here",
+        action="store_true",
+        help="also list places where the mask may be wrong, most likely first",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -205,7 +212,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     prompts = prompts_from(args)
     if args.find and not prompts:
         if args.answer != 1:
-            raise PromptError("A structure that is found has one answer; leave out --answer.")
+            raise PromptError("--find gives one answer; leave out --answer.")
         return find_image(args, step)
     if not args.image.exists():
         Volume.read(args.image)  # raises the error before the model is loaded

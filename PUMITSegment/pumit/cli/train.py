@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit train`."""
     add_training_options(parser, "train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
-    parser.add_argument("--initial", metavar="MODEL", help="model to begin with: a name or a file")
+    parser.add_argument("--initial", metavar="MODEL", help="model to fine-tune: name or file")
     add_unreviewed_option(parser)
-    parser.add_argument("--fold", help="which part validates, such as 1/5")
-    parser.add_argument("--folds", type=int, help="cross-validation: train so many parts in turn")
+    parser.add_argument("--fold", help="validation fold, such as 1/5")
+    parser.add_argument("--folds", type=int, help="cross-validation: train this many folds in turn")
 
 
 def run(args: argparse.Namespace) -> int:

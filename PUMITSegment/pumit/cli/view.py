@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
     parser.add_argument(
-        "--no-browser", action="store_true", help="open no browser; print address and access code"
+        "--no-browser", action="store_true", help="do not open a browser; print URL and access code"
     )
 
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         def announce(ready: dict[str, object]) -> None:
             url = f"{ready['url']}{PAGE}"
             print(f"PUMIT is open at {url} (Ctrl+C ends it)")
-            print(f"Where no browser opened: go there, and paste this access code: {token}")
+            print(f"If no browser opened, go to that address and paste this access code: {token}")
             sys.stdout.flush()
             if not args.no_browser and has_browser():
                 webbrowser.open(write_handover(private / "open.html", url, token).as_uri())

@@ -110,11 +110,13 @@ class Client(Closing):
             self.codec = "stored" if is_same_machine else "lz4"
         if parts.scheme == "http" and not (self.is_loopback or allow_unencrypted):
             raise ServiceError(
-                "A remote server must be reached by https://, so that nobody reads the scan on "
-                "its way; where it has no https, an unencrypted connection must be allowed."
+                "A remote server must be reached by https://, which encrypts the scan; for a "
+                "server without https, allow an unencrypted connection."
             )
         if not token.isascii() or not token.isprintable():
-            raise ServiceError("The bearer token has characters that cannot be sent.")
+            raise ServiceError(
+                "The bearer token has characters that cannot be sent; copy it again."
+            )
         self._has_token = bool(token)
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._http = requests.Session()
@@ -274,20 +276,22 @@ class Client(Closing):
         """Return the error for a response without an error name, as of third-party servers."""
         reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
-            remedy = "asks for a token" if not self._has_token else "does not take this token"
-            return NotAccepted(f"{self._url} {remedy}; whoever started the server has it.")
+            remedy = "asks for a token" if not self._has_token else "does not accept this token"
+            return NotAccepted(
+                f"{self._url} {remedy}; ask the person who started the server for it."
+            )
         if status == HTTPStatus.GONE:
             return LeaseExpired("The session on the server has ended; try again.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return BusyError(f"The server has no free session now{reason}; try again later.")
         if status in _REFUSALS:
-            return RequestRejected(f"The server does not take this{reason}.")
+            return RequestRejected(f"The server rejected the request{reason}.")
         return self._unexpected(status)
 
     def _unexpected(self, status: int) -> ServiceError:
         return UnexpectedResponse(
             f"{self._url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
-            "check the address, and any proxy before it.",
+            "check the address, and any proxy in front of it.",
             status,
         )
 

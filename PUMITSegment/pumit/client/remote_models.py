@@ -256,4 +256,4 @@ def _placed(
 
 def _expect(array: Array, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
-        raise ValueError(f"an array of shape {array.shape} in place of {shape}")
+        raise ValueError(f"an array of shape {array.shape} instead of {shape}")

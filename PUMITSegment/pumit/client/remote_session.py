@@ -108,7 +108,8 @@ class RemoteSession(RecoverableSession, ModelMethods):
         }
         if not self._has_answers and any(isinstance(prompt, AnswerPrompt) for prompt in kept):
             raise PromptError(
-                "This server is older and has one answer; undo the choice of another."
+                "This server has an older version, which gives one answer; undo the choice of "
+                "another answer."
             )
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
@@ -155,7 +156,7 @@ class RemoteSession(RecoverableSession, ModelMethods):
         capabilities = self._client.capabilities()
         if capabilities["kind"] != PUMIT:
             raise ServiceError(
-                f"{self._client.url} is an nnInteractive server: an NNInteractiveSession."
+                f"{self._client.url} is an nnInteractive server; open it with NNInteractiveSession."
             )
         self._has_answers = "answer" in capabilities.get("prompts", ())
         limits = capabilities.get("limits", {})

@@ -67,7 +67,7 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     names = sorted(found[0].keys() | found[1].keys())
     if not found[0].keys() & found[1].keys():
         raise VolumeError(
-            f"No prediction is named as its labels are, such as {min(found[0])!r} and "
+            f"No prediction has the same name as its labels, for example {min(found[0])!r} and "
             f"{min(found[1])!r}; rename the files of one folder."
         )
     return [CasePair(name, found[0].get(name), found[1].get(name)) for name in names]
@@ -129,17 +129,21 @@ def compared_masks(
             file cannot be distinguished.
     """
     if pair.prediction is None or pair.labels is None:
-        raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
+        raise VolumeError(
+            "The case has no prediction." if pair.labels else "The case has no labels."
+        )
     truth = read_label_file(pair.labels)
     # Match voxels by position, even if the files store their axes differently.
     prediction, truth = on_common_grid(read_label_file(pair.prediction), truth)
     for doubt in prediction.doubts:
         if OUTSIDE in doubt:
-            raise VolumeError(f"Of the prediction {doubt}, that is of the labels; resample it.")
+            raise VolumeError(
+                f"In the prediction, {doubt} (the grid of the labels); resample the prediction."
+            )
         if doubt != prediction.unreviewed:  # normal for a prediction
-            logger.warning("Of a prediction %s.", doubt)
+            logger.warning("Remark on a prediction: %s.", doubt)
     if truth.unreviewed:
-        logger.warning("Labels of a case are %s: they are no reference yet.", truth.unreviewed)
+        logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})

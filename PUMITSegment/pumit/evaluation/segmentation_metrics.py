@@ -114,8 +114,8 @@ def _checked(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> list
     """Check that two masks can be compared; return the spacing."""
     if prediction.shape != truth.shape or truth.ndim != 3:
         raise VolumeError(
-            f"The prediction has shape {prediction.shape} and the truth {truth.shape}; both must "
-            "be on one grid (D, H, W)."
+            f"The prediction has shape {prediction.shape} and the ground truth {truth.shape}; "
+            "both must be on one grid (D, H, W)."
         )
     spacing = [float(s) for s in spacing_mm]
     if len(spacing) != 3 or not all(s > 0 and math.isfinite(s) for s in spacing):

@@ -153,7 +153,8 @@ def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
     """
     if label.channels != 1:
         raise VolumeError(
-            f"The label map has {label.channels} channels and no names; a label map has one."
+            f"The label map has {label.channels} channels and no segment names; save it with one "
+            "channel."
         )
     placement = same_grid(label, volume, "the label map")
     return placement.along_image(label.array.reshape(label.shape))

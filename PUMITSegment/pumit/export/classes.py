@@ -76,5 +76,5 @@ def _meaning(label: ClassLabel) -> SegmentTerminology | None:
         try:
             return concept_for(text)
         except ExportError:
-            logger.debug("class %r: %r is no known terminology", label.name, text)
+            logger.debug("class %r: unknown terminology %r", label.name, text)
     return None

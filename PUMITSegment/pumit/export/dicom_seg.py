@@ -97,7 +97,10 @@ def _stack(
     masks = [mask_on_frames(volume, s.mask, frames) for s in segmentation.segments]
     for segment, mask in zip(segmentation.segments, masks, strict=True):
         if not mask.any():
-            raise ExportError(f"Segment {segment.name!r} meets no frame of the source series.")
+            raise ExportError(
+                f"Segment {segment.name!r} does not intersect any frame of the source series; "
+                "write .seg.nrrd instead."
+            )
     used = np.flatnonzero(np.any([m.any(axis=(1, 2)) for m in masks], axis=0))
     # Only these frames: highdicom sums all segments in 64 bits to detect overlap.
     first, stop = int(used[0]), int(used[-1]) + 1

@@ -82,7 +82,8 @@ def _stored_values(volume: Volume) -> tuple[npt.NDArray[np.int16], float, float]
     array = volume.array
     if array.ndim != 3:
         raise VolumeError(
-            f"A CT series holds one value per voxel, this volume has {volume.channels} channels."
+            f"A CT series holds one value per voxel, but this volume has {volume.channels} "
+            "channels."
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise VolumeError("A DICOM series cannot hold NaN or infinite voxels; replace them first.")

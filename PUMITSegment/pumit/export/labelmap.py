@@ -92,7 +92,7 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
             )
         if taken.size:
             logger.warning(
-                "Segment %d takes voxels of %s %s; .seg.nrrd or .dcm keep both.",
+                "Segment %d overwrites voxels of %s %s; .seg.nrrd or .dcm keep both.",
                 number,
                 "segment" if taken.size == 1 else "segments",
                 ", ".join(map(str, taken)),

@@ -34,7 +34,9 @@ def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
         ExportError: If there are more than 65535.
     """
     if count > np.iinfo(np.uint16).max:
-        raise ExportError(f"A label map holds 65535 segments, got {count}; write several files.")
+        raise ExportError(
+            f"A label map holds at most 65535 segments, got {count}; write several files."
+        )
     return np.uint8 if count <= np.iinfo(np.uint8).max else np.uint16
 
 

@@ -61,8 +61,8 @@ def write_rt_struct(
         frames = frames_of(headers, source)
         if any(frame.geometry is None for frame in frames):
             raise ExportError(
-                "An RTSTRUCT needs images with a place, and this picture has none; "
-                "write .dcm (DICOM-SEG) instead."
+                "An RTSTRUCT needs images with a position, and this picture has none; write .dcm "
+                "(DICOM-SEG) instead."
             )
         complete_headers(headers, frames)
         struct = _structure_set(segmentation, headers[0])
@@ -71,7 +71,10 @@ def write_rt_struct(
         for number, segment in enumerate(segmentation.segments, start=1):
             mask = mask_on_frames(segmentation.volume, segment.mask, frames)
             if not mask.any():
-                raise ExportError(f"Segment {segment.name!r} meets no frame of the source series.")
+                raise ExportError(
+                    f"Segment {segment.name!r} does not intersect any frame of the source series; "
+                    "write .seg.nrrd instead."
+                )
             contours = _contours(mask, frames, images)
             _add_region(struct, number, segment, contours, segmentation.algorithm.kind)
         struct.SeriesDescription, struct.SeriesNumber = series_description, series_number

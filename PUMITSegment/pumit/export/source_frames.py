@@ -83,8 +83,8 @@ def source_frames(
         )
     if not is_older and len(datasets) > 1:
         raise ExportError(
-            "The source DICOM series is in several multi-frame files, to which no DICOM object can "
-            "refer together; write .seg.nrrd instead."
+            "The source DICOM series is in several multi-frame files, which one DICOM object "
+            "cannot reference together; write .seg.nrrd instead."
         )
     try:
         if is_older:

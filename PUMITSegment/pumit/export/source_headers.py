@@ -65,8 +65,8 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
     for keyword in ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):
         if any(not header.get(keyword) for header in headers):
             raise ExportError(
-                f"The source DICOM files carry no {keyword}, so nothing can reference them; "
-                "write .seg.nrrd instead."
+                f"The source DICOM files have no {keyword}, so they cannot be referenced; write "
+                ".seg.nrrd instead."
             )
     return headers
 
@@ -75,14 +75,14 @@ def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
     """Refuse slices that no DICOM object can reference."""
     if "MOSAIC" in (headers[0].get("ImageType") or ()):
         raise ExportError(
-            "No DICOM object can refer to the slices of a mosaic, which are tiles of one picture; "
-            "write .seg.nrrd instead."
+            "A DICOM object cannot reference the slices of a mosaic, which are tiles of one "
+            "picture; write .seg.nrrd instead."
         )
     names = [str(header.get("SOPInstanceUID")) for header in headers]
     if len(set(names)) < len(names):
         raise ExportError(
             "Several images of the source series have the same SOPInstanceUID, so a DICOM object "
-            "cannot refer to one of them; write .seg.nrrd instead."
+            "cannot reference one of them; write .seg.nrrd instead."
         )
 
 
@@ -142,7 +142,9 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
             first.pop(keyword, None)
         return
     if "FrameOfReferenceUID" not in first:
-        logger.warning("The source series has no frame of reference; the result gets its own.")
+        logger.warning(
+            "The source series has no frame of reference; a new one is generated for the result."
+        )
         uid = generate_uid()
         for header in headers:
             header.FrameOfReferenceUID = uid

@@ -81,7 +81,10 @@ def segment_statistics(
         ExportError: If the scan does not have the channel.
     """
     if not 0 <= channel < volume.channels:
-        raise ExportError(f"The scan has {volume.channels} channels, so none is {channel}.")
+        raise ExportError(
+            f"The scan has {volume.channels} channels, numbered from 0; there is no channel "
+            f"{channel}."
+        )
     array = volume.array if volume.array.ndim == 3 else volume.array[channel]
     return [_statistics(volume, array, segment) for segment in segments]
 

@@ -164,7 +164,11 @@ def _unknown(text: str) -> ExportError:
     names = known_names()
     paired = [f"{side} {name}" for name in names if _terms()[name].is_paired for side in _SIDES]
     near = difflib.get_close_matches(text.lower(), names + paired, n=4, cutoff=0.5)
-    hint = f"near it: {', '.join(near)}" if near else "known are names such as liver, left kidney"
+    hint = (
+        f"similar names: {', '.join(near)}"
+        if near
+        else "names such as liver or left kidney are known"
+    )
     return ExportError(
         f"Unknown terminology {text!r}; {hint}; or give a code (SCT:10200004) "
         "or Slicer's whole entry."
@@ -175,7 +179,7 @@ def _from_entry(text: str) -> SegmentTerminology:
     parts = text.split("~")
     if len(parts) != 7:
         raise ExportError(
-            f"A terminology entry has 7 parts separated by ~, this one {len(parts)}: context, "
+            f"A terminology entry has 7 parts separated by ~, got {len(parts)}: context, "
             "category, type, type modifier, anatomic context, region, region modifier."
         )
     category, kind = _concept(parts[1]), _concept(parts[2])

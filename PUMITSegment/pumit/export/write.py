@@ -89,5 +89,7 @@ def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:
         note = model_note(labels, segmentation.algorithm)
         return b"".join(gzipped_labels(nifti_parts(labels, segmentation.volume, note=note)))
     else:
-        raise ExportError(f"Only .nii.gz, .seg.nrrd and .dcm are made so, not {suffix!r}.")
+        raise ExportError(
+            f"Only .nii.gz, .seg.nrrd and .dcm can be encoded in memory, not {suffix!r}."
+        )
     return file.getvalue()

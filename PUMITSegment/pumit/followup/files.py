@@ -138,7 +138,9 @@ def read_transform(path: Path) -> Floats:
     try:
         transform = SimpleITK.ReadTransform(os.fspath(path))
     except RuntimeError:
-        raise VolumeError(f"{path.name} is no transform that ITK reads, such as .tfm.") from None
+        raise VolumeError(
+            f"{path.name} is not a transform that ITK can read; give a .tfm file."
+        ) from None
     if transform.GetDimension() != 3 or not transform.IsLinear():
         raise VolumeError(f"{path.name} is not a linear transform of three dimensions.")
     origin = np.array(transform.TransformPoint((0.0, 0.0, 0.0)))

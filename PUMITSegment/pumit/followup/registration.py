@@ -68,9 +68,9 @@ class Registration:
     def sentence(self) -> str:
         """Quality of the registration as a sentence for the user."""
         return (
-            f"Registration {self.fit}: {self.shift_mm:.1f} mm left between blocks of the scans "
-            f"(nine of ten within {self.worst_mm:.1f} mm), {self.overlap:.0%} of the earlier body "
-            "is in the later scan."
+            f"Registration {self.fit}: {self.shift_mm:.1f} mm median residual between blocks of "
+            f"the scans (90 % within {self.worst_mm:.1f} mm), {self.overlap:.0%} of the earlier "
+            "body is in the later scan."
         )
 
     @cached_property
@@ -117,7 +117,7 @@ def register(
     step("Preparing the scans", 0.0)
     fixed, body = _image_and_body(earlier)
     moving, other = _image_and_body(later)
-    step("Looking for the same place", 0.15)
+    step("Finding the initial alignment", 0.15)
     rigid = SimpleITK.Euler3DTransform()
     rigid.SetCenter(_middle(body))
     rigid.SetTranslation(_first_shift(fixed, moving, body, other))
@@ -129,7 +129,7 @@ def register(
     affine.SetMatrix(rigid.GetMatrix())
     affine.SetTranslation(rigid.GetTranslation())
     affine = _optimised(fixed, moving, body, affine, (2, 1))
-    step("Measuring how well they fit", 0.85)
+    step("Measuring the registration quality", 0.85)
     found = [_measured(fixed, moving, body, _matrix(t)) for t in (rigid, affine)]
     volume = abs(float(np.linalg.det(found[1].matrix[:3, :3])))
     is_possible = 1 / _STRETCH < volume < _STRETCH
@@ -297,7 +297,9 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
         if information > best:
             best, found = information, shift
     if found is None:
-        raise VolumeError("The two scans do not show the same part of a body.")
+        raise VolumeError(
+            "The two scans do not show the same part of a body; choose scans of the same region."
+        )
     return [float(v) for v in found]
 
 
@@ -331,7 +333,9 @@ def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int
     try:
         method.Execute(fixed, moving)
     except RuntimeError as error:
-        raise VolumeError("The two scans do not show the same part of a body.") from error
+        raise VolumeError(
+            "The two scans do not show the same part of a body; choose scans of the same region."
+        ) from error
     return start
 
 

@@ -63,7 +63,9 @@ def read_markups(path: Path) -> list[Prompt]:
 def _load(path: Path) -> Any:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise PromptError("The prompt file is larger than 64 MiB; is it another file?")
+            raise PromptError(
+                "The prompt file is larger than 64 MiB; check that it is the right file."
+            )
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise PromptError(f"There is no prompt file {path.name!r}; check the path.") from None
@@ -133,7 +135,8 @@ def _from_markup(markup: Mapping[str, Any], list_name: str) -> Sequence[Prompt]:
             positions = [*positions, *positions[:1]]
         return [ScribblePrompt(tuple(positions), not any(negative))] if positions else []
     raise PromptError(
-        f"Markups of type {kind!r:.40} are no prompt; use points, curves or a region of interest."
+        f"Markups of type {kind!r:.40} cannot be prompts; use points, curves or a region of "
+        "interest."
     )
 
 
@@ -156,7 +159,9 @@ def _position(values: Any, to_lps: Floats) -> Point3:
 
 def _box(markup: Mapping[str, Any], to_lps: Floats) -> BoxPrompt:
     if markup.get("insideOut"):
-        raise PromptError("An inside-out region of interest is no prompt; draw a box around it.")
+        raise PromptError(
+            "An inside-out region of interest cannot be a prompt; draw a box around it."
+        )
     center = np.array(markup["center"], dtype=np.float64)
     size = np.array(markup["size"], dtype=np.float64)
     # Row-major; columns are the box's axes in the file's coordinate system.

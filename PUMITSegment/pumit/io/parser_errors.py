@@ -70,8 +70,8 @@ def parsing(what: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise VolumeError(
-            f"The {what} cannot be opened: you have no permission to read it; "
-            "ask for it or copy it to a folder of yours."
+            f"The {what} cannot be opened: you have no permission to read it; ask for "
+            "permission, or for a copy."
         ) from error
     except FileNotFoundError as error:
         raise VolumeError(f"The {what} does not exist; check the path.") from error

@@ -82,7 +82,7 @@ def _listed(path: Path, series: str | None) -> list[Scan]:
             image = path.parent / given.strip()
             scans.append(Scan(image, name.strip() or _stem(image), series))
     if not scans:
-        raise VolumeError("The list of scans names none; write a path on each line.")
+        raise VolumeError("The list of scans is empty; write one path per line.")
     return scans
 
 
@@ -153,11 +153,11 @@ def _say_left_out(files: Sequence[Path], images: Sequence[Path]) -> None:
     pictures = sum(not _is_volume(p) for p in left)
     if pictures:
         logger.warning(
-            "Pictures beside other scans are passed over (%d); name those that are meant.",
+            "Skipped %d pictures next to other scans; give the path of a picture to include it.",
             pictures,
         )
     if len(left) > pictures:
-        logger.warning("Segmentations among scans are passed over (%d).", len(left) - pictures)
+        logger.warning("Skipped %d segmentations among the scans.", len(left) - pictures)
 
 
 def _series_of(folder: Path, files: Sequence[Path]) -> list[Scan]:
@@ -207,5 +207,5 @@ def _entries(folder: Path) -> list[Path]:
 def _reason(error: OSError | UnicodeDecodeError) -> str:
     """Return why a file could not be read, without its name."""
     if isinstance(error, UnicodeDecodeError):
-        return "it is no text in UTF-8"
+        return "it is not UTF-8 text"
     return error.strerror or "the system refused"

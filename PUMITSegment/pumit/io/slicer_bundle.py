@@ -69,14 +69,17 @@ def _nodes(archive: zipfile.ZipFile) -> list[BundleNode]:
     scenes = [m for m in archive.infolist() if m.filename.lower().endswith(".mrml")]
     if len(scenes) != 1:
         raise VolumeError(
-            f"The Slicer bundle holds {len(scenes)} scenes (.mrml) in place of one; save it again."
+            f"The Slicer bundle holds {len(scenes)} scenes (.mrml) instead of one; save it again."
         )
     if scenes[0].file_size > MOST_SCENE_BYTES:
         raise VolumeError("The scene of the Slicer bundle is far too large; save it again.")
     text = archive.read(scenes[0])
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
         # Slicer writes neither; entity expansion could fill the memory.
-        raise VolumeError("The scene of the Slicer bundle is not one that Slicer writes.")
+        raise VolumeError(
+            "The scene of the Slicer bundle was not written by Slicer; open it in Slicer and save "
+            "it again."
+        )
     try:
         elements = list(ElementTree.fromstring(text))
     except ElementTree.ParseError:
@@ -145,8 +148,9 @@ def unpacked(path: Path, node: BundleNode) -> Iterator[Path]:
             suffix = next((s for s in _SUFFIXES if lower.endswith(s)), "")
             if not suffix:
                 raise VolumeError(
-                    f"{node.name!r} is saved as {posixpath.splitext(lower)[1] or 'a file'}, which "
-                    "is not read from a bundle; save it as .nrrd (segmentations as .seg.nrrd)."
+                    f"{node.name!r} is saved as {posixpath.splitext(lower)[1] or 'a file'}, "
+                    "which PUMIT does not read from a bundle; save it as .nrrd (segmentations as "
+                    ".seg.nrrd)."
                 )
             target = Path(folder, f"node{suffix}")
             with archive.open(member) as packed, target.open("wb") as out:

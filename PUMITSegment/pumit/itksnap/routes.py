@@ -188,7 +188,7 @@ async def _drawn(
     def sent_by(body: bytearray) -> SentImage:
         sent = sent_image(body, content_type)
         if sent.shape != lease.shape or sent.components != 1:
-            raise PromptError("What is drawn must have the size of the image.")
+            raise PromptError("The drawn mask must have the size of the image.")
         return sent
 
     def decode(body: bytearray) -> Any:
@@ -201,7 +201,7 @@ async def _drawn(
 
     def make(volume: Volume) -> list[Prompt]:
         if drawn.shape != volume.shape:
-            raise PromptError("What is drawn must have the size of the image.")
+            raise PromptError("The drawn mask must have the size of the image.")
         if not drawn.any():
             return []
         return _DRAWN[kind](drawn, (0, 0, 0), volume, is_positive=is_positive)
@@ -214,7 +214,9 @@ async def _interact(
 ) -> Response:
     """Add prompts and return the whole mask; on error, undo the prompts."""
     if lease.prompt_count >= state.limits.max_prompts:
-        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; begin a new label.")
+        raise PromptError(
+            f"A session takes at most {state.limits.max_prompts} prompts; start a new label."
+        )
 
     def work(session: InteractiveSession, job: Job) -> Response:
         prompts = make(session.volume)

@@ -50,9 +50,9 @@ class ExpectedChannels:
             return
         names = f" ({', '.join(self.names)})" if self.names else ""
         raise VolumeError(
-            f"The model needs {count} channels{names} in this order, the scan has {given}; give "
-            "one image that holds them all (on the command line --channel-files joins NAME_0000, "
-            "NAME_0001 and so on)."
+            f"The model needs {count} channels{names} in this order, but the scan has {given}; "
+            "give one image that holds them all (on the command line --channel-files joins "
+            "NAME_0000, NAME_0001 and so on)."
         )
 
 
@@ -76,7 +76,10 @@ def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
         weights = np.array([0.299, 0.587, 0.114], dtype=np.float32)
         return np.tensordot(weights, volume.array[:3], axes=1)
     if not 0 <= channel < volume.channels:
-        raise VolumeError(f"The volume has {volume.channels} channels; there is no {channel}.")
+        raise VolumeError(
+            f"The volume has {volume.channels} channels, numbered from 0; there is no channel "
+            f"{channel}."
+        )
     return volume.array[channel]
 
 
@@ -91,8 +94,8 @@ def check_contrast(array: npt.NDArray[Any]) -> None:
         is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
     if not is_finite:
         raise VolumeError(
-            "The volume has voxels that are NaN, infinite or beyond single precision; "
-            "repair it or read it anew."
+            "The volume has voxels that are NaN, infinite or beyond single precision; repair the "
+            "scan or export it again."
         )
     if low == high:
         raise VolumeError(f"Every voxel has the same value ({low}); there is nothing to segment.")

@@ -61,7 +61,7 @@ class ClassifierInput:
             intensity = row["intensity"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                f"The model's recipe does not say what the classifier sees "
+                "The model's recipe does not describe the classifier's input "
                 f"({type(error).__name__}: {error}); train or fetch it again."
             ) from None
         is_usable = min(d, h, w, channels) >= 1 and math.isfinite(factor)
@@ -106,7 +106,8 @@ class ClassifierInput:
         """
         if volume.channels not in (1, self.channels, *COLOUR_CHANNELS):
             raise VolumeError(
-                f"The image has {volume.channels} channels, the classifier takes {self.channels}."
+                f"The image has {volume.channels} channels, but the classifier needs "
+                f"{self.channels}."
             )
         axes = NetworkAxes.of(volume, self.orientation)
         sources = image_channels(volume, self.channels)

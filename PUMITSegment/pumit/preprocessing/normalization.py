@@ -45,7 +45,7 @@ class Normalization:
             start, end = map(float, recipe.get("target", (0.0, 1.0)))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise CheckpointError(
-                "The model's recipe does not say how its intensities are scaled; fetch it again."
+                "The model's recipe does not state how intensities are scaled; fetch it again."
             ) from None
         if method not in get_args(Method) or not low < high or not np.isfinite([start, end]).all():
             raise CheckpointError(

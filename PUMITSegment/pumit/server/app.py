@@ -57,9 +57,12 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (HTTPStatus.CONFLICT, "Cancelled, or superseded by a newer request"),
         (HTTPStatus.GONE, "The lease is unknown or has expired"),
         (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Larger than the server allows"),
-        (HTTPStatus.FAILED_DEPENDENCY, "A mask prior is not held; send it, then ask again"),
-        (HTTPStatus.SERVICE_UNAVAILABLE, "Sessions or memory are taken, or too much is waiting"),
-        (HTTPStatus.INSUFFICIENT_STORAGE, "More memory than the server may ever give"),
+        (
+            HTTPStatus.FAILED_DEPENDENCY,
+            "The server does not hold a mask prior; send it, then repeat the request",
+        ),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "No free session or memory, or too many waiting requests"),
+        (HTTPStatus.INSUFFICIENT_STORAGE, "More memory than the server's limit"),
     )
 }
 
@@ -88,7 +91,7 @@ def create_app(
         PumitError: If the token is empty.
     """
     if not token:
-        raise PumitError("A server needs a bearer token; an empty one would let anybody in.")
+        raise PumitError("A server needs a bearer token; an empty one would give everyone access.")
     limits = limits or Limits()
 
     @contextlib.asynccontextmanager
@@ -157,7 +160,7 @@ async def _sweep(state: ServerState) -> None:
             await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
         except Exception as error:
             # Keep sweeping: nothing else frees abandoned sessions.
-            logger.error("a sweep failed: %s", type(error).__name__)
+            logger.error("cleaning up sessions failed: %s", type(error).__name__)
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:

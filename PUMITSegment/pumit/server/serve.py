@@ -82,21 +82,22 @@ class ServeSettings:
         if self.itksnap and (not self.is_loopback or self.uds or self.certfile):
             raise PumitError(
                 "ITK-SNAP sends neither token nor TLS: with --itksnap the server listens on "
-                "127.0.0.1 only. From another computer use the SSH tunnel in ITK-SNAP's settings."
+                "127.0.0.1 only. From another computer, use the SSH tunnel in ITK-SNAP's "
+                "settings."
             )
         if not self.is_loopback and (self.certfile is None or not self.token):
             raise PumitError(
-                f"To listen on {self.host}, outside this machine, give a token "
-                f"(${TOKEN_VARIABLE} or --token-file) and --certfile with --keyfile; "
-                "without them listen on 127.0.0.1, or on a socket file (--uds) behind a proxy."
+                f"To accept connections from other machines on {self.host}, give a token "
+                f"(${TOKEN_VARIABLE} or --token-file) and --certfile with --keyfile; otherwise "
+                "listen on 127.0.0.1, or on a socket file (--uds) behind a proxy."
             )
         _check_token(self.token, "A token")
         if self.metrics_token:
             _check_token(self.metrics_token, "The token of --metrics-token-file")
             if self.metrics_token == self.token:
                 raise PumitError(
-                    "The token for /metrics must be another one than the token that opens "
-                    "sessions; put a new random one into --metrics-token-file."
+                    "The token for /metrics must differ from the token that opens sessions; put "
+                    "a new random one into --metrics-token-file."
                 )
         if not 0 <= self.port <= 65535:
             raise PumitError(f"A port is 0 to 65535, got {self.port}.")
@@ -120,13 +121,13 @@ class ServeSettings:
     def _check_socket_file(self) -> None:
         if self.host != "127.0.0.1" or self.port or self.certfile or self.keyfile:
             raise PumitError(
-                "A socket file (--uds) stands instead of --host, --port, --certfile and "
-                "--keyfile: the proxy before it has address and certificate."
+                "--uds replaces --host, --port, --certfile and --keyfile: leave them out, the "
+                "proxy in front has address and certificate."
             )
         if not self.token:
             # Others reach it through the proxy: the operator must choose the token.
             raise PumitError(
-                f"Behind a proxy (--uds) give a token: ${TOKEN_VARIABLE} or --token-file."
+                f"Behind a proxy (--uds), give a token: ${TOKEN_VARIABLE} or --token-file."
             )
 
 
@@ -226,13 +227,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-token-file",
         type=Path,
-        help="file that holds a second token, which opens /metrics and nothing else",
+        help="file that holds a second token, valid for /metrics only",
     )
     parser.add_argument(
         "--itksnap",
         action="store_true",
-        help="also answer ITK-SNAP, which sends no token: every program of this machine may then "
-        f"open sessions; on 127.0.0.1 only, and port {ITKSNAP_PORT} unless --port says another",
+        help="also serve ITK-SNAP, which sends no token: every program on this machine can then "
+        f"open sessions; on 127.0.0.1 only, and port {ITKSNAP_PORT} unless --port is given",
     )
     parser.add_argument("--certfile", type=Path, help="PEM certificate chain, for TLS")
     parser.add_argument("--keyfile", type=Path, help="PEM key of the certificate")
@@ -241,13 +242,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="further host name that requests may be meant for; repeatable",
+        help="additional host name to accept in requests; repeatable",
     )
     parser.add_argument("--model", default="default", help="model name or checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (%(default)s)")
     limits = Limits()
     for option, default, text in (
-        ("--max-sessions", limits.max_sessions, "sessions that are open at one time"),
+        ("--max-sessions", limits.max_sessions, "maximum number of open sessions"),
         (
             "--max-array-mib",
             limits.max_array_bytes // MIB,
@@ -256,12 +257,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--max-memory-mib",
             limits.max_memory_bytes // MIB,
-            "what all scans and embeddings may take, MiB; by default half of the machine's",
+            "memory limit of all scans and embeddings, MiB; default: half of the machine's",
         ),
         (
             "--sleep-after",
             limits.sleep_after_s,
-            "seconds after which an unused session keeps its scan packed only",
+            "seconds after which an unused session keeps only its compressed scan",
         ),
         (
             "--idle-timeout",
@@ -276,12 +277,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--drain-seconds",
             0.0,
-            "on SIGTERM take no new session, and let open ones go on for so long",
+            "on SIGTERM refuse new sessions, and let open ones continue for this many seconds",
         ),
     ):
         text = f"{text} (%(default)s)"
         parser.add_argument(option, type=type(default), default=default, help=text)
-    parser.add_argument("--json", action="store_true", help="say what happens as JSON lines")
+    parser.add_argument("--json", action="store_true", help="print events as JSON lines")
 
 
 def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> int:
@@ -378,7 +379,8 @@ def _read_token(file: Path, option: str) -> str:
         ) from None
     if not token:
         raise PumitError(
-            f"The token file of {option} is empty; put a random token of 16 or more into it."
+            f"The token file of {option} is empty; put a random token of at least "
+            f"{_MIN_TOKEN_LENGTH} characters into it."
         )
     return token
 
@@ -390,7 +392,7 @@ def _check_token(token: str, what: str) -> None:
             f"got {len(token)}; use a random one."
         )
     if not token.isprintable() or " " in token:
-        raise PumitError(f"{what} has characters that no client can send; use letters and digits.")
+        raise PumitError(f"{what} has characters that clients cannot send; use letters and digits.")
 
 
 def _allowed_hosts(settings: ServeSettings) -> Collection[str] | None:

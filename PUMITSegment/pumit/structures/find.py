@@ -77,7 +77,7 @@ def other_modality(card: ModelCard, modality: str) -> str:
     if not card.modality or not modality or card.modality == modality:
         return ""
     learnt, seen = (_WORDS.get(m, m) for m in (card.modality, modality))
-    return f"{card.name} learnt from {learnt}, and this scan is {seen} by its header"
+    return f"{card.name} was trained on {learnt}, but this scan is {seen}"
 
 
 def unfamiliar(volume: Volume, load: Callable[[], Tokenizer], *, channel: int = 0) -> str:
@@ -269,14 +269,15 @@ def plan_search(
     suited = [c for c, reason in zip(candidates, against, strict=True) if not reason]
     if not suited and not anyway:
         raise OtherModality(
-            f"{'; '.join(against)}: it would likely be wrong. Click on the structure instead."
+            f"{'; '.join(against)}: the result would likely be wrong. Click on the structure "
+            "instead."
         )
     kept = suited or candidates
     learnt = sorted({c.card.modality for c in kept})
     if not (seen or model or anyway) and "" not in learnt:
-        trained = ", ".join(f"{c.card.name} learnt from {_word(c.card.modality)}" for c in kept)
+        trained = ", ".join(f"{c.card.name} was trained on {_word(c.card.modality)}" for c in kept)
         raise UnknownModality(
-            f"Nothing in the file says what made this scan. {trained}: is it "
+            f"The file does not state the modality of this scan. {trained}: is it "
             f"{' or '.join(map(_word, learnt))}?"
         )
     kept = accepted(requested, kept)
@@ -285,7 +286,7 @@ def plan_search(
         raise StructureError(f"Several models can find everything; choose one of {names}.")
     odd = "" if anyway else unfamiliar(volume, models.tokenizer, channel=channel)
     if odd:
-        raise UnfamiliarScan(f"{odd} {kept[0].card.name} may well be wrong here.")
+        raise UnfamiliarScan(f"{odd} {kept[0].card.name} may be wrong on this scan.")
     remarks = () if suited else (f"{against[0]}.",)
     return Search(requested, kept[0], tuple(c.card.name for c in kept[1:]), remarks)
 

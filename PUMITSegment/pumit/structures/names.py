@@ -74,7 +74,7 @@ def requested_structure(text: str) -> RequestedStructure:
         parts = tuple(requested_structure(name) for name in several)
         return RequestedStructure(tidied, words_of(tidied), parts=parts)
     if not tidied or (len(tidied) > 80 and "~" not in tidied):
-        raise StructureError("Say which structure, such as left kidney.")
+        raise StructureError("Name a structure, such as left kidney.")
     words = words_of(tidied)
     if words == (EVERYTHING,):
         return RequestedStructure(EVERYTHING, words, is_everything=True)

@@ -140,8 +140,8 @@ def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> 
         return usable
     best = candidates[0].card
     raise ConsentNeeded(
-        f"{best.name} would find {requested.text!r}, but nobody has agreed to the licence "
-        f"{best.licence}: `pumit models accept {best.name}`. {A_CLICK_WORKS}"
+        f"{best.name} finds {requested.text!r}, but its licence {best.licence} is not accepted "
+        f"yet: `pumit models accept {best.name}`. {A_CLICK_WORKS}"
     )
 
 
@@ -176,7 +176,7 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
         if not candidates_for(part, cards):
             return _nobody(part, cards, model)
     if requested.parts:
-        return f"No model finds all of {requested.text!r}; find them one after the other."
+        return f"No model finds all of {requested.text!r}; find them one at a time."
     nobody = "No model here finds" if model is None else f"The model {model} does not find"
     known = known_structures(cards)
     if partly := _known_in_part(requested, known):

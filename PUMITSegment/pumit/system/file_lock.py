@@ -30,7 +30,7 @@ def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
         lock.acquire(timeout=patience_s)
     except Timeout:
         raise ExportError(
-            f"Another program has held {path.name} for {patience_s:g} s; end it or wait."
+            f"Another program has locked {path.name} for {patience_s:g} s; close it or wait."
         ) from None
     except OSError as error:
         reason = error.strerror or "the system refused"

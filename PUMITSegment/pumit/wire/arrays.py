@@ -170,7 +170,7 @@ def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:
     try:
         magic, version, codec, ndim, name_length = struct.unpack_from("<4sBBBB", body, 0)
         if magic != _MAGIC or version != _VERSION or codec not in _CODECS.values():
-            raise ArrayError("The body is no array of this protocol (NNIA, version 1).")
+            raise ArrayError("The body is not an array of this protocol (NNIA, version 1).")
         name = bytes(body[8 : 8 + name_length]).decode("ascii", errors="replace")
         if name not in _DTYPES:
             raise ArrayError("The array's type is not allowed; send plain integers or floats.")
@@ -241,7 +241,7 @@ def _check_chunks(view: memoryview, header: ArrayHeader) -> list[tuple[slice, in
     try:
         (count,) = struct.unpack_from("<I", view, header.payload_offset)
         if count > _FEW_CHUNKS + header.nbytes // _USUAL_CHUNK_BYTES:
-            raise ArrayError("The array is cut into too many chunks; send larger ones.")
+            raise ArrayError("The array has too many chunks; send larger ones.")
         for _ in range(count):
             plain, packed = struct.unpack_from("<QQ", view, position)
             position += 16

@@ -83,5 +83,5 @@ def _box_size(box: Sequence[Sequence[int]], shape: tuple[int, int, int]) -> int:
     if len(box) != 3 or not all(
         0 <= start < stop <= size for (start, stop), size in zip(box, shape, strict=True)
     ):
-        raise ArrayError(f"The mask's box {box} does not lie in the volume's grid {shape}.")
+        raise ArrayError(f"The mask's box {box} is not inside the volume's grid {shape}.")
     return math.prod(stop - start for start, stop in box)

@@ -13,7 +13,7 @@ from pumit import __version__, errors
 API_VERSION = 2
 PREFIX = f"/pumit/v{API_VERSION}"
 OUR_VERSION = f"This server (pumit {__version__}) speaks version {API_VERSION} of the API"
-OTHER_VERSION = f"{OUR_VERSION}, the client another one; update the older of the two."
+OTHER_VERSION = f"{OUR_VERSION}, the client another version; update the older of the two."
 
 # Headers.
 META_HEADER = "X-Meta"

@@ -103,5 +103,5 @@ def test_the_tokenizer_view_shows_what_comes_back(panel: ModelPanel) -> None:
     bar = panel.ui.familiarityBar
     assert bar.isVisible()
     assert (bar.value, bar.format) == (50, "Familiar: 50 %")
-    assert "slices change more" in bar.toolTip
+    assert "differ more than expected" in bar.toolTip
     assert "0.25; usual -1.00 to 1.00" in bar.toolTip

@@ -63,7 +63,7 @@ def test_a_wrong_key_is_one_sentence(compute, background):
         settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token="x")
         error = tried(compute, background, settings)
         assert isinstance(error, ServiceError)
-        assert "does not take this token" in str(error)
+        assert "does not accept this token" in str(error)
         assert "asks for a token" in str(tried(compute, background, replace(settings, token="")))
 
 

@@ -107,5 +107,5 @@ def test_a_dead_scheduler_is_one_line(
 
 
 def test_what_is_no_address_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match="no address"):
+    with pytest.raises(ServiceError, match="not the address"):
         list(run_on_dask(make_tasks(tmp_path, ["a"]), "nonsense://x:y", work=work))

@@ -110,7 +110,7 @@ def test_a_scan_that_ends_its_process_costs_no_other(tmp_path: Path) -> None:
     report = predict_many(tasks, tmp_path / "results", runner)
     rows = report_of(tmp_path)
     assert [name for name, row in rows.items() if row["state"] == "failed"] == ["killer"]
-    assert "ended at once" in rows["killer"]["why"]
+    assert "ended abruptly" in rows["killer"]["why"]
     assert report.count("done") == 6
     assert set(count(tmp_path / "scans", "done").values()) == {1}
     assert count(tmp_path / "scans", "start")["killer"] == 2  # once with others, once alone

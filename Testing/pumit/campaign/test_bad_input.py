@@ -54,7 +54,7 @@ def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callab
         replace(right, volume=replace(right.volume, direction=turned)),
         moved,
     ):
-        with pytest.raises(VolumeError, match="cannot be accepted: it lies off the image's grid"):
+        with pytest.raises(VolumeError, match="cannot be accepted: it is off the image's grid"):
             campaign.accept(scan, wrong)
     assert campaign.scan(scan).state == "open"
 
@@ -67,13 +67,13 @@ def test_label_that_reaches_beyond_its_scan_is_refused(
     right = truth_of(scan)
     beyond = replace(right.volume, origin_lps=(8, 0, 0))
     write_seg_nrrd(replace(right, volume=beyond), tmp_path / "cut.seg.nrrd")
-    with pytest.raises(VolumeError, match="labelled voxels lie outside of the image"):
+    with pytest.raises(VolumeError, match="labelled voxels are outside of the image"):
         campaign.accept(scan, tmp_path / "cut.seg.nrrd")
     nearly = replace(right.volume, origin_lps=(0.2, 0, 0))
     write_seg_nrrd(replace(right, volume=nearly), tmp_path / "off.seg.nrrd")
     assert campaign.accept(scan, tmp_path / "off.seg.nrrd").state == "accepted"
     (problem,) = campaign.problems
-    assert "scan00: the grid of the segmentation lies 0.20 voxels off" in problem
+    assert "scan00: the grid of the segmentation is 0.20 voxels off" in problem
 
 
 def test_two_segments_of_one_class_are_one_label(make_campaign: Make, truth_of: Callable) -> None:

@@ -105,7 +105,7 @@ def test_demo_never_removes_what_it_did_not_make(refused: Any, tmp_path: Path, k
             (series / "thesis.txt").write_text("mine")
         else:
             (series / "below").mkdir()
-    assert "no demonstration made" in refused("demo", "--output", tmp_path)
+    assert "not from a demonstration" in refused("demo", "--output", tmp_path)
 
 
 def test_an_earlier_scan_is_removed(tmp_path: Path) -> None:

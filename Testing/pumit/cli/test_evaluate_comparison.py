@@ -138,7 +138,7 @@ def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) ->
     assert "--predictions and --labels" in refused("evaluate")
     assert "--labels" in refused("evaluate", *folders[:2])
     assert "no folder of cases" in refused("evaluate", tmp_path, *folders)
-    assert "not as .md" in refused("evaluate", *folders, "-o", tmp_path / "rows.md")
+    assert ".md is for clicks" in refused("evaluate", *folders, "-o", tmp_path / "rows.md")
     assert "There is no folder" in refused("evaluate", *folders[:3], tmp_path / "none")
     assert "holds no" in refused("evaluate", *folders[:3], tmp_path)
     assert "name contains 'c'" in refused("evaluate", *folders, "--only", "c")

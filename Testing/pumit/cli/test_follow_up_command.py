@@ -117,7 +117,7 @@ def _grid(folder: Path) -> Any:
 
 def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_path: Path) -> None:
     earlier, mask, later = scans(sample)
-    assert "such as .tfm" in refused(
+    assert "give a .tfm file" in refused(
         "follow-up", earlier, mask, later, "-o", tmp_path / "r", "--registration", earlier
     )
     assert "--new needs 3 numbers" in refused(

@@ -224,8 +224,8 @@ def test_help_names_defaults(run: Any) -> None:
     text = " ".join(run("segment", "--help").out.split())
     for what in (
         "cuda:1, mps (auto)",
-        "voxels (RAS)",
-        "its slice and a box on all slices that it meets (default)",
+        "voxel indices (RAS)",
+        "a box on every slice that it covers (default)",
     ):
         assert what in text
     assert "(None)" not in text

@@ -100,7 +100,7 @@ def test_a_folder_of_one_series_becomes_a_folder_of_labels(
     (tmp_path / "disc" / "logo.png").write_bytes(b"")
     ran = run("predict", tmp_path / "disc", "--model", model, "-o", tmp_path / "out")
     assert ran.status == 0, ran.err
-    assert "Pictures beside other scans are passed over" in caplog.text
+    assert "pictures next to other scans" in caplog.text
     assert (tmp_path / "out" / "disc.nii.gz").is_file()
 
 

@@ -92,7 +92,9 @@ def test_odd_images_are_answered_or_refused_in_one_line(
         assert back.shape == shape
         assert np.isfinite(back).all()
         assert "too small" in ran.out  # fewer cells than figures can be trusted of
-    assert "no 7" in refused("reconstruct", tmp_path / "film.nii.gz", "--channel", "7", *options)
+    assert "no channel 7" in refused(
+        "reconstruct", tmp_path / "film.nii.gz", "--channel", "7", *options
+    )
 
 
 def test_without_any_tokenizer_one_line_says_so(

@@ -39,4 +39,4 @@ def test_a_folder_with_something_in_it_is_left_alone(refused: Any, tmp_path: Pat
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "scan.nii").touch()
     assert "not an empty folder" in refused("sample", "labelled", tmp_path / "mine")
-    assert "number from 1" in refused("sample", "labelled", tmp_path / "new", "--count", "0")
+    assert "at least 1" in refused("sample", "labelled", tmp_path / "new", "--count", "0")

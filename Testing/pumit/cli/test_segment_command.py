@@ -192,9 +192,7 @@ def test_a_pixel_of_a_picture_is_column_and_row(run: Any, refused: Any, tmp_path
     array[10:30, 30:55] = 200
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(tmp_path / "photo.png"))
     line = refused("segment", tmp_path / "photo.png", "--point=70,20", "-o", tmp_path / "o.nii.gz")
-    assert (
-        "The point 70, 20, 0 (i, j, k) lies outside of the volume, which is from i 0 to 59" in line
-    )
+    assert "The point 70, 20, 0 (i, j, k) is outside of the volume, which spans i 0 to 59" in line
     ran = run("segment", tmp_path / "photo.png", "--point=45,20", "-o", tmp_path / "o.nii.gz")
     assert ran.status == 0, ran.err
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))).squeeze()
@@ -440,7 +438,7 @@ def test_a_name_tells_the_side(
 @pytest.mark.usefixtures("bright")
 def test_a_point_outside_is_named_as_it_was_typed(refused: Any, scan: Path, tmp_path: Path) -> None:
     message = refused("segment", scan, "--point=500,-24.5,7.25", "-o", tmp_path / "a.nrrd")
-    assert "The point 500, -24.5, 7.25 mm (R, A, S) lies outside" in message
+    assert "The point 500, -24.5, 7.25 mm (R, A, S) is outside" in message
     right, upper = SimpleITK.ReadImage(str(scan)).TransformIndexToPhysicalPoint((0, 0, 0))[::2]
     assert f"{-right:.4g}" in message
     assert f"{upper:.4g}" in message

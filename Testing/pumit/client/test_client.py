@@ -257,22 +257,22 @@ def test_what_a_stranger_says_stays_one_short_line(stranger):
 
 def test_our_own_session_is_not_opened_on_an_nninteractive_server(stranger):
     url, _ = stranger(200, json.dumps(THEIRS).encode())
-    with pytest.raises(ServiceError, match="is an nnInteractive server: an NNInteractiveSession"):
+    with pytest.raises(ServiceError, match="open it with NNInteractiveSession"):
         RemoteSession(Client(url, TOKEN))
 
 
 @pytest.mark.parametrize(
     ("status", "detail", "sentence"),
     [
-        (401, "Invalid bearer token", "does not take this token"),
+        (401, "Invalid bearer token", "does not accept this token"),
         (410, "lease expired or unknown", "has ended; try again"),
         (
             503,
             "server is at capacity (3 sessions)",
             r"no free session now: .*3 sessions\); try again",
         ),
-        (400, "No such thing.", r"does not take this: No such thing\.$"),
-        (422, [{"msg": "a field"}], r"does not take this\.$"),
+        (400, "No such thing.", r"rejected the request: No such thing\.$"),
+        (422, [{"msg": "a field"}], r"rejected the request\.$"),
         (404, "Not Found", "HTTP 404"),
     ],
 )

@@ -200,5 +200,5 @@ def test_asking_again_and_again_fills_no_limit(serving: object, volume: Volume) 
         session.set_volume(volume)
         for i in range(25):
             session.answer([point(volume, 4, i, 1), point(volume, 4, i, 2)])
-        with pytest.raises(PromptError, match="takes 2 prompts"):
+        with pytest.raises(PromptError, match="takes at most 2 prompts"):
             session.answer([point(volume, 4, i, 1) for i in range(3)])

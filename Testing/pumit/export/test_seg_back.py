@@ -87,7 +87,7 @@ def test_a_negated_cosine_without_its_position_is_a_doubt(tmp_path: Path) -> Non
     write_segmentation(Segmentation(volume, (Segment("s", mask),), ALGORITHM), tmp_path / "out.dcm")
     with_negated_column_cosine(tmp_path / "out.dcm", moves=False)
     found = read_labels(tmp_path / "out.dcm", volume)
-    assert found.doubts == (f"DICOM-SEG: {int(mask.sum())} voxels lie outside of the image",)
+    assert found.doubts == (f"DICOM-SEG: {int(mask.sum())} voxels are outside of the image",)
     assert not found.volume.array.any()
 
 

@@ -59,7 +59,7 @@ def test_synonym_means_the_same():
     [("livr", "liver"), ("kydney", "left kidney"), ("left liver", "liver"), ("oesofagus", "oeso")],
 )
 def test_unknown_name_is_answered_with_near_ones(text, near):
-    with pytest.raises(ExportError, match=f"near it: .*{near}"):
+    with pytest.raises(ExportError, match=f"similar names: .*{near}"):
         concept_for(text)
 
 

@@ -189,7 +189,7 @@ def test_own_prompts_are_read_back(tmp_path: Path, is_wrapped: bool) -> None:
         ('{"markups": [{}]}', "lacks a field"),
         ('{"markups": [{"type": "Fiducial"}]}', "no placed point"),
         ('{"markups": [{"type": "Curve", "controlPoints": []}]}', "no placed point"),
-        ('{"markups": [{"type": "Plane"}]}', "'Plane' are no prompt"),
+        ('{"markups": [{"type": "Plane"}]}', "'Plane' cannot be prompts"),
         ('{"markups": [{"type": "ROI", "center": [0, 0, 0]}]}', "lacks a field"),
         ('{"markups": [{"type": "ROI", "center": [0,0,0], "size": [0,0,0]}]}', "no size"),
         ('{"markups": [{"type": "ROI", "insideOut": true}]}', "inside-out"),

@@ -195,7 +195,7 @@ def test_folder_without_images_is_refused(tmp_path: Path, with_text: bool) -> No
     folder.mkdir()
     if with_text:
         (folder / "readme.txt").write_text("nothing here")
-    assert_refused(folder, "No DICOM image there: no DICOM objects")
+    assert_refused(folder, "No DICOM image found: no DICOM objects")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
@@ -233,7 +233,7 @@ def test_header_that_announces_far_too_much_is_refused(tmp_path: Path, extension
     for old, new in sizes.items():
         content = content.replace(old, new)
     path.write_bytes(content)
-    assert_refused(path, "announces|memory|damaged")
+    assert_refused(path, "header states|memory|damaged")
 
 
 @pytest.mark.parametrize("extension", ["nrrd", "mha"])

@@ -42,7 +42,7 @@ def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path: Path) -> N
 
 def test_an_empty_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# nothing\n")
-    with pytest.raises(VolumeError, match="names none"):
+    with pytest.raises(VolumeError, match="is empty"):
         find_scans([tmp_path / "list.txt"])
 
 
@@ -106,7 +106,7 @@ def test_dicom_beside_other_files_is_found(
     for folder in (tmp_path / "disc", tmp_path / "disc" / "IMAGES"):
         (scan,) = find_scans([folder])
         assert Volume.read(scan.path, series=scan.series).shape == (3, 8, 8)
-        assert "Pictures beside other scans" in caplog.text
+        assert "pictures next to other scans" in caplog.text
         caplog.clear()
     write_series(tmp_path / "disc" / "SECOND", 1)
     assert names(tmp_path / "disc") == ["IMAGES", "SECOND"]
@@ -135,7 +135,7 @@ def test_what_a_scene_holds_but_scans_is_passed_over(
         "F.mrk.json",
     )
     assert names(tmp_path / "scene") == ["CT"]
-    assert "Segmentations among scans are passed over (3)" in caplog.text
+    assert "Skipped 3 segmentations among the scans" in caplog.text
     # Without a scene only what is named after a volume is its label map.
     put(tmp_path / "files", "a.nrrd", "a-label.nrrd", "white-label.nii.gz", "b.seg.nrrd", "c.png")
     assert names(tmp_path / "files") == ["a", "c", "white-label"]

@@ -55,7 +55,7 @@ def test_colours_are_kept_and_grey_stands_for_all(rng: np.random.Generator) -> N
 
 
 def test_channels_that_fit_nothing_are_refused() -> None:
-    with pytest.raises(VolumeError, match="2 channels, the classifier takes 3"):
+    with pytest.raises(VolumeError, match="2 channels, but the classifier needs 3"):
         ClassifierInput((4, 4, 4), 3).prepare(Volume(np.zeros((2, 4, 4, 4))))
 
 

@@ -173,7 +173,7 @@ def test_sessions_stay_where_they_are_and_spread_until_all_are_taken(site):
     assert [site.status(lease) for lease in leases * 3] == [200] * 12
     refused = site.claim()
     assert refused.status_code == 503
-    assert "taken" in refused.json()["detail"]
+    assert "in use" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
     assert site.request("GET", "/readyz").status_code == 503
     in_first = next(lease for lease in leases if lease.startswith("0."))

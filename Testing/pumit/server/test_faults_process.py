@@ -59,7 +59,7 @@ def _written_file(descriptor):
     "token", ["a" * 20 + "\n" + "b" * 20, "a" * 20 + "\0", "two words of it " * 2]
 )
 def test_a_token_that_no_client_can_send_is_refused(token):
-    with pytest.raises(PumitError, match="no client can send"):
+    with pytest.raises(PumitError, match="clients cannot send"):
         ServeSettings(token)
 
 

@@ -134,7 +134,7 @@ def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path: Path) 
         scan, "my own thing", device="cpu", anyway=True, on_search=searches.append
     )
     assert found.mask.any()
-    assert "learnt from MR" in searches[0].sentence
+    assert "was trained on MR" in searches[0].sentence
     add_model(tmp_path / "w", "organs-ct", ABDOMEN)  # registered, it takes part at once
     assert find_structure(scan, "my own thing", device="cpu").model == "organs-ct"
 
@@ -145,7 +145,7 @@ def test_without_a_header_it_is_asked_which_model_suits(tmp_path: Path) -> None:
         add_model(tmp_path / "w", name, KIDNEYS)
     volume = two_balls()
     assert volume.array.min() > -500
-    with pytest.raises(UnknownModality, match=r"organs-mr learnt from MR.* is it CT or MR\?"):
+    with pytest.raises(UnknownModality, match=r"organs-mr was trained on MR.* is it CT or MR\?"):
         find_structure(volume, "left kidney", device="cpu")
     for modality in ("CT", "MR"):
         found = find_structure(volume, "left kidney", modality=modality, device="cpu")
@@ -184,7 +184,7 @@ def test_on_an_odd_scan_no_model_runs_without_a_word(
 
     know_networks(monkeypatch)
     noise = np.random.default_rng(0).normal(50, 30, (16, 60, 60)).astype(np.float32)
-    with pytest.raises(UnfamiliarScan, match=r"nfamiliar \(.* organs may well be wrong here"):
+    with pytest.raises(UnfamiliarScan, match=r"nfamiliar \(.* organs may be wrong on this scan"):
         find_structure(Volume(noise, (2.0, 1.0, 1.0)), "left kidney", device="cpu")
     volume = Volume(noise, (2.0, 1.0, 1.0))
     assert find_structure(volume, "left kidney", device="cpu", anyway=True).model == "organs"

@@ -58,7 +58,7 @@ def test_everything_is_no_structure() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 81])
 def test_no_name_is_refused(text: str) -> None:
-    with pytest.raises(StructureError, match="Say which structure"):
+    with pytest.raises(StructureError, match="Name a structure"):
         requested_structure(text)
 
 

@@ -47,7 +47,7 @@ def test_a_killed_process_lets_go(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         with (
-            pytest.raises(ExportError, match="Another program has held lock"),
+            pytest.raises(ExportError, match="Another program has locked lock"),
             file_lock(tmp_path / "lock", patience_s=0.1),
         ):
             pass

@@ -14,14 +14,14 @@ def add_companion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--statistics",
         choices=("csv", "json"),
-        help="also write volume, intensities, place and diameters of each segment beside the "
+        help="also write volume, intensities, position and diameters of each segment next to the "
         "result, as NAME.statistics.csv or .json",
     )
     parser.add_argument(
         "--manifest",
         action="store_true",
-        help="also write NAME.manifest.json beside the result: versions, model, device, options, "
-        "and hashes and UIDs of scan and result, without names",
+        help="also write NAME.manifest.json next to the result: versions, model, device, "
+        "options, and hashes and UIDs of scan and result, without names",
     )
 
 

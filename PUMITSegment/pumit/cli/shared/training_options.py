@@ -32,8 +32,8 @@ def add_training_options(
     parser.add_argument(
         "--seconds",
         type=float,
-        help="time limit of the whole run in seconds, the time before a stop included; default: "
-        "the recipe's",
+        help="time limit of the whole run in seconds, including time before an interruption; "
+        "default: the recipe's",
     )
     parser.add_argument(
         "--steps", type=int, help="total number of optimiser steps; default: the recipe's"
@@ -42,13 +42,13 @@ def add_training_options(
     parser.add_argument(
         "--workers",
         type=int,
-        help="number of processes that prepare batches; default: the recipe's, or the machine's",
+        help="number of data loading processes; default: the recipe's, or the machine's",
     )
     add_json_option(parser)
     parser.add_argument(
         "--finish",
         action="store_true",
-        help="do not train on; end the run in the output folder with its best model so far",
+        help="end the run in the output folder now, with its best model so far",
     )
 
 
@@ -57,7 +57,7 @@ def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--use-unreviewed",
         action="store_true",
-        help="also use labels that a model made and nobody reviewed",
+        help="also use model-made labels that were not reviewed",
     )
 
 
@@ -102,7 +102,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print progress as JSON lines at a terminal too, as where it is piped",
+        help="print JSON lines also on a terminal",
     )
 
 

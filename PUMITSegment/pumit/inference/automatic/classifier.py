@@ -111,7 +111,9 @@ class Classifier:
                 "classes; train or fetch it again."
             )
         if not np.isfinite(found).all():
-            raise VolumeError("The classifier's answer is not a number; check the intensities.")
+            raise VolumeError(
+                "The classifier's output is NaN or infinite; check the intensities of the scan."
+            )
         pairs = zip(self.classes, found.tolist(), strict=True)
         return Classification(dict(pairs), self.is_multi_label)
 
@@ -139,8 +141,8 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
         wrong = [n for n, p in zip(form.size, vit.fixed_patch, strict=True) if n % p]
         if wrong:
             raise CheckpointError(
-                f"{path.name} sees images of {form.size} voxels in patches of {vit.fixed_patch}, "
-                "which do not fit; train or fetch it again."
+                f"{path.name} has an input size of {form.size} voxels that is not a multiple of "
+                f"its patch size {vit.fixed_patch}; train or fetch it again."
             )
     logger.info("model %s %s on %s", header.name, header.version, target)
     return Classifier(

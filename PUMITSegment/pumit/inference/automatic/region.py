@@ -53,7 +53,7 @@ class Region:
         start[axes] = np.clip(np.ceil(index.min(0) - _TOLERANCE), 0, shape)[axes]
         stop[axes] = np.clip(np.floor(index.max(0) + _TOLERANCE) + 1, 0, shape)[axes]
         if ((index.max(0) < -0.5) | (index.min(0) > shape - 0.5))[axes].any():
-            raise PromptError("The region lies outside of the volume; move it over the image.")
+            raise PromptError("The region is outside of the volume; move it over the image.")
         # 3. Voxels of the window that are behind every face.
         inside = np.ones(np.maximum(stop - start, 0), dtype=bool)
         for *normal, constant in np.unique(faces.round(9), axis=0):
@@ -63,7 +63,7 @@ class Region:
                 height = height + along.reshape([-1 if a == axis else 1 for a in range(3)])
             inside &= height <= _TOLERANCE
         if not inside.any():
-            raise PromptError("The region holds no voxel; make it larger.")
+            raise PromptError("The region contains no voxel; make it larger.")
         return Region(start, stop, inside)
 
     def with_context(

@@ -86,8 +86,8 @@ class NetworkPlan:
             rules = intensity if isinstance(intensity, list) else [intensity]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                f"The model's recipe lacks its plan ({type(error).__name__}: {error}): spacing_mm, "
-                "patch_size and intensity; train or fetch it again."
+                f"The model's recipe lacks a complete plan ({type(error).__name__}: {error}) "
+                "with spacing_mm, patch_size and intensity; train or fetch it again."
             ) from None
         is_usable = len(spacing) == len(patch) == 3 and min(*patch, channels) >= 1
         is_usable = is_usable and all(0 < s < math.inf for s in spacing)
@@ -301,7 +301,7 @@ def network_image(
     if math.prod(shape) * len(sources) > MAX_GRID_VOXELS:
         raise VolumeError(
             f"At the model's spacing of {plan.spacing_mm} mm the scan would have "
-            f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
+            f"{' x '.join(map(str, shape))} voxels, which exceeds the limit; choose a region."
         )
     rules = plan.normalizations * (len(sources) if len(plan.normalizations) == 1 else 1)
     parts: dict[tuple[int, Normalization], Tensor] = {}  # repeated channels are computed once
@@ -457,7 +457,7 @@ def _single_piece(recipe: Mapping[str, Any], classes: int) -> tuple[int, ...]:
         isinstance(v, int) and 0 <= v <= classes for v in values
     ):
         raise CheckpointError(
-            f"The model's recipe keeps the largest piece of the classes {values!r}, but has "
-            f"{classes}; train or fetch it again."
+            f"The model's recipe keeps the largest component of classes {values!r}, but has only "
+            f"{classes} classes; train or fetch it again."
         )
     return tuple(values)

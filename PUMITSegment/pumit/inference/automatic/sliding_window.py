@@ -136,15 +136,16 @@ def class_scores(
                 raise
             except ValueError as error:  # raised by layers if the window is too small
                 raise CheckpointError(
-                    f"The model cannot see windows of its patch size {window.patch} ({error}); "
-                    "train or fetch it again."
+                    f"The model cannot process windows of its patch size {window.patch} "
+                    f"({error}); train or fetch it again."
                 ) from error
             # Networks with deep supervision may return several scales, the finest first.
             logits: Tensor = answer[0] if isinstance(answer, (list, tuple)) else answer
             if logits.shape != (len(x), classes, *x.shape[2:]):
                 raise CheckpointError(
-                    f"The model answers a window {tuple(x.shape)} with {tuple(logits.shape)}, "
-                    f"its recipe calls for {classes} classes; train or fetch it again."
+                    f"The model's output for a window {tuple(x.shape)} has shape "
+                    f"{tuple(logits.shape)}, but its recipe has {classes} classes; train or "
+                    "fetch it again."
                 )
             logits = logits.float() if activation is None else activation(logits.float())
             logits = logits.flip(turn) if turn else logits

@@ -44,13 +44,15 @@ def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[
     if requested == "torch" or (is_for_gpu and requested == "auto"):
         return _torch_engine(path, weights, device), weights
     if device not in ("auto", "cpu"):
-        raise PumitError(f"OpenVINO computes on the CPU here, not on {device!r}; unset {VARIABLE}.")
+        raise PumitError(
+            f"PUMIT uses OpenVINO only on the CPU, not on {device!r}; unset {VARIABLE}."
+        )
     try:
         return _openvino_engine(path, weights, keeps_graphs=keeps_graphs), weights
     except PumitError as error:
         if requested == "openvino" or not has_torch():
             raise
-        logger.warning("%s PyTorch computes instead.", error)
+        logger.warning("%s PyTorch is used instead.", error)
     return _torch_engine(path, weights, device), weights
 
 

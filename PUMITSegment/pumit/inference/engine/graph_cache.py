@@ -74,7 +74,7 @@ class GraphCache:
                 os.utime(path) if is_whole else path.unlink()
         if not is_whole:
             level = logging.WARNING if self.is_writable else logging.DEBUG
-            logger.log(level, "A compiled graph on the disk is damaged; it is compiled again.")
+            logger.log(level, "A cached graph on disk is damaged; it is compiled again.")
             return None
         middle = _HEAD.size + _HEAD.unpack_from(body)[-1]
         return body[_HEAD.size : middle], body[middle:]
@@ -93,7 +93,9 @@ class GraphCache:
             self._remove_oldest()
         except (OSError, ExportError):
             self.is_writable = False
-            logger.warning("Compiled graphs cannot be kept on the disk; each start compiles anew.")
+            logger.warning(
+                "Compiled graphs cannot be cached on disk; they are compiled again at each start."
+            )
 
     def _path(self, da0: int, shape: Shape) -> Path:
         name = hashlib.sha256(self._key(da0, shape)).hexdigest()[:32]

@@ -94,7 +94,9 @@ def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
         widths = tuple(int(n) for n in sizes.widths)
         return replace(sizes, widths=(widths[0], widths[1], widths[2]))
     except (IndexError, TypeError, ValueError):
-        raise CheckpointError("There is no graph of a network of these sizes.") from None
+        raise CheckpointError(
+            "The model's recipe does not describe a network that OpenVINO can run."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ class OpenVinoEngine:
         x = ops.parameter([3], np.float32)
         _, request = self._compile(openvino.Model([ops.result(ops.relu(x))], [x]))
         if not np.array_equal(_infer(request, [np.array([-1, 0, 1], np.float32)])[0], [0, 0, 1]):
-            raise RuntimeError("a trial computation went wrong")
+            raise RuntimeError("a test computation gave a wrong result")
 
     def _check(self) -> None:
         """Raise ValueError unless the weights match the sizes and all of them are used."""
@@ -321,11 +323,11 @@ class OpenVinoEngine:
         heads = self._weights["image_encoder.blocks.0.attention.slope"].size
         masks = len(self._weights["mask_decoder.mask_tokens.weight"])
         if (widths, heads, masks) != ((*sizes.widths, sizes.dim), sizes.num_heads, sizes.num_masks):
-            raise ValueError("weights of other sizes")
+            raise ValueError("the weights have different sizes")
         _, _, used = self.graphs(0, (8, 8, 8))
         of_prompts = {name for name in self._weights if name.startswith(_OF_PROMPTS)}
         if used | of_prompts != set(self._weights):
-            raise ValueError("weights that the graph has no place for")
+            raise ValueError("some weights are not part of the graph")
 
     def _compile(self, graph: openvino.Model) -> tuple[Any, Any]:
         compiled = self._core.compile_model(graph, "CPU", self._properties)
@@ -338,7 +340,7 @@ class OpenVinoEngine:
             try:
                 return _Compiled(self._read(kept[0]), self._read(kept[1]), distances)
             except RuntimeError:  # another build of OpenVINO with the same version
-                logger.debug("OpenVINO refuses a graph that was kept; it is compiled again.")
+                logger.debug("OpenVINO rejects a cached graph; it is compiled again.")
         graphs = self.graphs(da0, shape)[:2]
         compiled = _Compiled(self._compile(graphs[0]), self._compile(graphs[1]), distances)
         if self._cache is not None and self._cache.is_writable:
@@ -357,7 +359,9 @@ class OpenVinoEngine:
                 compiled.encoder[0].export_model(encoder)
                 compiled.decoder[0].export_model(decoder)
         except RuntimeError:
-            logger.debug("OpenVINO cannot export a compiled graph; the next start compiles it.")
+            logger.debug(
+                "OpenVINO cannot export a compiled graph; it is compiled again at the next start."
+            )
             return
         self._cache.write(da0, shape, (encoder.getvalue(), decoder.getvalue()))
 

@@ -141,7 +141,7 @@ def to_index(
             low, high = corners.min(0), corners.max(0)
             if (high < -0.5).any() or (low > limit + 0.5).any():
                 raise PromptError(
-                    "The box lies outside of the volume; remove it and draw it around a structure."
+                    "The box is outside of the volume; remove it and draw it around a structure."
                 )
             result.box = (np.clip(low, 0, limit), np.clip(high, 0, limit))
         elif isinstance(prompt, MaskPrompt):

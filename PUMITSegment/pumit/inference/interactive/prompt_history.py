@@ -62,8 +62,8 @@ class PromptHistory:
             alone = _added_bytes({}, state)
             if alone > self._max_bytes:
                 raise PromptError(
-                    "The prompts take more memory than a session may; remove some of them, or "
-                    "open the scan anew."
+                    "The prompts exceed the memory limit of a session; remove some of them, or "
+                    "open the scan again."
                 )
         self.nbytes += step.nbytes - sum(later.nbytes for later in self._future)
         self._past.append(self._present)

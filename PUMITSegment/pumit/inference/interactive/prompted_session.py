@@ -166,7 +166,7 @@ class PromptedSession(ABC):
             known = "one answer; only a first prompt has several"
             if count > 1:
                 known = f"{count} different answers; choose one from 1 to {count}"
-            raise PromptError(f"Answer {number} is not there: these prompts have {known}.")
+            raise PromptError(f"There is no answer {number}: these prompts have {known}.")
         state = self._history.state
         chosen = without_superseded([*state.get(segment, ()), AnswerPrompt(number)])
         self._history.commit({**state, segment: tuple(chosen)})

@@ -73,8 +73,8 @@ def load_sam(
         read = read_sam_file(path)
         if read is None:
             raise CheckpointError(
-                f"{path.name} holds no network that clicks can be given to; give {PUBLIC_FILE}, or "
-                "a model of `pumit models list`."
+                f"{path.name} holds no promptable network; give {PUBLIC_FILE}, or a model of "
+                "`pumit models list`."
             )
         checkpoint = Checkpoint(read[1], read[0], fingerprint(read[1]))
     else:

@@ -104,7 +104,7 @@ def load_segmenter(
     if is_sam_model(path):
         return _load_sam(path, device, size)
     if size is not None:
-        raise PumitError("--size goes with SAM's weights; other models choose their own.")
+        raise PumitError("--size is only for SAM's weights; other models choose their input size.")
     engine, weights = load_engine(path, device, keeps_graphs=keeps_graphs)
     header = ModelHeader.of(weights.recipe)
     name, version = header.name or path.stem, header.version

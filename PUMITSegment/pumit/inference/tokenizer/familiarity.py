@@ -44,7 +44,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
         "more of its detail is lost than usual",
     ),
     "cell_entropy_nats": (
-        "its places are written with fewer tokens than usual",
+        "the model is more certain of its tokens than usual",
         "the model is unsure which tokens fit it",
     ),
     "token_rarity_nats": (
@@ -52,12 +52,12 @@ SAYINGS: dict[str, tuple[str, str]] = {
         "it uses tokens that are rare elsewhere",
     ),
     "token_mix_nats": (
-        "its mix of tokens is that of the average image",
+        "its mix of tokens is close to that of the average image",
         "its mix of tokens is unlike that of other images",
     ),
     "grey_levels_nats": (
         "it has few grey levels, as masks and drawings have",
-        "its grey levels are more evenly used than usual, as without background",
+        "its grey levels are used more evenly than usual, as in images without background",
     ),
     "fineness": (
         "it is smoother than usual",
@@ -68,13 +68,13 @@ SAYINGS: dict[str, tuple[str, str]] = {
         "it changes at few places only",
     ),
     "slice_step": (
-        "its slices change less from one to the next than their distance lets expect",
-        "its slices change more from one to the next than their distance lets expect (are they "
-        "in order, and is the spacing right?)",
+        "its neighbouring slices differ less than expected at their distance",
+        "its neighbouring slices differ more than expected at their distance (are they in order, "
+        "and is the spacing right?)",
     ),
     "row_step": (
-        "it is exactly alike along rows and columns",
-        "it changes otherwise along rows than along columns",
+        "it changes equally along rows and columns",
+        "it changes differently along rows than along columns",
     ),
     "axis_order": (
         "its axes are in the order that fits the spacing",
@@ -123,16 +123,16 @@ class Familiarity:
         """Summary in one or two sentences."""
         percent = f"{self.score:.0f} %"
         reasons = [p.sentence for p in self.parts if p.cost >= _WORTH_NAMING][:_MOST_REASONS]
-        because = "; ".join(reasons) or "no figure stands out alone"
+        because = "; ".join(reasons) or "no single figure stands out"
         if self.score >= FAMILIAR:
             return f"Familiar ({percent}): the model knows images like this one."
         if self.score >= UNFAMILIAR:
             return (
-                f"Partly familiar ({percent}): {because}. Look at the error before relying on what "
-                "the model makes of this image."
+                f"Partly familiar ({percent}): {because}. Check the error image before relying "
+                "on the model for this image."
             )
         return (
-            f"Unfamiliar ({percent}): {because}. The model may never have seen the like, or the "
+            f"Unfamiliar ({percent}): {because}. The model may not know such images, or the "
             "image or its header is damaged."
         )
 

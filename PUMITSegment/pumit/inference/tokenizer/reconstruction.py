@@ -42,8 +42,8 @@ from pumit.volume import Volume
 logger = logging.getLogger(__name__)
 
 NO_TOKENIZER = (
-    "No tokenizer is installed, and the one that comes with this program is missing. Install it "
-    "again, put one into the model index, or give its checkpoint file as the model."
+    "No tokenizer is installed, and the one that comes with this program is missing. Install the "
+    "program again, add a tokenizer to the model index, or give a checkpoint file as the model."
 )
 _HALVINGS = 4  # the tokenizer reduces 16 times in-plane
 _OVERLAP = 0.25
@@ -83,7 +83,7 @@ class TokenizerPlan:
         if min(in_plane, depth) < 16 or in_plane % 16 or depth % 16:
             raise CheckpointError(
                 f"The tokenizer's windows of {depth} x {in_plane} x {in_plane} voxels must be "
-                "multiples of 16."
+                "multiples of 16; train or fetch it again."
             )
         scaled = Normalization() if intensity is None else Normalization.from_recipe(intensity)
         return TokenizerPlan(in_plane, depth, scaled, recipe.get("reference"))
@@ -178,7 +178,8 @@ class Tokenizer:
         lowest, highest = float(source.min()), float(source.max())
         if not (math.isfinite(lowest) and math.isfinite(highest)):
             raise VolumeError(
-                "The volume has voxels that are NaN or infinite; repair it or read it anew."
+                "The volume has voxels that are NaN or infinite; repair the scan or export it "
+                "again."
             )
         if lowest == highest:
             raise VolumeError(
@@ -264,7 +265,7 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
     plan = TokenizerPlan.from_recipe(recipe)
     network = build_from(checkpoint, path, target)
     if not isinstance(network, VisualTokenizer):
-        raise CheckpointError(f"{path.name} names a network that is no tokenizer; choose another.")
+        raise CheckpointError(f"{path.name} is not a tokenizer; choose another model.")
     logger.info("tokenizer %s %s on %s", header.name, header.version, target)
     return Tokenizer(
         network,
@@ -314,7 +315,7 @@ def _sentence(
     if judged is not None:
         return f"{judged.sentence} {sentence}"
     if is_too_small:
-        return f"The image is too small to say how familiar it is. {sentence}"
+        return f"The image is too small to measure its familiarity. {sentence}"
     return sentence
 
 

@@ -106,23 +106,26 @@ def quality(psnr_db: float, reference: object) -> str:
         low, usual = (float(v) for v in reference["psnr_db"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
         return (
-            f"The reconstruction has a PSNR of {psnr_db:.1f} dB; this tokenizer brings no "
-            "reference figures, so whether that is usual for it cannot be said."
+            f"The reconstruction has a PSNR of {psnr_db:.1f} dB; this tokenizer has no reference "
+            "figures to compare it with."
         )
-    measured = f"PSNR {psnr_db:.1f} dB; for images of kinds it knows {usual:.1f} dB is usual"
+    measured = f"PSNR {psnr_db:.1f} dB; {usual:.1f} dB is typical of images like its training data"
     if psnr_db >= usual:
-        return f"The model reconstructs this image as well as those of kinds it knows ({measured})."
+        return (
+            "The model reconstructs this image as well as images like its training data "
+            f"({measured})."
+        )
     if psnr_db >= low:
         return (
-            "The model reconstructs this image within the range of those of kinds it knows "
+            "The model reconstructs this image about as well as images like its training data "
             f"({measured})."
         )
     if psnr_db >= low - _CLEARLY_WORSE_DB:
         return (
-            "The model reconstructs this image less well than most images of kinds it knows "
-            f"({measured}); look at the difference before relying on it."
+            "The model reconstructs this image less well than most images like its training data "
+            f"({measured}); check the error image before relying on it."
         )
     return (
-        "The model reconstructs this image clearly worse than images of kinds it knows "
+        "The model reconstructs this image clearly worse than images like its training data "
         f"({measured})."
     )

@@ -64,7 +64,7 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
         kinds = sorted({f.kind for f in files})
         found = f"only {', '.join(kinds)}" if kinds else "no DICOM objects"
         raise VolumeError(
-            f"No DICOM image there: {found}; give the folder, zip or file of the scan itself."
+            f"No DICOM image found: {found}; give the folder, zip or file of the scan itself."
         )
     by_series: dict[str, list[DicomFile]] = defaultdict(list)
     for file in images:
@@ -116,8 +116,8 @@ def _stacks_of_series(uid: str, files: list[DicomFile]) -> list[Stack]:
     slices = [s for file in _without_copies(files) for s in slices_of(file)]
     if any(s.is_slope_guessed for s in slices):
         logger.warning(
-            "The DICOM series states a rescale slope of 0, which would make all voxels one; it is "
-            "taken as 1: intensities may be scaled otherwise."
+            "The DICOM series states a rescale slope of 0, which would make all voxels equal; 1 "
+            "is used instead: the scaling of intensities may be wrong."
         )
     parts = _split([("", slices)], "{0} x {1} pixels", lambda s: s.size)
     parts = [p for part in parts for p in _by_orientation(part)]
@@ -145,8 +145,8 @@ def _without_copies(files: list[DicomFile]) -> list[DicomFile]:
             same.append(file)
     if len({uid for uid, *_ in known}) < sum(map(len, known.values())):
         logger.warning(
-            "Different images of the series have the same SOPInstanceUID; all of them are read, "
-            "and no DICOM-SEG can refer to them."
+            "Different images of the series have the same SOPInstanceUID; all are read, but no "
+            "DICOM-SEG can reference them."
         )
     return sorted((f for found in known.values() for f in found), key=lambda f: f.path)
 
@@ -294,8 +294,8 @@ def _by_uneven_difference(slices: list[DicomSlice], places: list[list[DicomSlice
     crowded = max(places, key=len)[0].position_lps
     where = "" if crowded is None else f", for example at LPS {np.round(crowded, 2).tolist()}"
     raise VolumeError(
-        f"The series has {min(counts)} to {max(counts)} images per slice position{where}; "
-        "it mixes acquisitions: put the images of one into a folder of their own."
+        f"The series has {min(counts)} to {max(counts)} images per slice position{where}; it "
+        "mixes acquisitions: put the images of one acquisition into a separate folder."
     )
 
 
@@ -321,9 +321,9 @@ def _by_order(part: _Part) -> list[_Part]:
                 for k in range(count)
             ]
     raise VolumeError(
-        f"The series has {count} images at each slice position and does not say which belong "
+        f"The series has {count} images at each slice position and does not state which belong "
         "together: their times or numbers are missing or repeated; put the images of one volume "
-        "into a folder of their own."
+        "into a separate folder."
     )
 
 

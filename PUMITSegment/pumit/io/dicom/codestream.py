@@ -86,8 +86,8 @@ def check_frame(ds: Dataset, encoded: bytes) -> bool:
         found.bits > max(bits, 8)
     ):
         raise VolumeError(
-            f"A DICOM file announces {rows} x {columns} pixels of {samples} x {bits} bits, its "
-            f"compressed pixels are {found.rows} x {found.columns} of {found.samples} x "
+            f"A DICOM header states {rows} x {columns} pixels of {samples} x {bits} bits, but "
+            f"its compressed pixels are {found.rows} x {found.columns} of {found.samples} x "
             f"{found.bits} bits: the file is damaged; export it again."
         )
     return found.is_ordinary

@@ -99,7 +99,7 @@ def _check_size(ds: FileDataset) -> None:
     size = frame_bytes(ds) * max(int(ds.get("NumberOfFrames") or 1), 1)
     if is_absurd(size, len(ds.PixelData)):
         raise VolumeError(
-            f"A DICOM file announces {size / 2**30:.1f} GiB of pixels, far more than it can hold: "
+            f"A DICOM file states {size / 2**30:.1f} GiB of pixels, far more than it can hold: "
             "it is damaged; export it again."
         )
 

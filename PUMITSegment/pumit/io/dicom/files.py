@@ -156,7 +156,7 @@ def read_header(path: Path) -> DicomFile:
         )
         if not first_value(header, "SOPClassUID") and not _is_directory(header):
             raise VolumeError(
-                "A DICOM file is damaged: it does not state its kind; copy or export it again."
+                "A DICOM file is damaged: it has no SOP class; copy or export it again."
             )
         return DicomFile(path, header)
 
@@ -177,8 +177,8 @@ def check_deflated(stream: BinaryIO) -> None:
             unpacked += len(inflate.decompress(packed, 1 << 20))
             if unpacked > max(SUSPICIOUS_BYTES, MAX_ZIP_RATIO * size):
                 raise VolumeError(
-                    f"A deflated DICOM file unpacks to more than {unpacked >> 20} MiB, too much "
-                    "for what it holds: it is damaged; export it again."
+                    f"A deflated DICOM file unpacks to more than {unpacked >> 20} MiB, far more "
+                    "than its size explains: it is damaged; export it again."
                 )
     stream.seek(0)
 
@@ -224,8 +224,8 @@ def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None)
                     start = stream.read(132)
             except PermissionError as error:
                 raise VolumeError(
-                    "A file in the folder cannot be read: no permission; a scan without it "
-                    "could miss slices. Ask for it, or give a folder without that file."
+                    "No permission to read a file in the folder, and without it slices could be "
+                    "missing. Ask for permission, or give a folder without that file."
                 ) from error
             if is_dicom(start) and (file := _header_or_none(path, start)) is not None:
                 found.append(file)
@@ -310,8 +310,8 @@ def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
         )
     if unpacked > shutil.disk_usage(folder).free:
         raise VolumeError(
-            f"The zip unpacks to {unpacked / 2**30:.1f} GiB, more than the temporary folder's "
-            "disk has left; make room, or set TMPDIR to a larger disk."
+            f"The zip unpacks to {unpacked / 2**30:.1f} GiB, more than is free on the temporary "
+            "folder's disk; make room, or set TMPDIR to a larger disk."
         )
     if any(m.flag_bits & 0x1 for m in members):
         raise VolumeError("The zip is encrypted; unpack it with its password first.")

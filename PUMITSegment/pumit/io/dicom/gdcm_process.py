@@ -164,8 +164,8 @@ class GdcmProcess:
             self._job_object.add(self._process.pid)
         except OSError as error:
             raise VolumeError(
-                "The program that decodes compressed DICOM cannot be started; decompress the "
-                "series first, for example with gdcmconv --raw."
+                "The decoder for compressed DICOM cannot be started; decompress the series "
+                "first, for example with gdcmconv --raw."
             ) from error
         reader = threading.Thread(
             target=_read_lines, args=(self._process.stdout, self._answers.put), daemon=True
@@ -272,8 +272,8 @@ class GdcmProcess:
                 raise _too_much(job, f"{memory >> 20} MiB of memory")
         if not line:
             raise VolumeError(
-                f"A DICOM file whose pixels are compressed as {job.syntax.name} ended the program "
-                "that decodes them: the file is damaged; export it again, or leave it out."
+                f"A DICOM file whose pixels are compressed as {job.syntax.name} crashed the "
+                "decoder: the file is damaged; export it again, or leave it out."
             )
         answer: dict[str, Any] = json.loads(line)
         return answer

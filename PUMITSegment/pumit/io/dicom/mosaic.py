@@ -47,9 +47,9 @@ def read_mosaic(path: Path) -> Mosaic:
     gap = first_value(header, "SpacingBetweenSlices") or first_value(header, "SliceThickness")
     if count is None or normal is None or not gap:
         raise VolumeError(
-            "The DICOM file is a Siemens mosaic, slices as tiles of one picture, whose private "
-            "header with their number and order is gone; export the series from the scanner "
-            "again, not as mosaics or with all private attributes."
+            "The DICOM file is a Siemens mosaic, slices as tiles of one picture, without the "
+            "private header that states their number and order; export the series from the "
+            "scanner again, either not as mosaics or with all private attributes."
         )
     return Mosaic(count, normal, abs(float(gap)))
 

@@ -64,7 +64,7 @@ def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
     held = sum(path.stat().st_size for path in {s.file.path for s in slices})
     if is_absurd(array.nbytes, held):
         raise VolumeError(
-            f"The series announces {array.nbytes / 2**30:.1f} GiB of pixels, far more than its "
+            f"The series states {array.nbytes / 2**30:.1f} GiB of pixels, far more than its "
             "files can hold: it is damaged; export it again."
         )
 
@@ -81,9 +81,8 @@ def _frame(frames: Array, s: DicomSlice, number: int) -> Array:
 
 def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
     return VolumeError(
-        f"A DICOM file holds {len(frames)} frames of {frames.shape[1:3]} pixels where "
-        f"its header promises frame {s.frame + s.times} of {s.size[:2]}; "
-        "export the series again."
+        f"A DICOM file holds {len(frames)} frames of {frames.shape[1:3]} pixels, but its header "
+        f"states frame {s.frame + s.times} of {s.size[:2]}; export the series again."
     )
 
 

@@ -160,8 +160,8 @@ def _check_count(file: DicomFile, count: int) -> None:
 
 def _too_many(count: int) -> VolumeError:
     return VolumeError(
-        f"A DICOM file announces {count} frames, far more than it can hold: it is damaged; "
-        "export it again."
+        f"A DICOM file states {count} frames, far more than it can hold: it is damaged; export "
+        "it again."
     )
 
 
@@ -175,7 +175,7 @@ def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
     across = math.isqrt(mosaic.count - 1) + 1
     if mosaic.count > _MOST_TILES or across > min(rows, columns):
         raise VolumeError(
-            f"The DICOM file is a Siemens mosaic and announces {mosaic.count} tiles, more than its "
+            f"The DICOM file is a Siemens mosaic and states {mosaic.count} tiles, more than its "
             f"{rows} x {columns} pixels can hold: it is damaged; export it again."
         )
     height, width = rows // across, columns // across
@@ -220,8 +220,8 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     modality = str(first_value(header, "Modality") or "")
     if gap is None or not (is_space or modality in _SLICED):
         raise VolumeError(
-            f"A DICOM file holds {count} frames at one position and does not say whether they are "
-            "slices, and how far apart, or time; export it as single-frame images."
+            f"A DICOM file holds {count} frames at one position and does not state whether they "
+            "are slices, with which spacing, or time points; export it as single-frame images."
         )
     if not is_placed:
         first, gap = _without_place(first, gap)
@@ -249,13 +249,13 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
 def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
     """Place slices without a position at the origin; pixels without a size become 1 mm."""
     logger.warning(
-        "The DICOM file does not say where its frames are in the patient; they are put at the "
-        "origin along the axes of the patient, which they may not be."
+        "The DICOM file does not state the position and orientation of its frames; they are put "
+        "at the origin along the patient's axes, which may be wrong."
     )
     if first.pixel_spacing_mm is None:
         logger.warning(
-            "The DICOM file does not say how large its pixels are; voxels are taken as 1 mm in "
-            "each direction: measure nothing in it."
+            "The DICOM file does not state its pixel spacing; voxels of 1 mm are assumed: do not "
+            "measure in it."
         )
         first, gap = replace(first, pixel_spacing_mm=(1.0, 1.0)), 1.0
     return replace(first, position_lps=np.zeros(3)), gap

@@ -128,8 +128,8 @@ def _pixel_spacing(slices: list[DicomSlice]) -> tuple[float, float]:
         for s in slices
     ):
         raise VolumeError(
-            "DICOM PixelSpacing differs between the slices of the series; "
-            "it mixes acquisitions: put the images of one into a folder of their own."
+            "DICOM PixelSpacing differs between the slices of the series; it mixes acquisitions: "
+            "put the images of one acquisition into a separate folder."
         )
     return spacing
 
@@ -164,9 +164,9 @@ def _check_gaps(offsets: Floats, positions: Floats, thicknesses: Floats) -> None
     wide = np.flatnonzero(gaps > GAP_FACTOR * usual)
     if len(wide) and _is_planned(gaps, wide, thicknesses):
         raise VolumeError(
-            f"The slices are spaced unequally, {gaps.min():.2f} to {gaps.max():.2f} mm apart, as "
-            "the scanner was set; resample the series to equal distances, or export its parts as "
-            "series of their own."
+            f"The slices are spaced unequally, {gaps.min():.2f} to {gaps.max():.2f} mm apart, by "
+            "the scan protocol; resample the series to equal spacing, or export each part as a "
+            "separate series."
         )
     if len(wide):
         k = int(wide[0])
@@ -214,7 +214,7 @@ def _evenly_spaced(array: Array, offsets: Floats) -> Array:
         for k, (low, part) in enumerate(zip(below, index - below, strict=True)):
             mixed = channel[low] * (1 - part) + channel[low + 1] * part
             out[k] = np.rint(mixed) if array.dtype.kind in "biu" else mixed
-    logger.warning("The slices are spaced unequally; they are interpolated to even ones.")
+    logger.warning("The slices are spaced unequally; they are interpolated to equal spacing.")
     return result.reshape((*array.shape[:-3], count, *array.shape[-2:]))
 
 

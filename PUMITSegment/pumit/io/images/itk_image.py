@@ -62,11 +62,11 @@ def check_header(path: Path, kind: str) -> None:
     for line in _header_lines(path, kind):
         if _BAD_AXES[kind].search(line):
             raise VolumeError(
-                f"The {kind} header does not state 2 to {_MOST_AXES} axes; 2, 3 or 4 can be used: "
-                "split the image first, or export it again."
+                f"The {kind} header does not state 2 to {_MOST_AXES} axes; PUMIT reads 2, 3 or "
+                "4: split the image first, or export it again."
             )
         if kind == "NRRD" and _has_long_field(line):
-            raise VolumeError("The NRRD header has a line that is no field; export the file again.")
+            raise VolumeError("The NRRD header has an invalid line; export the file again.")
 
 
 def _has_long_field(line: bytes) -> bool:
@@ -87,8 +87,8 @@ def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> Non
     least = announced * (int(bits[1]) // 8 if bits else 1) // MAX_DEFLATE_RATIO
     if least > path.stat().st_size and least > _held(path, kind):
         raise VolumeError(
-            f"The {kind} header announces {announced} values, far more than the file can hold; "
-            "the file is truncated or damaged: copy or export it again."
+            f"The {kind} header states {announced} values, far more than the file can hold; the "
+            "file is truncated or damaged: copy or export it again."
         )
 
 
@@ -133,11 +133,11 @@ def _channels_first(array: Array, has_components: bool) -> Array:
         if array.shape[1] > 1:
             raise VolumeError(
                 f"The image has {array.shape[0]} components and {array.shape[1]} time points; "
-                "at most one of the two can be used: split it first."
+                "PUMIT reads at most one of the two: split it first."
             )
         array = array[:, 0]
     elif spatial not in (3, 4):
-        raise VolumeError(f"The image has {spatial} axes; 2, 3 or 4 can be used: split it first.")
+        raise VolumeError(f"The image has {spatial} axes; PUMIT reads 2, 3 or 4: split it first.")
     if array.ndim == 4 and len(array) == 1:
         array = array[0]
     return np.ascontiguousarray(array)

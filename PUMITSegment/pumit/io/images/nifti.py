@@ -135,8 +135,8 @@ def _voxels_of(path: Path) -> Path:
     found = _first_file(path, stem, ".img") if suffix else None
     if found is None:
         raise VolumeError(
-            "The NIfTI header says that its voxels are in an .img file of the same name, which is "
-            "not beside it; copy both files."
+            "The NIfTI header refers to an .img file of the same name, which is missing; copy "
+            "both files into one folder."
         )
     return found
 
@@ -197,8 +197,8 @@ def _parse(data: bytes, path: Path) -> _Header:
     is_pair = magic in (b"ni1", b"ni2") and any(_split(path, s)[1] for s in (".hdr", ".img"))
     if magic not in (b"n+1", b"n+2", b"ni1", b"ni2") and len(data) <= 348:
         raise VolumeError(
-            "The header is one of Analyze 7.5, which does not say which side is left; convert it "
-            "to NIfTI with the program that wrote it."
+            "The file is in Analyze 7.5 format, which does not distinguish left from right; "
+            "convert it to NIfTI with the program that wrote it."
         )
     smallest = 0 if is_pair else 352 if is_version_1 else 544
     header = _Header(
@@ -227,8 +227,8 @@ def _offset(value: float, smallest: int) -> int:
         return smallest
     if not smallest <= value < 2**40:
         raise VolumeError(
-            f"The NIfTI header says that voxels begin at byte {value:g}, which cannot be; "
-            "export the scan again."
+            f"The NIfTI header states an impossible voxel offset, {value:g} bytes; export the "
+            "scan again."
         )
     return int(value)
 
@@ -249,8 +249,8 @@ def _check(header: _Header) -> None:
         )
     if max(header.shape[5:]) > 1 or (header.shape[3] > 1 and header.shape[4] > 1):
         raise VolumeError(
-            f"The NIfTI file has {header.dim[0]} dimensions {header.dim[1:]}; "
-            "at most time or components may join the three of space: split it first."
+            f"The NIfTI file has {header.dim[0]} dimensions {header.dim[1:]}; PUMIT reads three "
+            "spatial dimensions with either time or components: split it first."
         )
     spacing = [header.pixdim[i + 1] for i in range(3) if header.shape[i] > 1]
     if not np.isfinite(spacing).all() or 0.0 in spacing:
@@ -270,8 +270,8 @@ def _read_voxels(stream: _Stream, header: _Header, limit_bytes: int) -> Array:
     expected = header.vox_offset + count * dtype.itemsize
     if expected > limit_bytes:
         raise VolumeError(
-            f"The NIfTI file is truncated or its header is damaged: {expected} bytes are "
-            f"announced, at most {limit_bytes} can be there; copy or export it again."
+            f"The NIfTI file is truncated or its header is damaged: the header states {expected} "
+            f"bytes, the file holds at most {limit_bytes}; copy or export it again."
         )
     stream.seek(header.vox_offset)
     values = np.empty(count, dtype=dtype)
@@ -294,8 +294,8 @@ def _fill(stream: _Stream, buffer: npt.NDArray[np.uint8]) -> None:
         data = stream.read(min(_CHUNK_BYTES, len(buffer) - done))
         if not data:
             raise VolumeError(
-                f"The NIfTI file is truncated: {done} of {len(buffer)} bytes of voxels are "
-                "there; copy or export it again."
+                f"The NIfTI file is truncated: it holds {done} of {len(buffer)} bytes of voxels; "
+                "copy or export it again."
             )
         buffer[done : done + len(data)] = np.frombuffer(data, dtype=np.uint8)
         done += len(data)
@@ -324,7 +324,9 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
     if sform_code > 0 and not np.isfinite(sform).all():
         # ITK may loop forever on non-finite numbers, so replace them.
         if header.qform_code <= 0:
-            raise VolumeError("The header's position (sform) is not finite; export the scan again.")
+            raise VolumeError(
+                "The NIfTI header's sform has values that are not finite; export the scan again."
+            )
         sform, sform_code = np.zeros_like(sform), 0
     speaks_of_patient = sform_code > 0 and (header.qform_code == 0 or sform_code in _PATIENT_SPACE)
     if speaks_of_patient and is_sheared(sform[:, :3]):

@@ -75,8 +75,8 @@ def read_label_picture(path: Path) -> FileImage:
         values = values[0]
     if values.ndim == 4:
         raise VolumeError(
-            "The label map is a picture in colours, which stand for no numbers; save it as PNG "
-            "with one grey value, or one entry of a palette, for each class."
+            "The label map is a colour image, and colours are not label values; save it as PNG "
+            "with one grey value, or one palette entry, for each class."
         )
     if is_jpeg and len(np.unique(values)) > 2:
         raise VolumeError(
@@ -103,8 +103,8 @@ def _check_jpeg(image: Image.Image, path: Path) -> None:
     size, scans = path.stat().st_size, path.read_bytes().count(_SCAN)
     if image.width * image.height > MAX_COMPRESSION * size or scans > _MOST_SCANS:
         raise VolumeError(
-            f"The JPEG announces {image.width} x {image.height} pixels in {scans} passes, far more "
-            f"than its {size} bytes can hold: it is damaged; save the picture again."
+            f"The JPEG header states {image.width} x {image.height} pixels in {scans} passes, "
+            f"far more than its {size} bytes can hold: it is damaged; save the picture again."
         )
 
 

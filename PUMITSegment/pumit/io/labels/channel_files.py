@@ -72,4 +72,7 @@ def require_same_grid(volume: Volume, other: Volume, what: str) -> None:
     """
     found = same_grid(other, volume, what)
     if found.order != (0, 1, 2) or any(found.flipped):
-        raise VolumeError(f"{what} is stored along other axes than the image; save both alike.")
+        raise VolumeError(
+            f"{what} has its axes in another order or direction than the image; save both with the "
+            "same axes."
+        )

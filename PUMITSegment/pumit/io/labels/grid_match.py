@@ -44,7 +44,10 @@ class Placement:
         """Warning about an offset that rounding in headers does not explain; else empty."""
         if self.error_voxels <= ROUNDING_VOXELS:
             return ""
-        return f"lies {self.error_voxels:.2f} voxels off the image's; each takes the nearest"
+        return (
+            f"is {self.error_voxels:.2f} voxels off the image's grid; each voxel goes to the "
+            "nearest one"
+        )
 
     def along_image(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a view of the part's array, (..., D, H, W), along the image's axes."""
@@ -130,11 +133,11 @@ def grid_difference(part: Volume, image: Volume) -> str:
     # Compare a planar part with one slice of the image.
     first = 1 if part.is_planar else 0
     if part.shape[first:] != image.shape[first:]:
-        words.append(f"{times(part.shape[first:])} voxels in place of {times(image.shape[first:])}")
+        words.append(f"{times(part.shape[first:])} voxels instead of {times(image.shape[first:])}")
     ratio = np.asarray(part.spacing_mm) / np.asarray(image.spacing_mm)
     if np.abs(ratio - 1)[first:].max() > SAME_SPACING:
         here, there = (times(v.spacing_mm[first:], ".4g") for v in (part, image))
-        words.append(f"spacing {here} mm in place of {there} mm")
+        words.append(f"spacing {here} mm instead of {there} mm")
     turn = part.direction.T @ image.direction
     angles = np.degrees(np.arccos(np.clip(np.diag(turn), -1.0, 1.0)))
     if angles.max() > SAME_ANGLE_DEGREES:
@@ -153,7 +156,7 @@ def grid_difference(part: Volume, image: Volume) -> str:
     voxels = float(np.maximum(far, near)[first:].max())
     difference = ", ".join(words) or "rounded differently"
     far_off = f" by {voxels:.1f} voxels" if voxels >= ROUNDING_VOXELS else ""
-    return f"lies off the image's grid{far_off} ({difference}); resample it onto the image"
+    return f"is off the image's grid{far_off} ({difference}); resample it onto the image"
 
 
 def overlap_of(placement: Placement, shape: Shape) -> tuple[Any, Any]:

@@ -90,7 +90,8 @@ def read_label_file(path: Path) -> LabelFile:
     if array.dtype.kind == "f":
         if not np.array_equal(array, np.rint(array)):
             raise VolumeError(
-                "The label map holds fractions; a label map holds one whole number per voxel."
+                "The label map has values that are not whole numbers; save it with one whole "
+                "number per voxel."
             )
     elif array.dtype.kind == "b":
         volume = Volume(
@@ -100,11 +101,14 @@ def read_label_file(path: Path) -> LabelFile:
     if not segments:
         if volume.channels > 1:
             raise VolumeError(
-                f"The label map has {volume.channels} channels and no names; a label map has one."
+                f"The label map has {volume.channels} channels and no segment names; save it "
+                "with one channel."
             )
         segments = tuple(LabelledSegment(int(v)) for v in distinct_values(volume.array) if v > 0)
     if any(segment.layer >= volume.channels for segment in segments):
-        raise VolumeError("The file names a segment on a layer that it lacks; export it again.")
+        raise VolumeError(
+            "The file describes a segment on a layer that it does not contain; export it again."
+        )
     by_model = made_by_sentence(path)
     if by_model:
         segments = tuple(replace(segment, unreviewed=by_model) for segment in segments)

@@ -103,7 +103,7 @@ def _readable(path: Path) -> LabelObject | None:
         is_label = str(read_header(path).header.get("SOPClassUID", "")) in KINDS
         return read_label_object(path) if is_label else None
     except (OSError, VolumeError):
-        logger.debug("A file beside a part of a segmentation is passed over: it cannot be read.")
+        logger.debug("Skipped an unreadable file next to a part of a segmentation.")
         return None
 
 
@@ -144,23 +144,20 @@ def require_all_parts(found: LabelObject) -> str:
     numbers = [item.number for item in parts]
     if len(parts) > 1 and (0 in numbers or len(set(numbers)) < len(numbers)):
         raise VolumeError(
-            f"The {found.kind} does not number its parts from 1 on, so that their order is "
-            "not known; export it again."
+            f"The parts of the {found.kind} are not numbered from 1, so their order is unknown; "
+            "export it again."
         )
     stated = max(item.count for item in parts)
     count = stated or max(numbers)
     if [number or 1 for number in numbers] != list(range(1, max(count, 1) + 1)):
         raise VolumeError(
-            f"The {found.kind} is in {count} parts, of which {len(numbers)} are there; put all of "
-            "them into one folder."
+            f"Found {len(numbers)} of {count} parts of the {found.kind}; put all of them into "
+            "one folder."
         )
     if stated:
         return ""
     there = "1 is" if len(parts) == 1 else f"{len(parts)} are"
-    return (
-        f"{found.kind}: does not say in how many parts it is; {there} there, and others may be "
-        "missing"
-    )
+    return f"{found.kind}: does not state its number of parts; {there} here, others may be missing"
 
 
 @lru_cache(maxsize=16)  # each zip is searched before and after its scan is read

@@ -30,7 +30,7 @@ from pumit.io.labels.label_objects import (
 from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
-OUTSIDE = "labelled voxels lie outside of the image"
+OUTSIDE = "labelled voxels are outside of the image"
 OTHER_SERIES = "refers to another series than the image"
 
 

@@ -90,12 +90,12 @@ def fill_contours(
         )
     if unknown:
         doubts.append(
-            f"{name} has too many contours that meet, in {unknown} planes; whether they cross each "
-            "other is not checked"
+            f"{name} has too many contours that meet, in {unknown} planes; crossings are not "
+            "checked there"
         )
     outside = int(((places < -0.5) | (places > len(slices) - 0.5)).sum())
     if outside:
-        doubts.append(f"{outside} contour planes of {name} lie outside of the image")
+        doubts.append(f"{outside} contour planes of {name} are outside of the image")
     if is_exact:
         skipped = int((np.rint(gaps) > 1).sum())
         if skipped:

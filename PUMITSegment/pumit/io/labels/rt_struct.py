@@ -57,7 +57,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
         for number, segment in segments.items():
             closed, is_xor, ignored = _closed(contours.get(number, []), segment.name)
             if ignored:
-                text = f"has {ignored} points or open lines, which enclose nothing"
+                text = f"has {ignored} points or open contours, which enclose no area"
                 doubts.append(f"RTSTRUCT: {segment.name} {text}")
             if not closed:  # needs no mask
                 found.append(segment)

@@ -79,7 +79,7 @@ def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
         else:
             placed, missing, lost = _add_segments(parts, kind, frames, layers, segments)
         volume = replace(image, array=layers.array(), source=None)
-    doubts = [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
+    doubts = [f"DICOM-SEG: {lost} voxels are outside of the image"] if lost else []
     off = max((f.placement for f in frames), key=lambda p: p.error_voxels).doubt if frames else ""
     if off:
         doubts.append(f"DICOM-SEG: {off}")
@@ -96,7 +96,9 @@ def segments_of(seg: Dataset) -> list[LabelledSegment]:
         if not 0 < value <= np.iinfo(np.uint16).max:
             if value == 0:  # the background of a LABELMAP
                 continue
-            raise VolumeError(f"The DICOM-SEG has a segment number {value}; export it again.")
+            raise VolumeError(
+                f"The DICOM-SEG has an invalid segment number, {value}; export it again."
+            )
         name = " ".join(str(first_value(item, "SegmentLabel") or "").split())
         name = name or f"Segment {value}"
         terms = terminology_of(item)
@@ -112,7 +114,9 @@ def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Fr
     shared = (first_value(seg, "SharedFunctionalGroupsSequence") or [Dataset()])[0]
     groups = first_value(seg, "PerFrameFunctionalGroupsSequence") or []
     if not groups:
-        raise VolumeError("The DICOM-SEG does not say where its frames are; export it again.")
+        raise VolumeError(
+            "The DICOM-SEG does not state the positions of its frames; export it again."
+        )
     found = []
     known: dict[tuple[float, ...], Placement] = {}
     for index, (group, where) in enumerate(zip(groups, slices_of(file), strict=True)):
@@ -140,7 +144,7 @@ def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
         VolumeError: If the image is a volume, or not the source image.
     """
     if not image.is_planar:
-        raise VolumeError("The DICOM-SEG has a frame without a place; export it again.")
+        raise VolumeError("The DICOM-SEG has a frame without a position; export it again.")
     sources = [
         source
         for derivation in first_value(group, "DerivationImageSequence") or []
@@ -150,8 +154,8 @@ def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
     known = set(image.source.instances) if image.source else set()
     if where.size[:2] != image.shape[1:] or (instances and known and not instances & known):
         raise VolumeError(
-            "The DICOM-SEG has frames without a place and was drawn on another picture; give that "
-            "one."
+            "The DICOM-SEG has frames without a position and belongs to another picture; use it "
+            "with that picture."
         )
     frames = [first_value(s, "ReferencedFrameNumber") for s in sources]
     numbers = {int(n) for f in frames if f is not None for n in (f if _is_list(f) else [f])}
@@ -219,8 +223,8 @@ def _add_segments(
     unknown = by_segment.keys() - {s.value for s in segments}
     if unknown:
         raise VolumeError(
-            f"The DICOM-SEG has frames of a segment {min(unknown)} that it does not describe; "
-            "export it again."
+            f"The DICOM-SEG has frames of segment {min(unknown)}, which its header does not "
+            "describe; export it again."
         )
     # 2. Decode one frame at a time, in the order of segments.
     ordered = [frame for s in segments for frame in by_segment[s.value]]
@@ -273,8 +277,8 @@ def _add_label_maps(
     undescribed = sorted(set(distinct_values(labels).tolist()) - {0, *known})
     if undescribed:
         raise VolumeError(
-            f"The DICOM-SEG has pixels of a segment {undescribed[0]} that it does not describe; "
-            "export it again."
+            f"The DICOM-SEG has pixels of segment {undescribed[0]}, which its header does not "
+            "describe; export it again."
         )
     layers.fill(labels)
     return lost

@@ -59,7 +59,9 @@ def interactions_of(
         return [_scribble(prompt, volume, remote)]
     if isinstance(prompt, MaskPrompt):
         return [_mask(prompt, volume, remote)]
-    raise PromptError("An nnInteractive server has one answer; choose none.")
+    raise PromptError(
+        "An nnInteractive server gives one answer; undo the choice of another answer."
+    )
 
 
 def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
@@ -75,7 +77,7 @@ def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
     limit = np.asarray(volume.shape)
     if (high < -0.5).any() or (low > limit - 0.5).any():
         raise PromptError(
-            "The box lies outside of the volume; remove it and draw it around a structure."
+            "The box is outside of the volume; remove it and draw it around a structure."
         )
     first = np.floor(low + 0.5 + _ON_BORDER).astype(int).clip(0, limit - 1)
     last = np.ceil(high - 0.5 - _ON_BORDER).astype(int).clip(first, limit - 1)
@@ -118,7 +120,7 @@ def scribble_voxels(
 def _point(prompt: PointPrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
     if not volume.contains(prompt.point_lps):
         raise PromptError(
-            f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) lies outside of "
+            f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) is outside of "
             "the volume; remove it and click inside the image."
         )
     _expect("points" in remote.interactions, "points", "a box or a scribble")
@@ -169,7 +171,7 @@ def _mask(prompt: MaskPrompt, volume: Volume, remote: RemoteCapabilities) -> Int
         )
     if not prompt.mask.any():
         raise PromptError("The prior mask is empty; draw something first.")
-    _expect(remote.takes_mask, "mask to start from", "points, a box or a scribble")
+    _expect(remote.takes_mask, "initial mask", "points, a box or a scribble")
     # No prediction: the next prompts correct the user's drawing as it is.
     return Interaction(
         protocol.PATH_ADD_INITIAL_SEG, {"run_prediction": False}, prompt.mask.astype(np.uint8)

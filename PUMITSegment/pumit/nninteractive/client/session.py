@@ -204,7 +204,10 @@ class NNInteractiveSession(RecoverableSession):
         Raises:
             ServiceError: Always.
         """
-        raise ServiceError("An nnInteractive server has no model that segments without prompts.")
+        raise ServiceError(
+            "An nnInteractive server has no model that segments without prompts; use a PUMIT "
+            "server."
+        )
 
     def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
         """Refuse: the protocol has no tokenizers.
@@ -212,7 +215,7 @@ class NNInteractiveSession(RecoverableSession):
         Raises:
             ServiceError: Always.
         """
-        raise ServiceError("An nnInteractive server has no tokenizer.")
+        raise ServiceError("An nnInteractive server has no tokenizer; use a PUMIT server.")
 
     def cancel(self, segment: str | None = None) -> None:
         """Cancel a segment's prediction, or all, from any thread; the waiter gets `Cancelled`."""

@@ -169,7 +169,7 @@ class NNInteractiveWire:
             most = int(np.prod(extent)) * _LARGEST_ITEM_BYTES
             inside = unpack_array(response.content, max_bytes=most, axes=(3,))
             if inside.shape != extent:
-                raise ValueError(f"an array of shape {inside.shape} in place of {extent}")
+                raise ValueError(f"an array of shape {inside.shape} instead of {extent}")
         except (KeyError, TypeError, ValueError) as error:
             raise _unreadable(error) from None
         (a, b), (c, d), (e, f) = bounds

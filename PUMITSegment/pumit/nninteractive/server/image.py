@@ -75,5 +75,5 @@ def buffer_dtype(name: str) -> np.dtype[np.generic]:
     except (TypeError, ValueError, SyntaxError):
         dtype = np.dtype(object)
     if dtype.kind not in "biu":
-        raise PromptError("A target buffer holds bool or whole numbers; send its dtype so.")
+        raise PromptError("A target buffer must have a bool or integer dtype.")
     return dtype.newbyteorder("=")

@@ -57,7 +57,7 @@ OptionalMeta = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192
 _DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
 _CHANGE: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The target buffer inside the box that changed, which `X-Meta` gives",
+        "description": "The target buffer inside the changed box, which `X-Meta` states",
         "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -134,7 +134,7 @@ async def add_point(
             index = nearest
         if (index != nearest).any():
             raise PromptError(
-                f"The point {list(body.coordinates)} (voxels) lies outside of the image's grid "
+                f"The point {list(body.coordinates)} (voxels) is outside of the image's grid "
                 f"{volume.shape}; remove it and click inside the image."
             )
         place = volume.index_to_world(index).tolist()
@@ -271,7 +271,8 @@ async def _add_drawn(
         extent = tuple(stop - start for start, stop in bounds)
         if extent != drawn.shape:
             raise PromptError(
-                f"The drawn mask has shape {drawn.shape}, its interaction_bbox {bounds} another."
+                f"The drawn mask has shape {drawn.shape}, which does not match its "
+                f"interaction_bbox {bounds}."
             )
         if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
             raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
@@ -288,7 +289,9 @@ async def _interact(
 ) -> Response:
     """Add prompts as one undo step, and predict if requested."""
     if lease.prompt_count >= state.limits.max_prompts:
-        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
+        raise PromptError(
+            f"A session takes at most {state.limits.max_prompts} prompts; reset it first."
+        )
 
     def work(session: InteractiveSession, job: Job) -> Response:
         viewer = _viewer(lease)

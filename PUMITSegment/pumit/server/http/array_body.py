@@ -84,7 +84,7 @@ async def receive_array(
         ArrayError: If the envelope is invalid, or `decode` refuses the body.
     """
     if lease.uploads:
-        raise BusyError("Another upload of this session is under way.")
+        raise BusyError("Another upload of this session is in progress; wait for its end.")
     lease.uploads += 1
     bodies, arrived = state.uploads.bodies, 0
     try:
@@ -104,7 +104,9 @@ async def receive_array(
         await take_until_answered(state.uploads, needed + room_bytes)
         return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
     except ClientDisconnect:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body ended early.") from None
+        raise HTTPException(
+            HTTPStatus.BAD_REQUEST, "The body ended early; send it again."
+        ) from None
     finally:
         bodies.give(arrived)
         lease.uploads -= 1
@@ -117,8 +119,8 @@ def _allowed(needed: int, state: ServerState) -> int:
         raise too_large(needed, limits.max_array_bytes)
     if needed > limits.max_memory_bytes:
         raise MemoryFull(
-            f"The array needs more than the {limits.max_memory_bytes // MIB} MiB that the server's "
-            "sessions may take; crop it, or raise the server's limit."
+            f"The array needs more than the {limits.max_memory_bytes // MIB} MiB available for "
+            "the server's sessions; crop it, or raise the server's limit."
         )
     return needed
 

@@ -98,7 +98,7 @@ class TimedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer invalid HTTP with one sentence, unless another answer has begun."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = refusal(HTTPStatus.BAD_REQUEST, "This is no HTTP request that can be read.")
+            answer = refusal(HTTPStatus.BAD_REQUEST, "This is not a valid HTTP request.")
             headers = [*answer.raw_headers, (b"connection", b"close")]
             reason = HTTPStatus.BAD_REQUEST.phrase.encode()
             for event in (
@@ -164,14 +164,14 @@ class _FrugalParser(h11.Connection):
             self._bytes += len(event.data)
             spared = max(0, self._pieces - _FEW_PIECES)
             if self._bytes < spared * _LEAST_PIECE_BYTES:
-                raise h11.RemoteProtocolError("a body in crumbs")
+                raise h11.RemoteProtocolError("a body in too many tiny chunks")
         return event
 
 
 async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
     answer = refusal(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        "Too many requests are under way; try again in a moment.",
+        "Too many requests at once; try again in a moment.",
         **{"Retry-After": "5", "Connection": "close"},
     )
     await answer(scope, receive, send)

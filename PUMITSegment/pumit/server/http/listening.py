@@ -90,7 +90,7 @@ def _remove_stale(path: Path, family: int) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise ServiceError("There is a file at the path of --uds that is no socket; remove it.")
+        raise ServiceError("The path of --uds is a file that is not a socket; remove it.")
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

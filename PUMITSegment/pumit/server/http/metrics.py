@@ -134,7 +134,7 @@ class _Gauges(Collector):
         model = now.model
         yield InfoMetricFamily(
             "pumit_model",
-            "The model that is served.",
+            "The served model.",
             {
                 "name": model.name,
                 "version": model.version,
@@ -143,11 +143,11 @@ class _Gauges(Collector):
             },
         )
         for name, meaning, value in (
-            ("ready", "Whether a new session could be taken.", now.is_ready),
+            ("ready", "Whether a new session can be opened.", now.is_ready),
             ("draining", "Whether the server is shutting down.", now.is_draining),
-            ("sessions_open", "Sessions that are open.", now.sessions),
-            ("sessions_limit", "Sessions that may be open.", now.session_limit),
-            ("queue_length", "Jobs that wait.", now.queue_length),
+            ("sessions_open", "Open sessions.", now.sessions),
+            ("sessions_limit", "Maximum number of open sessions.", now.session_limit),
+            ("queue_length", "Waiting jobs.", now.queue_length),
             ("requests_in_flight", "Requests not answered yet.", now.in_flight),
         ):
             yield GaugeMetricFamily(f"pumit_{name}", meaning, value)
@@ -156,7 +156,7 @@ class _Gauges(Collector):
             now.sleep,
         )
         yield _labelled(
-            GaugeMetricFamily("pumit_memory_bytes", "Memory by what holds it.", labels=("of",)),
+            GaugeMetricFamily("pumit_memory_bytes", "Memory by use.", labels=("of",)),
             now.memory_bytes,
         )
         yield _labelled(

@@ -71,15 +71,15 @@ class Operations:
         if state is None:
             return "The server has not started yet."
         if self.draining.is_begun:
-            return "The server is shutting down and takes no new session."
+            return "The server is shutting down and accepts no new session."
         if not state.queue.is_alive:
-            return "The server does not compute any more; restart it."
+            return "The server's compute thread has stopped; restart the server."
         memory = state.memory()
         if memory.scan_bytes + memory.embedding_bytes >= memory.limit_bytes:
             return "The server's memory for scans is used up."
         state.leases.sweep()
         if len(state.leases) >= state.limits.max_sessions:
-            return "Every session of the server is taken."
+            return "All sessions of the server are in use."
         return None
 
     def snapshot(self) -> Snapshot | None:
@@ -139,11 +139,11 @@ async def refuse_claims_while_draining(request: Request) -> None:
 
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
-    int(HTTPStatus.SERVICE_UNAVAILABLE): {"description": "No new session could be taken now"}
+    int(HTTPStatus.SERVICE_UNAVAILABLE): {"description": "No new session can be opened now"}
 }
 _NO_METRICS: dict[int | str, dict[str, Any]] = {
     int(HTTPStatus.OK): {"content": {"text/plain": {"schema": {"type": "string"}}}},
-    int(HTTPStatus.NOT_IMPLEMENTED): {"description": "The server's extra is not installed"},
+    int(HTTPStatus.NOT_IMPLEMENTED): {"description": "prometheus-client is not installed"},
 }
 
 

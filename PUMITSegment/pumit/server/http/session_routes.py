@@ -110,7 +110,9 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
     the mask's bits are not compressed.
     """
     if len(body.prompts) > state.limits.max_prompts:
-        raise PromptError(f"A segment takes {state.limits.max_prompts} prompts; remove some.")
+        raise PromptError(
+            f"A segment takes at most {state.limits.max_prompts} prompts; remove some."
+        )
     prompts = [
         lease.priors.find(prompt.sha256)
         if isinstance(prompt, MaskIn)

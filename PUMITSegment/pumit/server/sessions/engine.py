@@ -59,7 +59,7 @@ class SegmenterEngine:
         self._open: Callable[..., InteractiveSession] = pumit.InteractiveSession
         self._images = ImageStore(is_shared=True)
         description = ModelHeader.of(self._segmenter.recipe).description
-        description = description or "Finds what stands out, without knowing what it is."
+        description = description or "Finds the structure at the prompts, without naming it."
         own = ModelCard(self.info.name, "promptable", self.info.version, description)
         self._models = LazyModelCache(own, device=device)
 

@@ -155,12 +155,12 @@ class SessionEvictor:
         limit = self._limit // MIB
         if max((size.awake for size in self._holdings.sizes()), default=needed) > self._limit:
             return MemoryFull(
-                f"The scan needs more than the {limit} MiB that the server's sessions may take; "
+                f"The scan needs more than the {limit} MiB available for the server's sessions; "
                 "crop it, or raise the server's limit."
             )
         return BusyError(
-            f"Open scans fill the {limit} MiB that the server's sessions may take; close one, try "
-            "again later, or crop the scan."
+            f"Open scans fill the {limit} MiB available for the server's sessions; close one, "
+            "try again later, or crop the scan."
         )
 
     def _give_up_own(self) -> bool:

@@ -39,7 +39,7 @@ LONG_KINDS: frozenset[Kind] = frozenset({"automatic", "reconstruction"})
 # A click that replays many prompts is also long, which is known only while it runs.
 _PATIENCE_S = 2.0
 _SUPERSEDED = "The prediction was cancelled."
-_ENDING = "The server is ending."
+_ENDING = "The server is shutting down."
 _NO_ROOM = "The server has no room for this now; try again later."
 
 
@@ -200,7 +200,10 @@ class FairQueue:
                 raise BusyError(_ENDING)
             line = self._lines.setdefault(owner, deque())
             if len(line) >= self._max_queued:
-                raise BusyError(f"{len(line)} requests of this session wait already.")
+                raise BusyError(
+                    f"{len(line)} requests of this session are waiting already; wait for their "
+                    "results."
+                )
             line.append(job)
             self._changed.notify()
         return job
@@ -228,7 +231,7 @@ class FairQueue:
         """Drop waiting jobs of a kind in favour of a newer one; a running job continues."""
         with self._changed:
             dropped = self._pull(owner, lambda job: job.kind == kind)
-        self._settle(dropped, Cancelled("A newer request took its place."))
+        self._settle(dropped, Cancelled("A newer request replaced this one."))
 
     def drop(self, job: Job) -> None:
         """Stop one job whose client has gone."""
@@ -373,7 +376,7 @@ class FairQueue:
             self.on_done(done)
         except Exception as error:
             # A failing counter must not end the compute thread.
-            logger.error("a job could not be counted: %s", type(error).__name__)
+            logger.error("counting a job failed: %s", type(error).__name__)
 
 
 def _outside_inference_mode() -> AbstractContextManager[Any]:

@@ -111,8 +111,8 @@ class LeaseRegistry:
         with self._lock:
             if len(self._leases) >= self._limits.max_sessions:
                 raise BusyError(
-                    f"All {self._limits.max_sessions} sessions of the server are taken; "
-                    "try again later."
+                    f"All {self._limits.max_sessions} sessions of the server are in use; try "
+                    "again later."
                 )
             token = self._prefix + secrets.token_urlsafe(32)
             lease = Lease(token, active_at=now, seen_at=now, is_silent=is_silent)

@@ -38,6 +38,8 @@ class MaskPriors:
             UnknownMask: If it is not stored.
         """
         if sha256 not in self._masks:
-            raise UnknownMask("The server does not hold a mask prior of this segment; send it.")
+            raise UnknownMask(
+                "The server does not hold a mask prior of this segment; send it again."
+            )
         self._masks.move_to_end(sha256)
         return self._masks[sha256]

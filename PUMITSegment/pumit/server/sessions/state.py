@@ -112,7 +112,7 @@ class ServerState:
 
         def run(job: Job) -> Result:
             if lease not in self.leases.open_leases():  # a session opened now would never be freed
-                raise LeaseExpired("The session has ended meanwhile; open a new one.")
+                raise LeaseExpired("The session has ended; open a new one.")
             if lease.session is None:
                 lease.session = self.engine.open_session()
             session = lease.session

@@ -57,10 +57,10 @@ def test_missing_real_scans_are_one_line(refused: Any, tmp_path: Path) -> None:
     line = refused(
         "pretrain", "default", "--real-folder", tmp_path / "none", "-o", tmp_path / "run"
     )
-    assert "--on none is no folder" in line
+    assert "--on none is not a folder" in line
 
 
 def test_without_scans_or_recipe_it_says_what_to_give(refused: Any, tmp_path: Path) -> None:
     assert "with --on FOLDER" in refused("pretrain", "-o", tmp_path / "run")
     line = refused("pretrain", "vit", "--on", tmp_path, "--data", tmp_path, "-o", tmp_path / "run")
-    assert "--data goes with --on" in line
+    assert "--data needs --on" in line

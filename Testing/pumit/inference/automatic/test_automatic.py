@@ -287,7 +287,7 @@ def test_the_segmentation_network_of_the_paper_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"plan": None}, "lacks its plan"),
+        ({"plan": None}, "lacks a complete plan"),
         ({"plan": {**PLAN, "spacing_mm": [0, 1, 1]}}, "cannot be used"),
         ({"plan": {**PLAN, "patch_size": [8, 16]}}, "cannot be used"),
         ({"plan": {**PLAN, "orientation": "upside down"}}, "cannot be used"),

@@ -88,10 +88,10 @@ def test_the_image_is_multiplied_by_the_factor(tmp_path: Path, rng: np.random.Ge
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input": None}, "does not say what the classifier sees"),
+        ({"input": None}, "does not describe the classifier's input"),
         ({"classes": [{}]}, "no usable classes"),
         ({"sizes": {**SIZES, "position_table": [2, 2, 3]}, "state": "old"}, "do not fit"),
-        ({"input": {**RECIPE["input"], "size": [8, 8, 6]}}, "which do not fit"),
+        ({"input": {**RECIPE["input"], "size": [8, 8, 6]}}, "not a multiple of its patch size"),
         ({"kind": "automatic"}, "tells no classes of a whole scan"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_scan_or_a_recipe_with_other_numbers_is_refused(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     model = load_classifier(save(tmp_path), device="cpu")
-    with pytest.raises(VolumeError, match="2 channels, the classifier takes 3"):
+    with pytest.raises(VolumeError, match="2 channels, but the classifier needs 3"):
         model.classify(scan(rng, channels=2))
     three = [{"name": name} for name in "abc"]
     model = load_classifier(save(tmp_path, classes=three), device="cpu")

@@ -64,5 +64,5 @@ def test_a_model_says_which_classes_are_one_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", ["all", [-1], [9], [1.5]])
 def test_what_is_no_class_is_refused(tmp_path: Path, values: object) -> None:
     path = save_model(tmp_path / "bad.safetensors", single_piece=values)
-    with pytest.raises(CheckpointError, match="largest piece"):
+    with pytest.raises(CheckpointError, match="largest component"):
         load_automatic(path, "cpu")

@@ -67,7 +67,7 @@ def test_a_state_too_large_by_itself_is_refused() -> None:
     prompts = tuple(map(noise, range(11)))
     for count in range(1, 9):
         history.commit({"1": prompts[:count]})
-    with pytest.raises(PromptError, match="more memory than a session may"):
+    with pytest.raises(PromptError, match="memory limit of a session"):
         history.commit({"1": prompts})
     assert history.state == {"1": prompts[:8]}
     history.commit({"1": history.state["1"][:1]})

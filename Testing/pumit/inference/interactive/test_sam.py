@@ -139,9 +139,9 @@ def test_it_enters_the_list_of_models_and_is_used_by_name(
 
 def test_what_is_not_sam_is_refused_in_a_sentence(tmp_path: Path) -> None:
     torch.save({"a.weight": torch.zeros(2)}, tmp_path / "other.pth")
-    with pytest.raises(CheckpointError, match="no network that clicks can be given to"):
+    with pytest.raises(CheckpointError, match="no promptable network"):
         load_segmenter(tmp_path / "other.pth", "cpu")
-    with pytest.raises(PumitError, match="--size goes with SAM"):
+    with pytest.raises(PumitError, match="--size is only for SAM"):
         load_segmenter("default", "cpu", size=2048)
     network = sam_file(tmp_path / "whole.pth")
     state = public_state(network)

@@ -99,7 +99,7 @@ def test_dicomdir_next_to_a_series_is_passed_over(tmp_path: Path) -> None:
     ds.file_meta.MediaStorageSOPInstanceUID = "1.2.77"
     ds.save_as(tmp_path / "disc" / "DICOMDIR", enforce_file_format=True)
     np.testing.assert_array_equal(Volume.read(tmp_path / "disc").array, hu)
-    with pytest.raises(VolumeError, match="No DICOM image there"):
+    with pytest.raises(VolumeError, match="No DICOM image found"):
         Volume.read(tmp_path / "disc" / "DICOMDIR")
 
 
@@ -289,5 +289,5 @@ def test_phases_of_which_the_order_is_unknown_are_refused(
     tmp_path: Path, more: Callable[[int, int], dict[str, Any]]
 ) -> None:
     phases(tmp_path / "s", 3, more)
-    with pytest.raises(VolumeError, match="does not say which belong together"):
+    with pytest.raises(VolumeError, match="does not state which belong together"):
         Volume.read(tmp_path / "s")

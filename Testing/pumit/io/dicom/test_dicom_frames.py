@@ -113,7 +113,7 @@ def test_frames_of_a_cine_at_one_position_are_its_times(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"Modality": "XA", "SliceThickness": 2}])
 def test_frames_of_which_nothing_is_known_are_refused(tmp_path: Path, more: dict[str, Any]) -> None:
-    with pytest.raises(VolumeError, match="does not say whether they are slices"):
+    with pytest.raises(VolumeError, match="does not state whether they are slices"):
         Volume.read(frames_file(tmp_path / "a.dcm", **more))
 
 
@@ -125,7 +125,7 @@ def test_slices_without_a_place_are_a_volume_with_a_warning(
     )
     volume = Volume.read(path)
     assert (volume.shape, volume.spacing_mm[0]) == ((5, 6, 7), pytest.approx(0.3))
-    assert "does not say where its frames are" in caplog.text
+    assert "does not state the position and orientation" in caplog.text
 
 
 def test_segmentation_of_an_older_multi_frame_file_names_its_frames(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_mosaic_without_its_private_header_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [400, 5000, 100_000])
 def test_mosaic_of_more_tiles_than_its_picture_holds_is_refused(tmp_path: Path, count: int) -> None:
     path = mosaic_file(tmp_path / "m.dcm", np.ones((7, 6, 7), np.uint16), announced=count)
-    with pytest.raises(VolumeError, match=f"announces {count} tiles, more than .* damaged"):
+    with pytest.raises(VolumeError, match=f"states {count} tiles, more than .* damaged"):
         Volume.read(path)
 
 
@@ -255,7 +255,7 @@ def test_file_of_more_frames_than_it_holds_is_refused_before_they_are_listed(
     for count, rows in ((100_000, 6), (2**31 - 1, 6), (1000, 60_000)):
         ds.NumberOfFrames, ds.Rows = count, rows
         ds.save_as(path)
-        with pytest.raises(VolumeError, match=f"announces {count} frames, far more .* damaged"):
+        with pytest.raises(VolumeError, match=f"states {count} frames, far more .* damaged"):
             Volume.read(path)
 
 

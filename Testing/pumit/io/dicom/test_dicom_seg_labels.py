@@ -84,7 +84,7 @@ def test_part_of_the_scan_keeps_what_it_holds(tmp_path: Path, scan: Volume) -> N
     found = read_dicom_seg([path], part)
     assert np.array_equal(found.mask(found.segments[0]), mask[1:3])
     outside = int(mask.sum() - mask[1:3].sum())
-    assert found.doubts == (f"DICOM-SEG: {outside} voxels lie outside of the image",)
+    assert found.doubts == (f"DICOM-SEG: {outside} voxels are outside of the image",)
 
 
 def test_other_grid_is_refused_in_words(tmp_path: Path, scan: Volume) -> None:
@@ -151,9 +151,9 @@ def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Pa
     assert found.doubts == ()
     # It is of this picture, and of no other one of the same size; nor of a volume.
     other, _, _ = picture_and_segment(tmp_path / "b")
-    with pytest.raises(VolumeError, match="drawn on another picture"):
+    with pytest.raises(VolumeError, match="belongs to another picture"):
         read_labels(path, other)
-    with pytest.raises(VolumeError, match="frame without a place"):
+    with pytest.raises(VolumeError, match="frame without a position"):
         read_labels(path, a_volume())
 
 
@@ -170,7 +170,7 @@ def test_parts_of_a_concatenation_are_one_segmentation(tmp_path: Path, scan: Vol
             assert np.array_equal(found.mask(segment), mask)
         assert found.doubts == ()
     parts[1].unlink()
-    with pytest.raises(VolumeError, match="in 2 parts, of which 1 are there"):
+    with pytest.raises(VolumeError, match="Found 1 of 2 parts"):
         read_labels(parts[0], scan)
 
 
@@ -197,7 +197,7 @@ def test_concatenation_without_its_count_may_be_incomplete(tmp_path: Path, scan:
     parts[1].unlink()
     (doubt,) = [d for d in read_labels(parts[0], scan).doubts if "parts" in d]
     assert doubt == (
-        "DICOM-SEG: does not say in how many parts it is; 1 is there, and others may be missing"
+        "DICOM-SEG: does not state its number of parts; 1 is here, others may be missing"
     )
 
 
@@ -208,7 +208,7 @@ def test_parts_without_an_order_are_refused(
     parts = some_parts(tmp_path, scan)
     for part in parts:
         rewrite(part, InConcatenationNumber=number, InConcatenationTotalNumber=None)
-    with pytest.raises(VolumeError, match="does not number its parts"):
+    with pytest.raises(VolumeError, match="not numbered from 1"):
         read_labels(parts[0], scan)
 
 

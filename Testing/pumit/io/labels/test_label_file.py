@@ -50,7 +50,7 @@ def test_values_are_segments_where_nothing_is_named(tmp_path: Path, name: str) -
 
 
 def test_what_is_no_label_map_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(VolumeError, match="fractions"):
+    with pytest.raises(VolumeError, match="not whole numbers"):
         read_label_file(save(np.full((3, 4, 5), 0.5, np.float32), tmp_path / "a.nii.gz"))
     with pytest.raises(VolumeError, match="channels"):
         read_label_file(save(np.ones((2, 3, 4, 5), np.uint8), tmp_path / "b.nii.gz"))
@@ -100,7 +100,7 @@ def test_pictures_hold_classes(tmp_path: Path, kind: str, values: list[int]) -> 
 
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
-    [("a.png", "colours", "colours, which stand for no numbers"), ("a.jpg", "grey", "JPEG")],
+    [("a.png", "colours", "colours are not label values"), ("a.jpg", "grey", "JPEG")],
 )
 def test_pictures_without_classes_are_refused(
     tmp_path: Path, name: str, kind: str, reason: str

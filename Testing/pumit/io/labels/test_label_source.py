@@ -81,10 +81,10 @@ def test_slicer_before_layers_wrote_a_component_a_segment(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"spacing_mm": (2.5, 0.9, 0.8)}, r"spacing 2\.5 x 0\.9 x 0\.8 mm in place of"),
+        ({"spacing_mm": (2.5, 0.9, 0.8)}, r"spacing 2\.5 x 0\.9 x 0\.8 mm instead of"),
         ({"origin_lps": (-12.5, 30.25, 108.5)}, r"its first voxel 7\.5 mm away"),
         ({"direction": np.eye(3)}, r"axes turned by up to 3\d\.\d degrees"),
-        ({"array": LABELS[:5]}, "5 x 14 x 17 voxels in place of 6 x 14 x 17"),
+        ({"array": LABELS[:5]}, "5 x 14 x 17 voxels instead of 6 x 14 x 17"),
     ],
 )
 def test_different_grid_is_said_with_its_difference(
@@ -101,7 +101,7 @@ def test_part_of_a_voxel_is_doubted(tmp_path: Path) -> None:
     moved = replace(volume, array=LABELS, origin_lps=tuple(volume.index_to_world((0, 0.3, 0))))
     found = read_labels(save(tmp_path / "a.nrrd", moved), volume)
     assert np.array_equal(found.volume.array, LABELS)
-    assert "lies 0.30 voxels off the image's" in found.doubts[0]
+    assert "is 0.30 voxels off the image's grid" in found.doubts[0]
 
 
 def test_several_files_are_one_segmentation(tmp_path: Path) -> None:

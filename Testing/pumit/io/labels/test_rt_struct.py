@@ -102,7 +102,7 @@ def test_contours_between_slices_are_reported(tmp_path: Path, scan: Volume) -> N
 def test_points_are_no_contours(tmp_path: Path, scan: Volume) -> None:
     found = read(tmp_path, scan, [circle(2, 6.1, 7.3, 5.3)], ContourGeometricType="POINT")
     assert not found.volume.array.any()
-    assert "1 points or open lines" in found.doubts[0]
+    assert "1 points or open contours" in found.doubts[0]
 
 
 def test_sagittal_contours_are_filled_in_their_planes(tmp_path: Path, scan: Volume) -> None:

@@ -43,7 +43,7 @@ def test_nodes_are_read_by_their_names(tmp_path: Path, files: tuple[Path, Path])
         ({"name": "Data/gone.nrrd"}, "holds no file"),
         ({"name": "Data/v.vtk", "member": "a scene/Data/v.vtk"}, "save it as .nrrd"),
         ({"scene": "<MRML><Volume"}, "damaged"),
-        ({"scene": '<!DOCTYPE x [<!ENTITY a "b">]>' + SCENE}, "not one that Slicer writes"),
+        ({"scene": '<!DOCTYPE x [<!ENTITY a "b">]>' + SCENE}, "not written by Slicer"),
         ({"scene": SCENE.replace("CT &amp; more", "other")}, "no node 'CT & more' in a.mrb"),
     ],
 )

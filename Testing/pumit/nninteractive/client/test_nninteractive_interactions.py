@@ -126,7 +126,7 @@ def test_a_mask_to_start_from_is_sent_whole_and_not_refined():
     (said,) = interactions_of(MaskPrompt(mask), volume, remote())
     assert said.meta == {"run_prediction": False}
     np.testing.assert_array_equal(said.drawn, mask)
-    with pytest.raises(PromptError, match="no mask to start from"):
+    with pytest.raises(PromptError, match="no initial mask"):
         interactions_of(MaskPrompt(mask), volume, remote(supports_initial_label=False))
 
 

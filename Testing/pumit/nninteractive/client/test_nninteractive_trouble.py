@@ -98,7 +98,7 @@ def test_a_server_without_a_key_can_be_used(volume):
         assert client.capabilities()["kind"] == "nninteractive"
 
 
-@pytest.mark.parametrize(("key", "said"), [("", "asks for a token"), ("x", "not take this token")])
+@pytest.mark.parametrize(("key", "said"), [("", "asks for a token"), ("x", "not accept this")])
 def test_a_missing_and_a_wrong_key_are_named(theirs, key, said):
     with theirs.client(key) as client, pytest.raises(ServiceError, match=said):
         NNInteractiveSession(client)
@@ -148,7 +148,7 @@ def test_a_volume_that_the_server_refuses_leaves_the_earlier_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(type(theirs.sessions[-1]), "set_image", refuse)
-        with pytest.raises(VolumeError, match=r"does not take this: Too large"):
+        with pytest.raises(VolumeError, match=r"rejected the request: Too large"):
             session.set_volume(Volume(np.random.default_rng(0).normal(size=(3, 4, 5))))
     session.add_prompt(point(volume, 4, 20, 20))
     expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))

@@ -245,7 +245,7 @@ def test_voxels_outside_of_the_field_get_the_smallest_value(http, engine, caplog
     image[0, :2] = np.nan
     answer = send(http, "/set_image", image, image_properties={"spacing": [1, 1, 1]})
     assert answer.is_success, answer.text
-    assert "they get the smallest finite value" in caplog.text
+    assert "they are set to the smallest finite value" in caplog.text
     array = engine.sessions[0].volume.array
     assert (array[:2] == image[0, 2].min()).all()
     np.testing.assert_array_equal(array[2:], image[0, 2:])
@@ -270,4 +270,4 @@ def test_a_point_outside_is_named_in_the_voxels_that_were_sent(http):
     load(http)
     answer = click(http, 40, 5, -50)
     assert answer.status_code == 400
-    assert "[40.0, 5.0, -50.0] (voxels) lies outside of the image's grid (9, 10, 11)" in answer.text
+    assert "[40.0, 5.0, -50.0] (voxels) is outside of the image's grid (9, 10, 11)" in answer.text

@@ -85,7 +85,7 @@ def test_a_server_is_ready_while_a_session_could_be_taken(http):
     first = claim(http)
     assert http.get("/readyz").status_code == 200
     claim(http)
-    assert not_ready(http, "taken")
+    assert not_ready(http, "in use")
     http.post("/release", headers=first)
     assert http.get("/readyz").status_code == 200
 

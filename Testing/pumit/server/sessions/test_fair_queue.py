@@ -85,7 +85,7 @@ def test_a_session_cannot_queue_without_end(queue):
     go = hold(queue)
     for _ in range(8):
         queue.submit("a", lambda job: None)
-    with pytest.raises(BusyError, match="wait already"):
+    with pytest.raises(BusyError, match="waiting already"):
         queue.submit("a", lambda job: None)
     queue.submit("b", lambda job: None)
     go.set()

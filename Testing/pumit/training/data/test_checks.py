@@ -100,7 +100,7 @@ def with_one_slice(folder: Path) -> None:
         (with_shifted_label, "off the image's grid by 3.5 voxels"),
         (with_other_spacing, "off the image's grid"),
         (with_unknown_value, "no class is named for the label values 7"),
-        (with_interpolated_label, "holds fractions"),
+        (with_interpolated_label, "not whole numbers"),
         (with_damaged_image, "not an image"),
         (with_duplicate, "same image as case_0"),
         (with_more_channels, "2 channels in place of 1"),

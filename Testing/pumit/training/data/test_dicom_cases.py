@@ -107,7 +107,7 @@ def test_parts_of_one_segmentation_are_one_case(tmp_path: Path) -> None:
     assert np.array_equal(read_labelled(case, data.classes).labels, MASKS[0])
     parts[0].unlink()
     (case,) = find(tmp_path).data.cases
-    with pytest.raises(PumitError, match="in 2 parts, of which 1 are there"):
+    with pytest.raises(PumitError, match="Found 1 of 2 parts"):
         read_labelled(case, data.classes)
 
 

@@ -75,7 +75,7 @@ def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path: Path) -> None:
     (tmp_path / "images" / "case_7.nii.gz").unlink()
     reports, summary = look(tmp_path, classes=CLASSES)
     assert "not an image" in reports["case_0"].problems[0]
-    assert "spacing 2 x 1 x 1.2 mm in place of 2 x 1 x 1 mm" in reports["case_1"].problems[0]
+    assert "spacing 2 x 1 x 1.2 mm instead of 2 x 1 x 1 mm" in reports["case_1"].problems[0]
     assert reports["case_2"].problems == ["no class is named for the label values 7"]
     assert reports["case_8"].problems == ["is the same image as case_3; remove one"]
     assert reports["case_4"].doubts == ["its label map is empty"]
