@@ -279,7 +279,7 @@ def _train(args: argparse.Namespace) -> None:
     campaign = Campaign.open(args.folder)
     if not args.foreground:
         work_in_background()
-    # The training itself reports progress as JSON lines, like `pumit train`.
+    # The training reports progress as JSON lines, like `pumit train`.
     one = train_round(campaign, device=args.device)
     if args.json:
         print(json.dumps({"round": dict(vars(one))}), flush=True)

@@ -117,7 +117,7 @@ def scanCells(
     """Return the cells of a scan, in the order of the columns.
 
     Args:
-        picture: File of its thumbnail; empty for none.
+        picture: File of the thumbnail; empty for none.
         patients: Patient keys to their numbers.
         openID: Identifier of the scan that is open here.
     """

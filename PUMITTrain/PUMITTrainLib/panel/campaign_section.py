@@ -1,4 +1,4 @@
-"""Campaign section of the panel: from a folder of scans to a folder of labels."""
+"""Campaign section of the panel."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 
 _FOLDER, _SCENE, _DATABASE = "folder", "scene", "database"
 _ORDERS = ("uncertain", "random", "list")
-_RENAMED = "\n"  # before the name of a class, which has none in it
+_RENAMED = "\n"  # prefix of a class name to rename; names have no newline
 _DICE: Color = (0.9, 0.2, 0.2)
 _CLICKS: Color = (0.12, 0.47, 0.71)
 _CHART_HEIGHT, _MARGINS = 84, 24
 
 
 class CampaignSection:
-    """Widgets of a campaign: a list, a button for the next step, and a chart.
-
-    Args:
-        dialogs: File dialogs.
-    """
+    """Widgets of a campaign: a list, a button for the next step, and a chart."""
 
     def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
         self._ui = ui
@@ -381,12 +377,10 @@ def chartCurves(chart: CampaignChart) -> list[Curve]:
 
 
 def _say(label, text: str, room: int) -> None:
-    """Show a wrapping text at its full height, at least two lines, so that nothing moves.
+    """Show a wrapped text at its full height, at least two lines, so that the layout is stable.
 
     Args:
-        label: The label.
-        text: The text.
-        room: Width of the section; a hidden label has no width yet.
+        room: Width of the section, pixels, because a hidden label has no width yet.
     """
     label.text = text
     needed = label.heightForWidth(max(room - _MARGINS, 80))
