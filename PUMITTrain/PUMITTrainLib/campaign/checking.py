@@ -119,7 +119,7 @@ class Checking:
         entry, view = self._current.loaded.entry, self._work.view
         words = [entry.name]
         if entry.is_validation and not entry.is_truth:
-            words.append(_("for validation, draw it from nothing"))
+            words.append(_("for validation: segment it from scratch"))
         elif entry.stored_state == "predicted":
             by = _("round {number}").format(number=entry.round) if entry.round else _("a model")
             words.append(_("predicted by {whom}").format(whom=by))
@@ -275,7 +275,7 @@ class Checking:
         if unknown:
             self._asked = current
             self._work.ask(unknown[0], 1, self._acceptAsked)
-            words = _("{name!r} is no class of the campaign: say which it is.")
+            words = _("{name!r} is no class of the campaign: choose the class it stands for.")
             self._problem(words.format(name=unknown[0]))
             self.goBack()
             return
@@ -361,7 +361,7 @@ class Checking:
         self._leave()
         self._beats.stop()
         self._parts.background.submit(current.release)
-        words = _("{name} was removed from the scene; what was accepted or kept before stays.")
+        words = _("{name} was removed from the scene; accepted or saved labels are kept.")
         self._problem(words.format(name=current.name))
         self._changed()
 
@@ -421,7 +421,7 @@ class Checking:
         """Return whether the open scan is selected and shown; if not, show the reason or ask."""
         why = self.whyNot
         if not why and self._segment.isComputing:
-            why = _("The last click is still being computed; wait for it.")
+            why = _("The last click is still being computed; wait until that is done.")
         if why:
             self._problem(why)
         # No callback: after the guard has shown the scan, the user presses the button again.

@@ -42,7 +42,7 @@ class CampaignSection:
         )
         ui.campaignActionButton.setStyleSheet("font-weight: bold; padding: 6px;")
         ui.campaignNewFrame.hide()
-        ui.campaignClassesEdit.placeholderText = _("those of the labels")
+        ui.campaignClassesEdit.placeholderText = _("those of the existing labels")
         ui.campaignSeriesEdit.placeholderText = _("all series")
         ui.campaignReviewerEdit.placeholderText = _("not written")
         for key, text in (
@@ -52,7 +52,7 @@ class CampaignSection:
         ):
             ui.campaignSourceSelector.addItem(text, key)
         for key, text in zip(
-            _ORDERS, (_("Least certain first"), _("Random instead"), _("As listed")), strict=True
+            _ORDERS, (_("Least certain first"), _("Random order"), _("As listed")), strict=True
         ):
             ui.campaignOrderSelector.addItem(text, key)
         for path in (ui.campaignFolderEdit, ui.campaignScansEdit):
@@ -69,7 +69,7 @@ class CampaignSection:
             ("msd", _("Export as Decathlon data set...")),
             ("dicom", _("Export as DICOM-SEG...")),
             ("model", _("Export the model...")),
-            ("page", _("Export the page how it was made...")),
+            ("page", _("Export report (HTML)...")),
         ):
             action = self._menu.addAction(text)
             action.connect("triggered()", lambda kind=kind: self._onExport(kind))
@@ -128,12 +128,12 @@ class CampaignSection:
         isBusy = work.isBusy or checking.isOpening
         button.enabled = isChecking or not (isBusy or action.kind == "wait")
         tips = {
-            "train": _("Train on what is accepted, in the background, and predict the others"),
+            "train": _("Train on the accepted scans in the background, and predict the others"),
             "predict": _("Predict the open scans, in the background"),
-            "wait": _("Nothing can be done now but wait"),
+            "wait": _("Please wait"),
             "done": _("Choose what to export"),
         }
-        button.toolTip = tips.get(action.kind, _("What comes next"))
+        button.toolTip = tips.get(action.kind, _("Next step"))
 
     def _showQuestion(self) -> None:
         ui, work = self._ui, self._logic.campaign
@@ -141,9 +141,9 @@ class CampaignSection:
         ui.campaignQuestionFrame.visible = question is not None and work.view is not None
         if question is None or work.view is None:
             return
-        words = _("What is {name!r} (in {count} scans)? It is remembered.")
+        words = _("Which class is the label {name!r} (in {count} scans)? The answer is saved.")
         if question.count == 1:
-            words = _("What is {name!r}? It is remembered.")
+            words = _("Which class is the label {name!r}? The answer is saved.")
         _say(
             ui.campaignQuestionLabel,
             words.format(name=question.name, count=question.count),
