@@ -1,4 +1,4 @@
-"""Campaigns: from a folder of scans to a folder of labels that people accepted."""
+"""Annotation campaigns: label a set of scans with model predictions reviewed by people."""
 
 from pumit.campaign.campaign import Campaign, CampaignSettings
 from pumit.campaign.entry import ScanEntry, ScanState

@@ -1,4 +1,4 @@
-"""Accepting a label: written whole or not at all, and never over another person's."""
+"""Accepting a label: an atomic write that never replaces another person's label."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from pumit.volume import Volume
 
 DICOM_LABEL = "label.dcm"
-# Segments that a person corrected and accepted, whatever drew them first.
+# Accepted segments, whether drawn by a person or corrected from a prediction.
 PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
 def write_draft(
     label: Path | Segmentation | None, target: Path, read_volume: Callable[[], Volume]
 ) -> None:
-    """Keep segments that are not accepted yet.
+    """Write segments that are not accepted yet; None writes an empty label.
 
     Raises:
-        PumitError: If they cannot be written.
+        PumitError: If the file cannot be written.
     """
     if label is None:
         write_label(None, read_volume(), target, "")
@@ -65,14 +65,14 @@ def write_accepted(
     *,
     reviewer: str,
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write an accepted label of a scan into a new file, which is not yet called a label.
+    """Write the label to accept into a new temporary file in the scan's folder.
 
     Returns:
-        The file, and doubts about the label, in words.
+        The file, and warnings about the label.
 
     Raises:
-        PumitError: If it is off the scan's grid, was cut by it, was drawn on another series, holds
-            other classes, or cannot be written.
+        PumitError: If the label is not on the scan's grid, extends beyond it, was drawn on another
+            series, has other classes, or cannot be written.
     """
     volume = campaign.volume(scan)
     doubts: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def write_accepted(
 
 
 def set_aside(path: Path, revision: int) -> None:
-    """Move a file that does not count any more to the previous ones, if it is there."""
+    """Move an outdated file, if it exists, to `previous/`."""
     keep_copy(path, revision)
     path.unlink(missing_ok=True)
 
@@ -108,9 +108,10 @@ def set_aside(path: Path, revision: int) -> None:
 def agreement_of(
     label: Path, prediction: Path, classes: Sequence[CampaignClass]
 ) -> dict[str, float] | None:
-    """Class to the Dice of a prediction and what was accepted; None where there is no prediction.
+    """Return the Dice of prediction and accepted label by class.
 
-    Both were written on the scan's grid, which need not be read for that.
+    None if either file is missing or their shapes differ. Both files are on the scan's grid, so
+    the scan is not read.
     """
     from pumit.io.labels.label_file import read_label_file
 
@@ -128,7 +129,7 @@ def agreement_of(
 def write_dicom(
     label: Path, target: Path, volume: Volume, classes: Sequence[CampaignClass], reviewer: str
 ) -> None:
-    """Write an accepted label as DICOM-SEG, with who accepted it; of an empty one nothing."""
+    """Write an accepted label as DICOM-SEG with its reviewer; an empty label writes no file."""
     from pumit.export.dicom_seg import write_dicom_seg
 
     segmentation = segmentation_of(
@@ -142,7 +143,7 @@ def write_dicom(
 
 
 def copy_beside(label: Path, scan: Path, stem: str) -> None:
-    """Copy an accepted label beside its scan; a file of another origin is never replaced."""
+    """Copy an accepted label beside its scan, without replacing files of another origin."""
     for target in _beside(scan, stem):
         if not target.exists() or _is_ours(target, label):
             with atomic_path(target) as temporary:
@@ -151,7 +152,7 @@ def copy_beside(label: Path, scan: Path, stem: str) -> None:
 
 
 def remove_beside(label: Path, scan: Path, stem: str) -> None:
-    """Remove the copy of a label that does not count any more, unless a person changed it."""
+    """Remove the copy of an outdated label, unless a person changed it."""
     for target in _beside(scan, stem):
         if not target.exists():
             return
@@ -167,6 +168,6 @@ def _beside(scan: Path, stem: str) -> Iterator[Path]:
 
 
 def _is_ours(target: Path, label: Path) -> bool:
-    """Whether a file is a copy of a label, or of one that was accepted before it."""
+    """Return whether a file is a copy of a label or of one of its previous versions."""
     ours = [label, *sorted((label.parent / "previous").glob("label.*"))]
     return any(own.is_file() and filecmp.cmp(target, own, shallow=False) for own in ours)

@@ -1,6 +1,6 @@
-"""A campaign: a folder that knows which of a lab's scans are labelled, by whom, and what is next.
+"""A campaign: annotation status of a set of scans, training rounds, and the next step.
 
-`folder` says what is in it.
+The module `folder` describes the files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pumit.geometry import Triple
     from pumit.segmentation import Segmentation
 
-CLICKS = "-clicks"  # ends the name of the folder where the clicks are refined
+CLICKS = "-clicks"  # suffix of the folder in which the click model is fine-tuned
 Progress = Callable[[str, float], None]
 
 
@@ -67,11 +67,11 @@ class CampaignSettings:
     """Settings of a campaign.
 
     Attributes:
-        train_after: Accepted scans after which it is trained again.
-        order: Order in which scans are given out.
+        train_after: Number of newly accepted scans before the next training.
+        order: Order in which scans are offered.
         training_seconds: Time of one training, seconds.
-        refines_clicks: Whether the answers to clicks are refined, too.
-        copies_beside: Whether an accepted label is also written beside its scan.
+        refines_clicks: Whether the click model is fine-tuned too.
+        copies_beside: Whether accepted labels are also written beside their scans.
         first_model: Installed automatic model that predicts before the first training; empty for
             none.
     """
@@ -85,7 +85,7 @@ class CampaignSettings:
 
 
 class Campaign(CampaignFolder):
-    """A campaign in its folder; made by `create` or `open`."""
+    """A campaign in its folder; use `create` or `open`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -102,19 +102,18 @@ class Campaign(CampaignFolder):
         settings: CampaignSettings | None = None,
         progress: Progress | None = None,
     ) -> Campaign:
-        """Make a campaign.
+        """Create a campaign.
 
         Args:
-            folder: Its folder; made where it is missing.
-            scans: Folders, trees of DICOM, data sets of nnU-Net or the Decathlon, files.
-            classes: Names, or rows as a recipe's `data.classes` has them; without, those that the
-                labels hold.
-            name: Its name; that of the folder without.
-            settings: Settings, where they are not the usual ones.
-            progress: Callback with what is done and its share.
+            folder: Folder of the campaign, created if missing.
+            scans: Folders, DICOM directory trees, nnU-Net or Decathlon data sets, or files.
+            classes: Names, or rows as in a recipe's `data.classes`; default: the classes in the
+                labels.
+            name: Name; default: the folder's name.
+            progress: Callback with the current step and the fraction done, 0 to 1.
 
         Raises:
-            PumitError: If there is a campaign already, or no scan is found.
+            PumitError: If the folder already has a campaign, or no scan is found.
         """
         folder = Path(folder)
         if (folder / FILE).exists():
@@ -148,13 +147,13 @@ class Campaign(CampaignFolder):
     def add_scans(
         self, paths: Sequence[str | Path], *, progress: Progress | None = None
     ) -> list[str]:
-        """Add scans; those that are there are known by their content and stay as they are.
+        """Add scans; scans that the campaign already has, by content, are left unchanged.
 
         Returns:
-            Sentences about files and folders that are no scans, as `problems` has them.
+            Sentences about files and folders that are not scans, also kept in `problems`.
 
         Raises:
-            PumitError: If a path does not exist, or nothing is a scan.
+            PumitError: If a path does not exist, or no scan is found.
         """
         from pumit.campaign.sources import find_campaign_scans, patient_marks, proposed_classes
 
@@ -185,11 +184,11 @@ class Campaign(CampaignFolder):
         self.problems = found.problems
         return found.problems
 
-    # What is the same for all scans.
+    # Settings and classes.
 
     @property
     def settings(self) -> CampaignSettings:
-        """Settings."""
+        """Settings of the campaign."""
         return of_row(CampaignSettings, self._content.get("settings", {}))
 
     def change_settings(self, **changes: Any) -> None:
@@ -198,19 +197,19 @@ class Campaign(CampaignFolder):
         self._change(lambda content: {"settings": settings})
 
     def remember_name(self, name: str, class_name: str | None) -> None:
-        """Remember which class segments of a name are; None for none of them.
+        """Map a segment name to a class; None to ignore segments of that name.
 
-        Before the first scan is labelled, a name may be that of a new class itself.
+        Before the first scan is labelled, `class_name` equal to `name` adds a new class.
 
         Raises:
-            PumitError: If there is no such class.
+            PumitError: If the class does not exist.
         """
         classes = self.classes
         if class_name is None:
             ignored = sorted({*self.ignored_names, name})
             self._change(lambda content: {"ignored_names": ignored})
             return
-        # A class that comes later would be missing in what is labelled.
+        # A class added later would be missing in the labels that exist.
         is_new = class_named(class_name, classes) is None and class_name == name
         if is_new and not any(scan.is_truth for scan in self.scans()):
             value = max((v for c in classes for v in c.values), default=0) + 1
@@ -221,10 +220,10 @@ class Campaign(CampaignFolder):
         self._change_classes([replace(c, other_names=names) if c == one else c for c in classes])
 
     def rename_class(self, name: str, new: str) -> None:
-        """Rename a class; labels, predictions and models with its former name are still of it.
+        """Rename a class; its former name is still recognised in labels, predictions and models.
 
         Raises:
-            PumitError: If there is no such class, or another one has the new name.
+            PumitError: If the class does not exist, or another one has the new name.
         """
         one = self._class(name)
         others = tuple(dict.fromkeys((*one.other_names, one.name)))
@@ -243,19 +242,19 @@ class Campaign(CampaignFolder):
         self._change(lambda content: {"classes": rows})
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Names of segments, or their values, that are of no class and were not asked about."""
+        """Return the segment names or values that are neither mapped to a class nor ignored."""
         classes, ignored = self.classes, self.ignored_names
         return [n for n in names if not (classes_of_segment(n, classes) or is_passed(n, ignored))]
 
     def unknown_names(self, scans: Sequence[ScanEntry] | None = None) -> dict[str, list[str]]:
-        """Names in labels that scans came with of which no class knows, to these scans."""
+        """Return unmapped segment names of imported labels, each with its scan identifiers."""
         found: dict[str, list[str]] = {}
         for scan in self.scans() if scans is None else scans:
             for name in self.unknown(scan.given_names) if scan.stored_state == "labelled" else ():
                 found.setdefault(name, []).append(scan.id)
         return found
 
-    # One scan in the hands of a person.
+    # Annotation of a scan.
 
     def save_draft(
         self,
@@ -264,16 +263,15 @@ class Campaign(CampaignFolder):
         *,
         lock: ShareLock | None = None,
     ) -> None:
-        """Keep what is begun, so that it is there when the scan is opened again.
+        """Save an unfinished annotation, to be restored when the scan is opened again.
 
         Args:
-            scan: The scan.
-            label: `.seg.nrrd` file, which is copied, or segments; None where all was erased.
-            lock: Lock under which it was drawn.
+            label: `.seg.nrrd` file, which is copied, or segments; None if all was erased.
+            lock: Lock held while drawing.
 
         Raises:
-            CampaignConflict: If the lock is lost; it is kept beside what another draws.
-            PumitError: If it cannot be written.
+            CampaignConflict: If the lock was lost; the draft is then saved as a separate file.
+            PumitError: If the draft cannot be written.
         """
         from pumit.campaign.accepting import write_draft
 
@@ -299,25 +297,24 @@ class Campaign(CampaignFolder):
         completes: bool = True,
         lock: ShareLock | None = None,
     ) -> ScanEntry:
-        """Accept a label: it counts as true from now on.
+        """Accept a label as ground truth.
 
         Args:
-            scan: The scan, as it was when it was opened: if another person has decided on it
-                since, this label is kept beside theirs.
+            scan: The scan's entry from when it was opened. If another person has decided on the
+                scan since, this label is saved as a separate file.
             label: Label files, or segments on the scan's grid; None for a scan without structures.
-            reviewer: Name of the person, where it is to be kept.
-            clicks: Prompts that it took.
-            seconds: Seconds that it took.
-            drawn: Classes that were drawn; empty for all. What was not drawn is unknown, and not
-                learnt as background.
-            known: Part of the scan of which the label tells what is there.
-            completes: Whether to write DICOM-SEG and copies and to measure at once; else call
-                `complete` later, on a thread.
-            lock: Lock under which it was drawn; where it is lost, the draft is another person's.
+            reviewer: Name of the reviewer to store.
+            clicks: Number of prompts used.
+            seconds: Time spent, seconds.
+            drawn: Annotated classes; empty for all. Other classes are unknown, and are not trained
+                as background.
+            known: Annotated part of the scan.
+            completes: Whether to call `complete` now; else call it later, on a thread.
+            lock: Lock held while drawing; if it was lost, the draft is another person's and stays.
 
         Raises:
-            CampaignConflict: If another person decided on it in between.
-            PumitError: If the label is not on the scan's grid or of other classes, or cannot be
+            CampaignConflict: If another person decided on the scan in between.
+            PumitError: If the label is not on the scan's grid, has other classes, or cannot be
                 written; nothing is changed then.
         """
         from pumit.campaign.accepting import DICOM_LABEL, set_aside, write_accepted
@@ -367,7 +364,7 @@ class Campaign(CampaignFolder):
         change: Callable[[ScanEntry], ScanEntry],
         place: Callable[[ScanEntry], None],
     ) -> ScanEntry:
-        """Change a scan's label and its state, or neither."""
+        """Change a scan's label and state together, and roll the label back on failure."""
         label = self.home(self.scan(scan)) / LABEL
         kept: list[tuple[int, Path | None]] = []
 
@@ -381,7 +378,7 @@ class Campaign(CampaignFolder):
             with suppress(OSError, PumitError):
                 for revision, copy in kept:
                     if self.scan(label.parent.name).revision != revision:
-                        continue  # the state was written: it has the new label
+                        continue  # the state was written, so the new label stays
                     if copy is not None:
                         os.replace(copy, label)
                     else:
@@ -389,7 +386,7 @@ class Campaign(CampaignFolder):
             raise
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:
-        """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it."""
+        """Write DICOM-SEG and copies of an accepted label, and compute the prediction's Dice."""
         from pumit.campaign.accepting import DICOM_LABEL, agreement_of, copy_beside, write_dicom
 
         entry = self.scan(scan)
@@ -403,7 +400,7 @@ class Campaign(CampaignFolder):
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
         found = agreement_of(label, home / PREDICTION, self.classes)
-        if found is None or entry.known != "all":  # a right answer may look wrong
+        if found is None or entry.known != "all":  # unlabelled parts would count as errors
             return entry
         found = {name: dice for name, dice in found.items() if name in (entry.drawn or found)}
         mean = round(sum(found.values()) / len(found), 4) if found else 1.0
@@ -412,13 +409,13 @@ class Campaign(CampaignFolder):
         )
 
     def undo_accept(self, scan: ScanEntry | str) -> ScanEntry:
-        """Take an acceptance back; the label is kept among the previous ones.
+        """Undo the acceptance of a scan; a copy of the label is kept in `previous/`.
 
-        It is the draft again, unless there is a newer one.
+        The label becomes the draft again, unless there is a newer draft.
 
         Raises:
-            PumitError: If it is not accepted.
-            CampaignConflict: If another person decided on it in between.
+            PumitError: If the scan is not accepted.
+            CampaignConflict: If another person decided on the scan in between.
         """
         from pumit.campaign.accepting import DICOM_LABEL, remove_beside, set_aside
 
@@ -430,7 +427,7 @@ class Campaign(CampaignFolder):
         def take_back(now: ScanEntry) -> None:
             remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
             draft = label.with_name(DRAFT)
-            if draft.exists():  # of what was drawn since; the label has its copy
+            if draft.exists():  # drawn since; a copy of the label is in `previous/`
                 label.unlink(missing_ok=True)
             elif label.exists():
                 os.replace(label, draft)
@@ -445,15 +442,15 @@ class Campaign(CampaignFolder):
         return self._change_label(scan, changed, take_back)
 
     def later(self, scan: ScanEntry | str) -> ScanEntry:
-        """Put a scan behind the others."""
+        """Move a scan to the end of the queue."""
         return self._decide(scan, "later")
 
     def leave_out(self, scan: ScanEntry | str) -> ScanEntry:
-        """Leave a scan out: it is neither shown nor learnt from. `take_in` is the opposite."""
+        """Exclude a scan from the queue and from training; `take_in` reverses it."""
         return self._decide(scan, "left_out")
 
     def take_in(self, scan: ScanEntry | str) -> ScanEntry:
-        """Take a scan in that was left out or put behind."""
+        """Include an excluded or postponed scan again."""
         entry = self.scan(scan)
         if entry.stored_state not in ("left_out", "later"):
             return entry
@@ -473,12 +470,12 @@ class Campaign(CampaignFolder):
 
         return self._update(scan, decided, decides=True)
 
-    # What is next.
+    # Next step.
 
     def next_scan(
         self, order: ScanOrder | None = None, *, scans: Sequence[ScanEntry] | None = None
     ) -> ScanEntry | None:
-        """Return the scan to open next; None where nothing is left, or others have it open."""
+        """Return the scan to open next; None if none is left or others have the rest open."""
         scans = self.scans() if scans is None else scans
         order = order or self.settings.order
         for scan in scans if order == "uncertain" else ():
@@ -488,7 +485,7 @@ class Campaign(CampaignFolder):
         return choose_scan(scans, order=order, seed=seed, embeddings=self._embeddings)
 
     def next_action(self) -> NextAction:
-        """Return what the one button says and does."""
+        """Return the next step, as the action button shows it."""
         scans, has_first = self.scans(), bool(self.settings.first_model)
         following = self.next_scan(scans=scans)
         return next_action(
@@ -497,7 +494,7 @@ class Campaign(CampaignFolder):
 
     @property
     def is_training_due(self) -> bool:
-        """Whether enough was accepted since the last training."""
+        """Whether enough scans were accepted since the last training."""
         scans = self.scans()
         return is_training_due(scans, self.rounds, **self._facts(scans))
 
@@ -509,23 +506,23 @@ class Campaign(CampaignFolder):
         }
 
     def chart(self) -> CampaignChart:
-        """Curves over the rounds, and the sentence under them."""
+        """Return the curves over the rounds, and a summary sentence."""
         return chart_of(self.scans(), self.rounds)
 
     # Rounds.
 
     @property
     def rounds(self) -> tuple[TrainingRound, ...]:
-        """Rounds, the first one first."""
+        """Training rounds in order."""
         return tuple(round_of(row, self.classes) for row in self._content.get("rounds", ()))
 
     @property
     def at_work(self) -> str:
-        """What a process does now, on whichever computer: "train", "predict", or ""."""
+        """Work of a running process on any computer: "train", "predict", or ""."""
         return at_work(self.folder)
 
     def training_folder(self) -> Path | None:
-        """Folder of the run that trains the last round, for `pumit.runs`; None without a round."""
+        """Return the run folder of the last round, for `pumit.runs`; None without a round."""
         if not self.rounds:
             return None
         folder = self.folder / self.rounds[-1].folder
@@ -533,14 +530,14 @@ class Campaign(CampaignFolder):
         return clicks if clicks.is_dir() else folder
 
     def training(self) -> RunStatus | None:
-        """Status of the last round's run while it is not judged; None where nothing is trained."""
+        """Return the run status of an unfinished round; None if nothing is trained."""
         folder = self.training_folder()
         if folder is None or self.rounds[-1].state != "training":
             return None
         return read_status(folder)
 
     def save_round(self, one: TrainingRound) -> None:
-        """Enter a round, or what is new of it."""
+        """Add a round, or replace the round of the same number."""
 
         def changed(content: dict[str, Any]) -> dict[str, Any]:
             rows = [row for row in content.get("rounds", ()) if row["number"] != one.number]
@@ -550,11 +547,11 @@ class Campaign(CampaignFolder):
 
     @property
     def validation(self) -> ValidationSet:
-        """Scans that models are judged on."""
+        """Validation scans."""
         return validation_of(self.scans(), self._content.get("validation", ()))
 
     def draw_validation(self) -> None:
-        """Choose the patients that are kept for validation, once; see `patients_to_keep`."""
+        """Draw the validation patients, once; see `patients_to_keep`."""
         if self._content.get("validation"):
             return
         pool, count = patients_to_keep(self.scans(), self.rounds)
@@ -562,21 +559,21 @@ class Campaign(CampaignFolder):
         self._change(lambda c: {} if c.get("validation") else {"validation": chosen})
 
     def scans_to_predict(self) -> list[ScanEntry]:
-        """Open scans that the model in use has not predicted; none of validation patients."""
+        """Return open scans without a prediction by the current model, except validation scans."""
         has_first = bool(self.settings.first_model)
         return to_predict(self.scans(), self.rounds, has_first_model=has_first)
 
     @property
     def click_model(self) -> Path | None:
-        """Checkpoint for clicks that was refined on the accepted scans; None without."""
+        """Checkpoint of the click model fine-tuned on the accepted scans, or None."""
         found = next((r.click_model for r in reversed(self.rounds) if r.click_model), "")
         return self.folder / found if found else None
 
     def training_labels(self, scan: ScanEntry) -> tuple[Path, ...]:
-        """Label files that a training understands, which knows the campaign's classes only.
+        """Return label files for training, converted to the campaign's classes if necessary.
 
         Raises:
-            PumitError: If the scan is not labelled any more, or they cannot be brought to these.
+            PumitError: If the scan is no longer labelled, or the labels cannot be converted.
         """
         paths = self.label_paths(scan)
         if not paths:
@@ -603,18 +600,17 @@ class Campaign(CampaignFolder):
         places: Mapping[str, Sequence[Triple]] | None = None,
         place: Callable[[], None] | None = None,
     ) -> ScanEntry:
-        """Say that a scan's prediction was written; what a person did with it stays.
+        """Record a prediction; decisions of a person are kept.
 
         Args:
-            scan: The scan.
             number: Round of the model; 0 for an installed one.
             word: Quality in a word, or why there is no prediction.
-            expected: Class to its expected overlap; None where there is no prediction.
-            places: Class to places where it may be wrong, LPS mm.
-            place: Puts its file in place.
+            expected: Class to its expected Dice; None if there is no prediction.
+            places: Class to points where the prediction may be wrong, LPS mm.
+            place: Callback that moves the prediction's file into place.
 
         Raises:
-            CampaignConflict: If there is a file, and a person has the scan open or was faster.
+            CampaignConflict: If `place` is given and a person has opened or labelled the scan.
         """
 
         def placed(now: ScanEntry) -> None:
@@ -633,12 +629,12 @@ class Campaign(CampaignFolder):
         return self._update(self.scan(scan).id, changed, before_writing=placed)
 
     def set_word(self, scan: ScanEntry | str, word: str) -> ScanEntry:
-        """Keep a sentence about a scan, such as why it cannot be read."""
+        """Store a remark about a scan, such as why it cannot be read."""
         return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
 
 
 def _rows(classes: Sequence[Any]) -> list[dict[str, Any]]:
-    """Rows of classes whose terms are known: an unknown one shall not be found by an export."""
+    """Return the rows of classes, and reject unknown terminology before an export would."""
     made = classes_of_rows(classes)
     if any(c.terminology for c in made):
         from pumit.export.terminology import concept_for

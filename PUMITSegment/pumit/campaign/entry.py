@@ -1,4 +1,4 @@
-"""One scan of a campaign: what it is, and how far it is."""
+"""One scan of a campaign: its files, labels and state."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from pumit.geometry import Triple
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
 KnownPart = Literal["all", "slices", "strokes"]
 ALL_DRAWN = ("all",)
-# Not kept in the file: where the scan is at present, and who has it open.
+# Computed on reading, not stored in the file.
 _COMPUTED = ("path", "checked_by", "is_validation", "stored_state")
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
 class ScanEntry:
-    """A scan of a campaign; what `scans/<id>/state.json` holds.
+    """A scan of a campaign; content of `scans/<id>/state.json`.
 
     Attributes:
-        id: Name of its folder, made of its content.
-        name: Name of its file or folder.
-        images: Its files, one for each channel, as paths from the campaign's folder.
-        series: SeriesInstanceUID, where it is DICOM.
-        given_labels: Files with labels that it came with, likewise.
-        given_names: Names of their segments, or values where these have none.
-        given_values: Value to the names that its data set has for it, where the campaign's differ.
-        given_drawn: Classes that were drawn in these labels; `ALL_DRAWN`, or empty where their
-            names tell.
-        given_known: Part of the scan of which they tell what is there.
-        patient: Mark of its patient, which tells nothing but which scans are of one.
-        digest: Fingerprint of its content, by which it is found again.
-        size: Size of its first file, bytes; 0 for DICOM.
-        order: Place in the list.
-        state: How far it is. *checking* while a person has it open; *labelled* if it came with
-            labels of a person.
-        word: Quality of its prediction in a word, or why it cannot be read.
-        expected: Class to the overlap that is expected of its prediction, 0 to 1.
-        places: Class to places where its prediction may be wrong, LPS mm, the worst first.
-        clicks: Clicks, boxes and other prompts that it took.
-        agreement: Dice of the prediction and what was accepted, mean of the classes.
+        id: Name of the scan's folder, derived from its content.
+        name: Name of the file or folder.
+        images: Files, one for each channel, relative to the campaign's folder.
+        series: SeriesInstanceUID for DICOM.
+        given_labels: Imported label files, relative to the campaign's folder.
+        given_names: Segment names in them, or values of unnamed segments.
+        given_values: Value to class names in the source data set, where the campaign's differ.
+        given_drawn: Classes annotated in them: names, `ALL_DRAWN`, or empty if the segment names
+            tell.
+        given_known: Annotated part of the scan in them.
+        patient: Salted hash of the patient.
+        digest: Fingerprint of the content, to find moved files.
+        size: Size of the first file, bytes; 0 for DICOM.
+        order: Position in the list.
+        state: *checking* while a person has the scan open; *labelled* if it was imported with
+            labels by a person.
+        word: Quality of the prediction in a word, or why the scan cannot be read.
+        expected: Class to the expected Dice of the prediction, 0 to 1.
+        places: Class to points where the prediction may be wrong, LPS mm, worst first.
+        clicks: Number of clicks, boxes and other prompts used.
+        seconds: Time spent, seconds.
+        agreement: Dice of prediction and accepted label, mean over classes.
         class_agreement: Class to that Dice.
-        round: Round whose model predicted it; 0 for none.
-        reviewer: Name of the person who accepted it, where given.
-        accepted_at: When, ISO 8601; for people, nothing is ordered by it.
-        drawn: Classes that were drawn in it; empty for all.
-        known: Part of the scan of which its label tells what is there: all, slices with any label,
-            or strokes.
-        before: State before it was accepted.
-        revision: Counter of its changes.
-        decided: Revision of the last decision of a person.
-        path: Its first file or its folder, at present.
-        checked_by: Name of who has it open; "another person" where no name was given.
-        is_validation: Whether its patient is kept for validation.
-        stored_state: State without regard of who has it open.
+        round: Round of the model that predicted the scan; 0 for none or an installed model.
+        reviewer: Name of the person who accepted the label, if given.
+        accepted_at: Time of acceptance, ISO 8601; for display only.
+        drawn: Annotated classes; empty for all.
+        known: Annotated part of the scan: all, slices with any label, or strokes.
+        before: State before acceptance, postponement or exclusion.
+        revision: Counter of changes.
+        decided: Revision of a person's last decision.
+        path: Absolute path of the first file or the folder.
+        checked_by: Name of the person who has the scan open; "another person" without a name.
+        is_validation: Whether the patient is kept for validation.
+        stored_state: State regardless of who has the scan open.
     """
 
     id: str
@@ -96,40 +96,40 @@ class ScanEntry:
 
     @property
     def is_truth(self) -> bool:
-        """Whether it has labels that a person made or accepted."""
+        """Whether the scan has labels that a person made or accepted."""
         return self.stored_state in ("labelled", "accepted")
 
     @property
     def certainty(self) -> float | None:
-        """Least expected overlap of a class; None without a prediction."""
+        """Lowest expected Dice of any class; None without a prediction."""
         return min(self.expected.values()) if self.expected else None
 
     def as_row(self) -> dict[str, Any]:
-        """As JSON has it, for programs."""
+        """Return a JSON-compatible row with all fields."""
         return {**asdict(self), "path": str(self.path)}
 
     def as_file(self) -> dict[str, Any]:
-        """Content of its file."""
+        """Return the content of `state.json`."""
         row = asdict(self)
         row["state"] = self.stored_state if self.state == "checking" else self.state
         return {key: value for key, value in row.items() if key not in _COMPUTED}
 
 
 def of_row(kind: type[Row], row: Mapping[str, Any], tuples: Sequence[str] = ()) -> Row:
-    """Return a dataclass of JSON's row; a later version may tell more.
+    """Create a dataclass from a JSON row; unknown keys of later versions are ignored.
 
     Args:
-        tuples: Fields that are tuples of texts.
+        tuples: Fields that are tuples of strings.
     """
     known = {f.name: row[f.name] for f in fields(kind) if f.name in row}  # type: ignore[arg-type]
     return kind(**known | {key: tuple(map(str, known.get(key, ()))) for key in tuples})
 
 
 def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignClass]) -> ScanEntry:
-    """Return an entry of its file's content, by the names that the classes have at present.
+    """Create an entry from its file's content, with the current class names.
 
     Raises:
-        ValueError: If it is no entry.
+        ValueError: If the content is not a valid entry.
     """
     row = {key: value for key, value in content.items() if key not in _COMPUTED}
     tuples = ("images", "given_labels", "given_names", "given_drawn", "drawn")
@@ -149,13 +149,13 @@ def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignC
 
 
 def renamed(by_class: Mapping[str, Any], classes: Sequence[CampaignClass]) -> dict[str, Any]:
-    """Return values by the names that their classes have at present."""
+    """Return values keyed by the current class names."""
     found = ((class_named(name, classes), name, value) for name, value in by_class.items())
     return {one.name if one is not None else name: value for one, name, value in found}
 
 
 def _given_drawn(entry: ScanEntry, classes: Sequence[CampaignClass]) -> tuple[str, ...]:
-    """Classes that were drawn in given labels: where all segments have names, these tell."""
+    """Return the classes annotated in imported labels, by segment name if all are named."""
     if entry.given_drawn:
         return () if entry.given_drawn == ALL_DRAWN else entry.given_drawn
     if entry.given_values or any(name.isdecimal() for name in entry.given_names):

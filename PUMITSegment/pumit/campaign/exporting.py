@@ -1,4 +1,4 @@
-"""Exports of a campaign: data sets, DICOM-SEG, its model, and how the data set was made."""
+"""Exports of a campaign: data sets, DICOM-SEG, its model, and a report."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def export(campaign: Campaign, kind: ExportKind, target: Path) -> str:
     """Export a campaign.
 
     Args:
-        campaign: The campaign.
-        kind: nnunet or msd for a data set, dicom for DICOM-SEG files, model for a file for a
-            colleague, page for "How the data set was made".
+        kind: nnunet or msd for a data set, dicom for DICOM-SEG files, model for a model file, page
+            for the HTML report "How the data set was made".
         target: New folder or file.
 
     Returns:
@@ -65,7 +64,7 @@ def _labelled(campaign: Campaign) -> list[ScanEntry]:
 
 
 def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
-    """Return a folder as nnU-Net or the Decathlon lay it out, with names that tell no patient."""
+    """Write an nnU-Net or Decathlon data set with case names that do not identify patients."""
     scans, classes = _labelled(campaign), campaign.classes
     values = _own_values(classes)
     if not classes:
@@ -115,7 +114,7 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
 
 
 def _own_values(classes: Sequence[CampaignClass]) -> dict[str, int]:
-    """Class to the value that none of the classes within it has."""
+    """Return for each class the value that no class nested within it has."""
     own = {}
     for c in classes:
         inner = {v for o in classes if set(o.values) < set(c.values) for v in o.values}
@@ -126,7 +125,7 @@ def _own_values(classes: Sequence[CampaignClass]) -> dict[str, int]:
 def _values(
     campaign: Campaign, scan: ScanEntry, volume: Volume, values: dict[str, int], ignored: int
 ) -> tuple[npt.NDArray[np.uint8], bool]:
-    """Values of the classes; where not all is known, what is not drawn is to be ignored."""
+    """Return label values and whether the annotation is partial; unknown voxels are ignored."""
     masks = campaign.truth(scan, volume)
     is_partial = scan.known != "all" or bool(scan.drawn and values.keys() > set(scan.drawn))
     labels = np.full(volume.shape, ignored if is_partial else 0, dtype=np.uint8)
@@ -154,7 +153,7 @@ def _write_images(
 
 
 def _write_4d(volume: Volume, path: Path) -> None:
-    """Write all channels of a volume as one file of four dimensions, as the Decathlon has them."""
+    """Write all channels of a volume as one 4D file, as in the Decathlon."""
     images = [SimpleITK.GetImageFromArray(np.ascontiguousarray(c)) for c in volume.array]
     for image in images:
         image.SetSpacing(volume.spacing_mm[::-1])
@@ -169,7 +168,7 @@ def _write_4d(volume: Volume, path: Path) -> None:
 
 
 def _dicom(campaign: Campaign, target: Path) -> str:
-    """Return a DICOM-SEG for each accepted scan that is DICOM, named by the scan's identifier."""
+    """Write a DICOM-SEG for each accepted DICOM scan, named by the scan's identifier."""
     scans = [s for s in _labelled(campaign) if s.series and s.stored_state == "accepted"]
     if not scans:
         raise PumitError("No accepted scan is DICOM; export a data set.")
@@ -200,7 +199,7 @@ def _model(campaign: Campaign, target: Path) -> str:
 
 
 def write_origin_page(campaign: Campaign, target: Path) -> str:
-    """Write "How the data set was made": numbers, people, rounds, agreement; no scan by name."""
+    """Write the report "How the data set was made", without names of scans."""
     everything, rounds = campaign.scans(), campaign.rounds
     scans = [s for s in everything if s.stored_state != "left_out"]
     labelled = [s for s in scans if s.is_truth]

@@ -1,16 +1,16 @@
-"""Files of a campaign, read and written so that several computers may share them.
+"""Files of a campaign, which several computers can share.
 
-    campaign.json                 classes, settings, rounds, patients kept for validation
-    scans/<id>/state.json         how far a scan is, with a counter of changes
-    scans/<id>/lock               a person has it open
-    scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
+    campaign.json                 classes, settings, rounds, validation patients
+    scans/<id>/state.json         state of a scan, with a counter of changes
+    scans/<id>/lock               a person has the scan open
+    scans/<id>/label.seg.nrrd     accepted label; earlier ones are in `previous/`
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
-    scans/<id>/given.seg.nrrd     labels that it came with, by the campaign's classes, for trainings
-    scans/<id>/thumbnail-<...>.png  and embedding.json, once the scan was looked at
-    rounds/<number>               runs of the trainings
+    scans/<id>/given.seg.nrrd     imported labels converted to the campaign's classes, for training
+    scans/<id>/thumbnail-<...>.png  and embedding.json, written by `look_at_scans`
+    rounds/<number>               training runs
 
-The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
+The scans are not copied. Opening and reading needs neither PyTorch nor SimpleITK.
 """
 
 from __future__ import annotations
@@ -51,18 +51,17 @@ UNNAMED = "another person"
 
 
 class CampaignConflict(PumitError):
-    """Two people decided on one scan; the second decision is kept beside the first."""
+    """Two people decided on the same scan; the first decision holds."""
 
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Files of a scan that a program opens.
+    """Files of a scan to open.
 
     Attributes:
         images: The scan, one file for each channel, or its folder.
-        drawn: Segmentation to begin with: the draft, what is accepted, or the prediction. Several
-            files where it came with several.
-        prediction: Prediction, or None.
+        drawn: Initial segmentation: the draft, the label, or the prediction. Imported labels may
+            be several files.
     """
 
     images: tuple[Path, ...]
@@ -71,17 +70,16 @@ class ScanFiles:
 
     @property
     def shown(self) -> Path | None:
-        """First file of the segmentation to begin with."""
+        """First file of the initial segmentation, or None."""
         return next(iter(self.drawn), None)
 
 
 class CampaignFolder:
-    """Folder of a campaign: its file, the states of its scans, and where these are.
+    """Folder of a campaign: its file, scan states and file locations.
 
     Attributes:
-        folder: The same, absolute.
-        problems: Sentences about what was given last: files and folders that are no scans, copies,
-            doubts about a label that was accepted.
+        folder: Absolute path.
+        problems: Warnings of the last call that adds scans or accepts a label.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,7 +93,7 @@ class CampaignFolder:
         """Open a campaign.
 
         Raises:
-            PumitError: If there is none, it is damaged, or of a newer version.
+            PumitError: If the campaign does not exist, is damaged, or has a newer format.
         """
         folder = Path(folder)
         if not folder.is_dir():
@@ -108,30 +106,30 @@ class CampaignFolder:
             )
         return cls(folder)
 
-    # Its file.
+    # Campaign file.
 
     def refresh(self) -> None:
-        """Read again what other computers may have changed; `scans` does so by itself."""
+        """Re-read the campaign file, which other computers may change; `scans` does this too."""
         self._content = read_shared(self.folder / FILE, "The campaign")
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name; default: the folder's name."""
         return str(self._content.get("name", self.folder.name))
 
     @property
     def classes(self) -> tuple[CampaignClass, ...]:
-        """Classes."""
+        """Classes in order."""
         return classes_of_rows(self._content["classes"])
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """Names of the channels, where a data set has told them."""
+        """Names of the channels, if a data set defined them."""
         return tuple(self._content.get("channels", ()))
 
     @property
     def ignored_names(self) -> tuple[str, ...]:
-        """Names of segments that are of no class."""
+        """Segment names to ignore."""
         return tuple(self._content.get("ignored_names", ()))
 
     def _change(self, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
@@ -142,10 +140,10 @@ class CampaignFolder:
             write_shared(path, changed)
             self._content = changed
 
-    # States of the scans.
+    # Scan states.
 
     def scans(self) -> list[ScanEntry]:
-        """All scans, in order."""
+        """Read all scans, in order."""
         self.refresh()
         try:
             folders = [Path(item.path) for item in os.scandir(self.folder / SCANS)]
@@ -156,10 +154,10 @@ class CampaignFolder:
         return sorted(found, key=lambda s: (s.order, s.name, s.id))
 
     def scan(self, scan: ScanEntry | str) -> ScanEntry:
-        """Return a scan as it is now, by its entry, identifier or name.
+        """Read the current entry of a scan, by an earlier entry, identifier or name.
 
         Raises:
-            PumitError: If there is none, or several have that name.
+            PumitError: If no scan or several scans have that name.
         """
         key = scan.id if isinstance(scan, ScanEntry) else scan
         if key and (self.home(key) / STATE).is_file():
@@ -198,7 +196,7 @@ class CampaignFolder:
             raise gone(path, error) from None
         mark = (status.st_mtime_ns, status.st_size)
         found = self._cache.get(path.parent.name)
-        if found is None or found[0] != mark:  # another thread may drop it at any time
+        if found is None or found[0] != mark:  # another thread may remove it at any time
             found = (mark, read_shared(path, "The state of a scan"))
             self._cache[path.parent.name] = found
         return found[1]
@@ -211,12 +209,12 @@ class CampaignFolder:
         decides: bool = False,
         before_writing: Callable[[ScanEntry], None] = lambda now: None,
     ) -> ScanEntry:
-        """Change a scan's state; of two decisions at once only the first counts."""
+        """Change a scan's state; of two concurrent decisions, the second raises."""
         key = self.scan(scan).id
         path = self.home(key) / STATE
         with writing(path):
             self._cache.pop(key, None)
-            self._read(path)  # what is damaged or newer is not written over
+            self._read(path)  # raises rather than overwrite a damaged or newer file
             now = self.scan(key)
             if decides and isinstance(scan, ScanEntry) and now.decided > scan.revision:
                 raise CampaignConflict(_decided(now))
@@ -228,13 +226,13 @@ class CampaignFolder:
         return self.scan(key)
 
     def lock(self, scan: ScanEntry | str, name: str = "") -> ShareLock:
-        """Have a scan open: others are told, and are not given it.
+        """Lock a scan while it is open, so that it is not offered to others.
 
-        Call `beat()` twice a minute, and `release()` at the end; a silent one is free after two
-        minutes.
+        Call `beat()` twice a minute, and `release()` at the end. A lock without heartbeat expires
+        after two minutes.
 
         Raises:
-            LockTaken: If another has it open.
+            LockTaken: If another person has the scan open.
         """
         entry = self.scan(scan)
         try:
@@ -243,27 +241,27 @@ class CampaignFolder:
             text = str(error).removesuffix(".").replace("has it open", f"has {entry.name} open")
             raise LockTaken(f"{text}; take another.") from None
 
-    # Where its files are.
+    # File locations.
 
     def home(self, scan: ScanEntry | str) -> Path:
-        """Folder of a scan within the campaign."""
+        """Return a scan's folder within the campaign."""
         return self.folder / SCANS / (scan.id if isinstance(scan, ScanEntry) else scan)
 
     def _absolute(self, text: str) -> Path:
         return Path(os.path.normpath(self.folder / text))
 
     def _kept_path(self, path: Path) -> str:
-        """Return a path from the campaign's folder, so that a share may move as a whole."""
+        """Return a path relative to the campaign's folder, so that both can be moved together."""
         try:
             return Path(os.path.relpath(path.absolute(), self.folder)).as_posix()
         except ValueError:  # another drive of Windows
             return path.absolute().as_posix()
 
     def locate(self, scan: ScanEntry | str) -> tuple[Path, ...]:
-        """Files of a scan as they are at present; one that was moved is found by its content.
+        """Return the current files of a scan; moved files are found by content.
 
         Raises:
-            VolumeError: If it is not there any more, or another scan has its name.
+            VolumeError: If the files are missing, or were replaced by another scan.
         """
         from pumit.campaign.sources import find_again, fingerprint
 
@@ -294,7 +292,7 @@ class CampaignFolder:
         moved = (found, *map(found.with_name, names))
 
         def place(text: str) -> str:
-            """Look for a label that is not where it was as far from its scan as before."""
+            """Look for a moved label at its former path relative to the scan."""
             path = self._absolute(text)
             other = found.parent / os.path.relpath(path, paths[0].parent)
             return text if path.exists() or not other.exists() else self._kept_path(other)
@@ -307,12 +305,12 @@ class CampaignFolder:
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
-        """Return the files of a scan that a program opens."""
+        """Return the files of a scan to open."""
         entry = self.scan(scan)
         return ScanFiles(self.locate(entry), self.drawn_files(entry), self._predicted(entry))
 
     def drawn_files(self, entry: ScanEntry) -> tuple[Path, ...]:
-        """Segmentation to begin with: the draft, what is accepted, or the prediction."""
+        """Return the initial segmentation: the draft, the label, or the prediction."""
         draft = self.home(entry) / DRAFT
         if draft.exists():
             return (draft,)
@@ -326,7 +324,7 @@ class CampaignFolder:
         return tuple(map(self._absolute, entry.given_labels))
 
     def _predicted(self, entry: ScanEntry) -> Path | None:
-        """Prediction of a scan, or the labels of a model that it came with."""
+        """Return the prediction of a scan, or its imported model-made label."""
         if entry.is_validation and not entry.is_truth:
             return None
         path = self.home(entry) / PREDICTION
@@ -337,14 +335,14 @@ class CampaignFolder:
         return found
 
     def label_paths(self, scan: ScanEntry | str) -> tuple[Path, ...]:
-        """Label files of a scan that a person made or accepted; empty where it has none."""
+        """Return label files that a person made or accepted; empty if there are none."""
         entry = self.scan(scan)
         if entry.stored_state == "accepted":
             return (self.home(entry) / LABEL,)
         return self._given(entry) if entry.stored_state == "labelled" else ()
 
     def volume(self, scan: ScanEntry | str) -> Volume:
-        """Read a scan."""
+        """Read a scan's voxels."""
         from pumit.io.labels.label_source import read_scan
 
         entry = self.scan(scan)
@@ -356,7 +354,7 @@ class CampaignFolder:
             raise VolumeError(f"{entry.name} cannot be read: {text}") from None
 
     def image_parts(self, entry: ScanEntry) -> tuple[Path, ...]:
-        """Files of a scan; of a folder that holds several series, with the one that is meant."""
+        """Return the files of a scan; a DICOM folder includes the series to read."""
         from pumit.io.file_part import with_part
 
         paths = self.locate(entry)
@@ -365,7 +363,7 @@ class CampaignFolder:
     def masks(
         self, entry: ScanEntry, paths: Sequence[Path], volume: Volume, *, keeps_others: bool = False
     ) -> dict[str, Mask]:
-        """Masks of label files of a scan, by class; see `labels.join_by_class`."""
+        """Read masks of a scan's label files by class; see `labels.join_by_class`."""
         given = self.values_of(entry, paths)
         return masks_of_files(
             paths, volume, self.classes, given=given, ignored=self.ignored_names,
@@ -373,11 +371,11 @@ class CampaignFolder:
         )  # fmt: skip
 
     def values_of(self, entry: ScanEntry, paths: Sequence[Path]) -> Mapping[str, Sequence[str]]:
-        """Value to its names in label files, where these are those that a scan came with."""
+        """Return the data set's names of label values for imported labels; else empty."""
         return entry.given_values if {*paths} & {*self._given(entry)} else {}
 
     def truth(self, scan: ScanEntry | str, volume: Volume) -> dict[str, Mask]:
-        """Masks of what a person made or accepted, by class; what is unknown is "ignore"."""
+        """Read the ground truth masks by class; unknown voxels are in "ignore"."""
         entry = self.scan(scan)
         return self.masks(entry, self.label_paths(entry), volume)
 

@@ -1,4 +1,4 @@
-"""Labels of a campaign: their names and classes, how they are written, how well they agree."""
+"""Labels of a campaign: mapping of segments to classes, writing, and Dice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pumit.io.labels.label_file import LabelFile, LabelledSegment
     from pumit.volume import Volume
 
-# Segments that say what is unknown, or certainly background.
-UNKNOWN_NAMES = ("ignore", "ignored", "unknown")  # as trainings know them
+# Segment names for unknown voxels, as trainings know them.
+UNKNOWN_NAMES = ("ignore", "ignored", "unknown")
 UNKNOWN = UNKNOWN_NAMES[0]
 NO_CLASS = (*UNKNOWN_NAMES, "background")
 
@@ -27,12 +27,11 @@ class CampaignClass:
     """A class of a campaign.
 
     Attributes:
-        name: Its name.
         value: Value in label maps, from 1.
-        terminology: Concept of a terminology, by name or code; empty where unknown.
-        color_rgb: Colour, each part 0 to 1.
-        other_names: Other names that its segments may have, former ones of its own among them.
-        values: All its values; several where it may overlap others, as the whole tumour its core.
+        terminology: Terminology concept, by name or code; empty if unknown.
+        color_rgb: Colour, each component 0 to 1.
+        other_names: Other segment names of the class, including its former names.
+        values: All its values; several if it contains other classes, such as whole tumour and core.
     """
 
     name: str
@@ -43,17 +42,17 @@ class CampaignClass:
     values: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Take the only value for all of them; refuse names that no format can hold."""
+        """Default `values` to `value`, and reject names that no format can hold."""
         object.__setattr__(self, "values", tuple(self.values) or (self.value,))
         self.label  # noqa: B018
 
     @property
     def label(self) -> ClassLabel:
-        """As models and exports have it."""
+        """Class label as used by models and exports."""
         return ClassLabel(self.name, self.terminology, self.color_rgb)
 
     def as_row(self) -> dict[str, Any]:
-        """As a recipe and the campaign's file name it."""
+        """Return the row for a recipe and the campaign's file."""
         row: dict[str, Any] = {"name": self.name}
         row |= {"values": list(self.values)} if len(self.values) > 1 else {"value": self.value}
         row |= {"terminology": self.terminology} if self.terminology else {}
@@ -62,7 +61,7 @@ class CampaignClass:
 
 
 def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
-    """Classes of names, of rows as a recipe has them, or of classes, in order.
+    """Create classes from names, recipe rows or classes, in order.
 
     Raises:
         PumitError: If two share a name or a value, or one has no name.
@@ -97,23 +96,23 @@ def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
 
 
 def plain(name: str) -> str:
-    """Return a name as it is compared."""
+    """Normalize a name for comparison: case, spaces, hyphens and underscores."""
     return " ".join(name.replace("_", " ").replace("-", " ").split()).casefold()
 
 
 def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | None:
-    """Return the class that has a name, or has it among its other names."""
+    """Return the class with a name or other name, or None."""
     key = plain(name)
     return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
 
 
 def is_passed(name: str, ignored: Sequence[str]) -> bool:
-    """Return whether segments of a name are of no class, and need none."""
+    """Return whether segments of a name are ignored, unknown or background."""
     return plain(name) in map(plain, (*ignored, *NO_CLASS))
 
 
 def classes_of_segment(name: str, classes: Sequence[CampaignClass]) -> list[CampaignClass]:
-    """Return classes that a segment is of, by its name, or by its value where that is its name."""
+    """Return the classes of a segment, by its name or by its value as decimal text."""
     found = class_named(name, classes)
     if found is not None or not name.isdecimal():
         return [found] if found is not None else []
@@ -121,7 +120,7 @@ def classes_of_segment(name: str, classes: Sequence[CampaignClass]) -> list[Camp
 
 
 def segment_names(segment: LabelledSegment, given: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Return a segment's name, else those that its data set has for its value, else this."""
+    """Return a segment's name, else its data set's names for its value, else the value."""
     value = str(segment.value)
     return [segment.name] if segment.name else given.get(value, [value])
 
@@ -129,7 +128,7 @@ def segment_names(segment: LabelledSegment, given: Mapping[str, Sequence[str]]) 
 def named_masks(
     file: LabelFile, given: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[tuple[str, Mask]]:
-    """Masks of a label file with their names; see `segment_names`."""
+    """Iterate over the names and masks of a label file; see `segment_names`."""
     return ((n, file.mask(s)) for s in file.segments for n in segment_names(s, given or {}))
 
 
@@ -140,16 +139,15 @@ def join_by_class(
     ignored: Sequence[str] = (),
     keeps_others: bool = False,
 ) -> dict[str, Mask]:
-    """Masks of segments by class, without those that are empty; what is unknown is `UNKNOWN`.
+    """Join masks of segments by class, without empty ones; unknown voxels are in `UNKNOWN`.
 
     Args:
-        segments: Name, or value where it has none, and mask of each.
-        classes: Classes of the campaign.
-        ignored: Names of segments that are none of them.
-        keeps_others: Whether segments of no class are kept by their own names.
+        segments: Name, or value of unnamed segments, and mask of each.
+        ignored: Segment names to ignore.
+        keeps_others: Whether to keep segments of no class by their own names.
 
     Raises:
-        VolumeError: If one is of no class.
+        VolumeError: If a segment has no class.
     """
     masks: dict[str, Mask] = {}
     for name, mask in segments:
@@ -177,10 +175,10 @@ def masks_of_files(
     ignored: Sequence[str] = (),
     keeps_others: bool = False,
 ) -> dict[str, Mask]:
-    """Masks of label files on the grid of their scan, by class; see `join_by_class`.
+    """Read masks of label files by class, on the grid of their scan; see `join_by_class`.
 
     Raises:
-        VolumeError: If it cannot be read, is on another grid, or holds what no class names.
+        VolumeError: If a file cannot be read, is on another grid, or a segment has no class.
     """
     from pumit.io.labels.label_source import read_all_labels
 
@@ -194,7 +192,7 @@ def segmentation_of(
     classes: Sequence[CampaignClass],
     algorithm: Algorithm,
 ) -> Segmentation | None:
-    """Masks as a segmentation with the campaign's codes and colours; None where all are empty."""
+    """Create a segmentation with the campaign's codes and colours; None if all masks are empty."""
     from pumit.export.classes import class_terminology
 
     meanings = class_terminology([c.label for c in classes])
@@ -211,7 +209,7 @@ def segmentation_of(
 def write_label(
     segmentation: Segmentation | None, volume: Volume, path: Path, reviewer: str
 ) -> None:
-    """Write what a person accepted; a scan without any structure has a file without segments."""
+    """Write a reviewed label; None writes a file without segments."""
     from pumit.export.seg_nrrd import write_seg_nrrd
 
     if segmentation is not None:
@@ -221,7 +219,7 @@ def write_label(
 
     from pumit.export.labelmap import write_labels
 
-    # A writer of label maps, whose file is renamed: `.seg.nrrd` needs a segment.
+    # Written as a label map and renamed, because `.seg.nrrd` needs a segment.
     with atomic_path(path) as temporary:
         empty = temporary.with_name(f"{temporary.name.partition('.seg')[0]}-empty.nrrd")
         try:
@@ -232,7 +230,7 @@ def write_label(
 
 
 def keep_copy(path: Path, revision: int) -> Path | None:
-    """Copy an accepted label aside before another takes its name; returns the copy, if any."""
+    """Copy a file, if it exists, to `previous/` before it is replaced, and return the copy."""
     if not path.is_file():
         return None
     folder = path.parent / "previous"
@@ -248,7 +246,7 @@ def keep_copy(path: Path, revision: int) -> Path | None:
 
 
 def class_dice(one: Mapping[str, Mask], other: Mapping[str, Mask]) -> dict[str, float]:
-    """Dice of each class that is in either, where both know; a class that only one has gets 0."""
+    """Return the Dice of each class in either, outside unknown voxels; 0 if only one has it."""
     found = {}
     unknown = [masks[UNKNOWN] for masks in (one, other) if UNKNOWN in masks]
     for name in sorted((one.keys() | other.keys()) - {UNKNOWN}):

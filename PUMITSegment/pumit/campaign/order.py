@@ -1,4 +1,4 @@
-"""Which scan a person is given next."""
+"""Selection of the scan to annotate next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumit.campaign.entry import ScanEntry
 
 ScanOrder = Literal["uncertain", "list", "random"]
 EMBEDDING = "embedding.json"
-# Of a scan without a prediction, whose certainty is not known.
+# Assumed certainty of a scan without a prediction.
 _UNKNOWN_CERTAINTY = 0.5
 _VARIETY_WEIGHT = 0.5
 
@@ -25,10 +25,10 @@ def choose_scan(
     seed: str,
     embeddings: Mapping[str, Sequence[float]],
 ) -> ScanEntry | None:
-    """Return the scan to open next; None where nothing is left, or others have it open.
+    """Return the scan to open next; None if none is left or others have the rest open.
 
-    Scans of validation patients come in between, so that the fixed set is complete when half of
-    the others are done. *Later* comes last.
+    One validation scan follows every two others, so that the validation set is complete early.
+    Postponed scans come last.
     """
     free = [s for s in scans if s.state in ("open", "predicted", "later")]
     first = [s for s in free if s.stored_state != "later"]
@@ -45,7 +45,7 @@ def choose_scan(
 
 
 def _turn(pool: Sequence[ScanEntry], scans: Sequence[ScanEntry]) -> Sequence[ScanEntry]:
-    """Return scans of validation patients when it is their turn, else the others."""
+    """Return validation scans when it is their turn, else the others."""
     kept = [s for s in pool if s.is_validation]
     others = [s for s in pool if not s.is_validation]
     if not kept or not others:
@@ -72,7 +72,7 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def read_embedding(folder: Path) -> list[float] | None:
-    """Read the embedding of a scan from its folder."""
+    """Read the embedding of a scan from its folder; None if missing or unreadable."""
     with suppress(OSError, ValueError):
         values = json.loads((folder / EMBEDDING).read_text(encoding="utf-8"))
         return [float(v) for v in values]

@@ -1,4 +1,4 @@
-"""Predictions of a campaign's open scans, and what says which of them needs a person most."""
+"""Predictions of a campaign's open scans, their expected quality, and embeddings."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pumit.volume import Volume
 
 Progress = Callable[[str, float], None]
-# Expected overlap from which on a prediction gets a word, best first.
+# Lowest expected Dice of each quality word, best first.
 WORDS = ((0.9, "good"), (0.75, "check"), (0.5, "check carefully"), (0.0, "unreliable"))
-_OVERLAP = 0.5  # of windows: a correction follows anyway
+_OVERLAP = 0.5  # of sliding windows: a person corrects the result anyway
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class CampaignModel:
 
     Attributes:
         name: Name or file.
-        number: Round that made it; 0 for an installed one.
-        calibration: Class to the ratio of true and expected overlap.
+        number: Round that trained it; 0 for an installed model.
+        calibration: Class to the ratio of true to expected Dice.
     """
 
     name: str
@@ -54,7 +54,7 @@ class CampaignModel:
     calibration: Mapping[str, float]
 
     def answerer(self, device: str) -> Answerer:
-        """Return the loaded model."""
+        """Load the model."""
         from pumit.models.index import find_model
 
         path = str(find_model(self.name))
@@ -64,7 +64,7 @@ class CampaignModel:
 
 
 def model_in_use(campaign: Campaign) -> CampaignModel | None:
-    """Return the campaign's own model, else an installed one that knows its classes, else none."""
+    """Return the campaign's trained model, else its first model, else None."""
     used = used_round(campaign.rounds)
     if used is not None:
         return CampaignModel(str(campaign.folder / used.model), used.number, used.calibration)
@@ -73,9 +73,9 @@ def model_in_use(campaign: Campaign) -> CampaignModel | None:
 
 
 def installed_model_for(classes: Sequence[CampaignClass]) -> str:
-    """Get the installed automatic model that knows most of some classes; "" where none knows any.
+    """Return the installed automatic model that has most of the classes; "" if none has any.
 
-    Models whose licence the user has not agreed to are passed over.
+    Models whose licence the user has not accepted are skipped.
     """
     from pumit.errors import StructureError
     from pumit.models.card import installed_models
@@ -99,7 +99,7 @@ def installed_model_for(classes: Sequence[CampaignClass]) -> str:
 def answer(
     answers: Answerer, volume: Volume, classes: Sequence[CampaignClass]
 ) -> tuple[dict[str, Mask], dict[str, float], LabelMap, Algorithm]:
-    """Masks and expected overlaps of the campaign's classes, the answer, and its model."""
+    """Predict a scan; return masks and expected Dice by class, the label map, and the model."""
     found, signed = answers(volume, UNWATCHED)
     masks: dict[str, Mask] = {}
     expected: dict[str, float] = {}
@@ -119,16 +119,16 @@ def answer(
 def judge(
     campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
 ) -> tuple[float, dict[str, float]]:
-    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap.
+    """Return a model's mean Dice on labelled scans, and the ratio of true to expected Dice.
 
     Raises:
-        PumitError: If none of them is labelled any more.
+        PumitError: If none of the scans is labelled any more.
     """
     scans = [s for s in scans if s.is_truth]
     if not scans:
         raise PumitError("No validation scan is accepted any more; accept some, and train again.")
     answers = model.answerer(device)
-    # Where not all of a scan is known, a right answer may look wrong.
+    # In partially annotated scans, a correct prediction may count as an error.
     whole = [s for s in scans if s.known == "all"] or scans
     means: list[float] = []
     pairs: dict[str, list[tuple[float, float]]] = {}
@@ -152,13 +152,14 @@ def judge(
 def predict_open(
     campaign: Campaign, *, device: str = "auto", progress: Progress | None = None
 ) -> tuple[int, list[str]]:
-    """Predict the open scans that the model in use has not predicted; none for validation.
+    """Predict open scans that the current model has not predicted, except validation scans.
 
     Returns:
-        How many were predicted, and sentences about those that cannot be.
+        Number of predicted scans, and sentences about scans that cannot be predicted.
 
     Raises:
-        PumitError: If there is no model yet, another process is at work, or the disk is full.
+        PumitError: If there is no model yet, another process trains or predicts, or the disk is
+            full.
     """
     model, done, problems = model_in_use(campaign), 0, []
     if model is None:
@@ -221,11 +222,10 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
 def look_at_scans(
     campaign: Campaign, *, device: str = "auto", progress: Progress | None = None
 ) -> int:
-    """Draw each scan's thumbnail, and keep what the image encoder makes of it, for variety.
+    """Draw thumbnails, and store image embeddings, which `choose_scan` uses for variety.
 
     Returns:
-        How many scans were looked at for the first time. What is wrong with one that cannot be
-        read becomes its word.
+        Number of scans that got an embedding. An unreadable scan's error becomes its word.
     """
     missing = [
         s

@@ -1,4 +1,4 @@
-"""How a campaign gets on: its rounds, what its one button says, and when it can end."""
+"""Progress of a campaign: rounds, the next action, and when to stop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pumit.campaign.entry import ScanEntry, of_row, renamed
 from pumit.campaign.labels import CampaignClass
 from pumit.system.wording import count_of
 
-FIRST_LABELLED = 4  # scans of the first training, unless there are fewer
-ROUGH_BELOW = 8  # labelled scans below which a figure is called rough
+FIRST_LABELLED = 4  # labelled scans before the first training, unless there are fewer scans
+ROUGH_BELOW = 8  # labelled scans below which validation is called rough
 SMALL_GAIN = 0.01
-# Patients that are kept for validation: so much of all, within these bounds.
+# Fraction of patients kept for validation, and bounds of their number.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
 _DOING = {"train": "Training", "predict": "Predicting"}
 
@@ -22,25 +22,26 @@ ActionKind = Literal["add", "name", "open", "train", "predict", "check", "wait",
 
 @dataclass(frozen=True)
 class TrainingRound:
-    """A round: a training on what was accepted so far.
+    """A training on the scans accepted so far.
 
     Attributes:
-        number: Its number, from 1.
-        state: "training" until its model was judged; "failed" where it ended without one.
-        folder: Folder of its run, from the campaign's folder.
-        trained: Identifiers of the scans that were learnt from.
-        validated: Identifiers of those that it was judged on.
-        is_rough: Whether these are one patient left out in turn, not the fixed ones.
-        dice: Mean Dice of the new model on them.
-        dice_before: The same of the model that was used before, on the same scans.
-        is_used: Whether the new model was taken into use.
-        model: Checkpoint, from the campaign's folder.
-        click_model: Checkpoint for clicks that was taken into use; empty without.
-        click_dice: Dice after one click of the refined model on the validation scans.
-        click_dice_before: The same of the model that was used before.
-        seconds: Seconds that it took.
-        calibration: Class to the ratio of true and expected overlap on the validation scans.
-        sentence: Result in words.
+        number: Number of the round, from 1.
+        state: "training" until the round is complete; "failed" if it ended with an error.
+        folder: Run folder, relative to the campaign's folder.
+        trained: Identifiers of the training scans.
+        validated: Identifiers of the validation scans.
+        is_rough: Whether the validation is rough: too few labelled scans, or one left-out patient.
+        dice: Mean Dice of the new model on the validation scans.
+        dice_before: Mean Dice of the previous model on the same scans.
+        is_used: Whether the new model replaced the previous one.
+        model: Checkpoint, relative to the campaign's folder.
+        click_model: Click model's checkpoint, if better than before; else empty.
+        click_dice: Score of the fine-tuned click model: Dice after one click on the validation
+            scans, less the loss on generated scans.
+        click_dice_before: Score of the click model that it was fine-tuned from.
+        seconds: Training time, seconds.
+        calibration: Class to the ratio of true to expected Dice on the validation scans.
+        sentence: Summary.
     """
 
     number: int
@@ -62,7 +63,7 @@ class TrainingRound:
 
     @property
     def gain(self) -> float | None:
-        """Gain in Dice on its validation scans; None where nothing can be compared."""
+        """Gain in validation Dice; None without a previous model to compare with."""
         if self.dice is None or self.dice_before is None:
             return None
         return self.dice - self.dice_before
@@ -70,14 +71,14 @@ class TrainingRound:
 
 @dataclass(frozen=True)
 class NextAction:
-    """The next action of a campaign, which its one button says.
+    """The next action of a campaign, shown on the action button.
 
     Attributes:
-        kind: add (scans), name (what a segment is), open (the next scan, from nothing), train,
-            predict, check (the next prediction), wait (for a training), stop, done.
-        count: Scans that it is about.
-        sentence: Words of the button.
-        scan: Scan that is opened, for open, check and stop.
+        kind: add (scans), name (map a segment name), open (the next scan, without prediction),
+            train, predict, check (the next prediction), wait (for other work), stop, done.
+        count: Number of scans concerned.
+        sentence: Text of the button.
+        scan: Scan to open, for open, check and stop.
     """
 
     kind: ActionKind
@@ -88,16 +89,16 @@ class NextAction:
 
 @dataclass(frozen=True)
 class CampaignChart:
-    """Curves of a campaign, and a sentence under them.
+    """Curves of a campaign over its rounds, and a summary.
 
     Attributes:
-        rounds: Numbers of the rounds; 0 is the time before the first one.
-        dice: Mean Dice on the validation scans after each; None where there is none.
-        is_rough: Whether that is a rough figure.
-        clicks: Mean clicks of the scans that were accepted with that round's help.
-        agreement: Mean Dice of predictions and accepted results likewise.
-        sentence: What they show.
-        can_stop: Whether another round will hardly help.
+        rounds: Numbers of the rounds; 0 is before the first.
+        dice: Mean validation Dice of each round, or None.
+        is_rough: Whether the validation of each round is rough.
+        clicks: Mean clicks per accepted scan that was predicted by each round.
+        agreement: Mean Dice of predictions and accepted labels of the same scans.
+        sentence: Summary.
+        can_stop: Whether another round is unlikely to help.
     """
 
     rounds: tuple[int, ...] = ()
@@ -111,13 +112,13 @@ class CampaignChart:
 
 @dataclass(frozen=True)
 class ValidationSet:
-    """Scans that a model is judged on.
+    """Validation scans of a campaign.
 
     Attributes:
-        patients: Marks of the patients that are kept for it; empty before they are drawn.
+        patients: Hashes of the validation patients; empty before they are drawn.
         scans: Identifiers of their scans.
-        labelled: Identifiers of those that are labelled.
-        is_rough: Whether too little is labelled for them to count: one patient is left out in turn.
+        labelled: Identifiers of the labelled ones.
+        is_rough: Whether too few scans or validation patients are labelled for a reliable figure.
     """
 
     patients: tuple[str, ...]
@@ -127,12 +128,12 @@ class ValidationSet:
 
 
 def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
-    """Return scans that can be learnt from: labelled by a person, and of no validation patient."""
+    """Return training scans: labelled by a person, and not of a validation patient."""
     return [scan for scan in scans if scan.is_truth and not scan.is_validation]
 
 
 def validation_of(scans: Sequence[ScanEntry], patients: Sequence[str]) -> ValidationSet:
-    """Return the scans that models are judged on, of the patients that were drawn."""
+    """Return the validation scans of the drawn patients."""
     kept = [s for s in scans if s.is_validation]
     labelled = [s for s in kept if s.is_truth]
     is_enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
@@ -144,11 +145,12 @@ def validation_of(scans: Sequence[ScanEntry], patients: Sequence[str]) -> Valida
 def patients_to_keep(
     scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]
 ) -> tuple[set[str], int]:
-    """Return patients of whom some are kept for validation, and how many.
+    """Return the candidate validation patients, and how many of them to draw.
 
-    Of those that no model was trained on or has predicted. Where eight patients are labelled, of
-    these; else of those that are not, as the first training needs what there is. With fewer than
-    eight patients none is kept.
+    Candidates are patients that no model was trained on or has predicted: labelled ones if at least
+    eight patients are labelled; else unlabelled ones, because the first training needs the labels.
+    If fewer than two are found, labelled ones are used. None is drawn from fewer than eight
+    patients.
     """
     patients = {s.patient for s in scans if s.stored_state != "left_out"}
     count = min(max(round(VALIDATION_SHARE * len(patients)), FEWEST_PATIENTS), MOST_PATIENTS)
@@ -166,19 +168,19 @@ def patients_to_keep(
 
 
 def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
-    """Return the round whose model predicts at present."""
+    """Return the round of the current model, or None."""
     return next((r for r in reversed(rounds) if r.is_used), None)
 
 
 def learnt_from(rounds: Sequence[TrainingRound]) -> set[str]:
-    """Get identifiers of the scans that a model may know: each round begins with one before it."""
+    """Return identifiers of all scans trained on; each round starts from an earlier model."""
     return {key for r in rounds if r.state == "finished" for key in r.trained}
 
 
 def to_predict(
     scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound], *, has_first_model: bool = False
 ) -> list[ScanEntry]:
-    """Open scans that the model in use has not predicted; never those of validation patients."""
+    """Return open scans that the current model has not predicted, except validation scans."""
     used = used_round(rounds)
     free = [s for s in remaining(scans) if not s.is_validation and not s.checked_by]
     if used is not None:
@@ -199,7 +201,7 @@ def is_training_due(
     at_work: str,
     train_after: int,
 ) -> bool:
-    """Whether enough was accepted since the last training; see `next_action`."""
+    """Return whether enough scans were accepted since the last training; see `next_action`."""
     ready = {s.id for s in trainable(scans)}
     if at_work or not ready or unknown_names:
         return False
@@ -208,7 +210,7 @@ def is_training_due(
     if begun is not None and begun.state == "training":
         return True  # it was interrupted
     if last and last.state == "failed" and ready <= {*last.trained, *last.validated}:
-        return False  # nothing has changed since: a person decides
+        return False  # nothing has changed since the failure: a person decides
     left = remaining(scans)
     if begun is None:
         return len(ready) >= FIRST_LABELLED or (not left and len(ready) > 1)
@@ -229,9 +231,9 @@ def next_action(
 
     Args:
         next_scan: Scan that would be opened next.
-        unknown_names: Segment name that no class has, to scans with it.
-        at_work: What a process does now: "train", "predict", or "".
-        train_after: Accepted scans after which it is trained again.
+        unknown_names: Segment name of no class to scans with it.
+        at_work: Work of a running process: "train", "predict", or "".
+        train_after: Number of newly accepted scans before the next training.
         has_first_model: Whether an installed model predicts before the first training.
     """
     left, chart = remaining(scans), chart_of(scans, rounds)
@@ -266,7 +268,7 @@ def next_action(
 
 
 def chart_of(scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> CampaignChart:
-    """Curves over the rounds."""
+    """Return the curves over the rounds."""
     finished = [r for r in rounds if r.state == "finished"]
     numbers = [0, *(r.number for r in finished)]
     accepted = [s for s in scans if s.stored_state == "accepted" and not s.is_validation]
@@ -308,6 +310,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def round_of(row: Mapping[str, Any], classes: Sequence[CampaignClass]) -> TrainingRound:
-    """Return a round of its row, by the names that the classes have at present."""
+    """Create a round from its row, with the current class names."""
     one = of_row(TrainingRound, row, ("trained", "validated"))
     return replace(one, calibration=renamed(one.calibration, classes))

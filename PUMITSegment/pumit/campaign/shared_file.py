@@ -1,7 +1,7 @@
-"""Files that several computers read and change: locks that end, and JSON with a format.
+"""Files shared by several computers: locks that expire, and versioned JSON.
 
-No clock is compared with another: the age of a lock is told by the clock of its own disk. No name
-of a computer is written.
+The age of a lock is measured by the clock of its file system, so computers' clocks need not agree.
+No computer's name is written.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pumit.errors import PumitError
 from pumit.system.atomic import write_text
 
 FORMAT = 1
-# Format to what makes the next one of it.
+# Format to the function that converts content to the next format.
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-STALE_S = 120.0  # a lock whose holder has not been heard of for so long is free
-WRITING_STALE_S = 30.0  # of one that is held while two small files are written
+STALE_S = 120.0  # age without heartbeat at which a lock expires
+WRITING_STALE_S = 30.0  # the same for a lock held while two small files are written
 PATIENCE_S = 45.0
 TRY_S = 0.05
 READ_TRIES = 5
-# Held by the process that trains or predicts; its name says which.
+# Held by the process that trains or predicts; the holder's name is "train" or "predict".
 WORK_LOCK, WORK_STALE_S = "training.lock", 20.0
 
 
 class LockTaken(PumitError):
-    """A scan that another person checks, or a file that another computer writes."""
+    """The lock of a scan, a file or a campaign is held by another process."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class LockHolder:
     """Holder of a lock.
 
     Attributes:
-        name: Name that the holder gave, or a random one.
-        token: Mark that tells this lock from a later one of the same name.
-        is_alive: Whether it was heard of lately.
+        name: Name that the holder gave, or empty.
+        token: Random text that identifies this lock.
+        is_alive: Whether the lock has not expired.
     """
 
     name: str
@@ -52,7 +52,7 @@ class LockHolder:
 
 
 def disk_time(folder: Path) -> float:
-    """Time by the clock that stamps files in a folder; that of this computer without one."""
+    """Return the time of a folder's file system, or this computer's if it is not writable."""
     probe = folder / f".{secrets.token_hex(6)}-time"
     try:
         probe.touch(exist_ok=False)
@@ -67,7 +67,7 @@ def disk_time(folder: Path) -> float:
 def lock_holder(
     path: Path, *, now: float | None = None, stale_s: float = STALE_S
 ) -> LockHolder | None:
-    """Holder of a lock, also of one that has become stale; None where it is free."""
+    """Return the holder of a lock, even if expired; None if there is no lock."""
     try:
         changed = path.stat().st_mtime
         content = json.loads(path.read_text(encoding="utf-8") or "{}")
@@ -75,7 +75,7 @@ def lock_holder(
         return None
     except OSError as error:
         raise gone(path, error) from None
-    except ValueError:  # it is just being written
+    except ValueError:  # being written
         content = {}
     now = disk_time(path.parent) if now is None else now
     name, token = str(content.get("name", "")), str(content.get("token", ""))
@@ -83,10 +83,10 @@ def lock_holder(
 
 
 class ShareLock:
-    """A lock by a file, which computers that share the folder see.
+    """Lock file for all computers that share the folder.
 
     Raises:
-        LockTaken: If another holds it.
+        LockTaken: If another holder has the lock.
         PumitError: If the folder cannot be written.
     """
 
@@ -116,7 +116,7 @@ class ShareLock:
         return True
 
     def _remove(self, holder: LockHolder | None) -> None:
-        """Take a stale lock away; not one that another has put there since."""
+        """Remove an expired lock, unless another holder has replaced it since."""
         aside = self._path.with_name(f".{self._token}-stale")
         with suppress(OSError):
             os.replace(self._path, aside)
@@ -127,43 +127,43 @@ class ShareLock:
 
     @property
     def token(self) -> str:
-        """Mark that tells it from others."""
+        """Random text that identifies this lock."""
         return self._token
 
     @property
     def is_held(self) -> bool:
-        """Whether it was not taken since."""
+        """Whether the lock file is still this lock's."""
         holder = lock_holder(self._path, now=0.0)
         return holder is not None and holder.token == self._token
 
     def beat(self) -> bool:
-        """Say that the holder is still there; returns whether the lock is still held."""
+        """Renew the lock, and return whether it is still held."""
         if not self.is_held:
             return False
         with suppress(OSError):
-            # Written, not only stamped: the clock that counts is that of the disk.
+            # Rewritten, so that the file system's clock sets the time stamp.
             self._path.write_text(json.dumps({"name": self.name, "token": self._token}), "utf-8")
         return True
 
     def release(self) -> None:
-        """Give it back, if it is still held."""
+        """Release the lock, if it is still held."""
         if self.is_held:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
     def __enter__(self) -> ShareLock:
-        """Hold it for a block."""
+        """Return the lock, which the constructor has taken."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
+        """Release the lock."""
         self.release()
 
 
 def _patiently(
     path: Path, name: str, *, stale_s: float, patience_s: float, pause_s: float, otherwise: str
 ) -> ShareLock:
-    """Take a lock as soon as it is free; one whose holder was killed is waited for."""
+    """Take a lock as soon as it is free or expired; raise `LockTaken` after `patience_s`."""
     until = time.monotonic() + patience_s
     while True:
         try:
@@ -175,7 +175,7 @@ def _patiently(
 
 
 def writing(path: Path) -> ShareLock:
-    """Hold a file for a block that reads and replaces it."""
+    """Lock a file for a block that reads and replaces it."""
     lock = path.with_name(f"{path.name}.writing")
     words = (
         f"Another computer has been writing {path.name} for {PATIENCE_S:g} s; wait for it and try "
@@ -186,14 +186,14 @@ def writing(path: Path) -> ShareLock:
 
 
 def at_work(folder: Path) -> str:
-    """Return what a process does with a campaign now: "train", "predict", or ""."""
+    """Return the work of a running process on a campaign: "train", "predict", or ""."""
     holder = lock_holder(folder / WORK_LOCK, stale_s=WORK_STALE_S)
     return (holder.name or "train") if holder is not None and holder.is_alive else ""
 
 
 @contextmanager
 def working_alone(folder: Path, what: str) -> Iterator[None]:
-    """Hold a campaign's work for a block, and say all the while that it is held."""
+    """Hold a campaign's work lock for a block, renewed by a thread."""
     words = "This campaign is trained or predicted already, here or on another computer; wait."
     times = {"stale_s": WORK_STALE_S, "patience_s": 1.5 * WORK_STALE_S, "pause_s": 1.0}
     lock = _patiently(folder / WORK_LOCK, what, **times, otherwise=words)
@@ -214,7 +214,7 @@ def working_alone(folder: Path, what: str) -> Iterator[None]:
 
 
 def gone(path: Path, error: OSError) -> PumitError:
-    """One line for a folder that cannot be reached."""
+    """Return an error for a campaign's folder that cannot be accessed."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return PumitError(
             f"The campaign's folder is not there any more ({path.name}); connect its disk or share "
@@ -228,7 +228,7 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
     """Read JSON of this or an earlier format.
 
     Raises:
-        PumitError: If it is not there, damaged, or of a newer format.
+        PumitError: If the file is missing, damaged, or of a newer format.
     """
     content: Any = None
     for attempt in range(READ_TRIES):
@@ -236,7 +236,7 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
             content = json.loads(path.read_text(encoding="utf-8"))
             break
         except (OSError, ValueError) as error:
-            # It is just being replaced, on Windows or a slow share.
+            # The file may be in the middle of a replacement, on Windows or a slow share.
             is_gone = isinstance(error, (FileNotFoundError, NotADirectoryError))
             if isinstance(error, OSError) and (is_gone or attempt + 1 == READ_TRIES):
                 raise gone(path, error) from None
@@ -256,6 +256,6 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
 
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, whole or not at all, on the disk before the old one goes."""
+    """Write JSON atomically, and flush it to disk before it replaces the old file."""
     text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
     write_text(path, text, durable=True)

@@ -1,4 +1,4 @@
-"""Scans of a campaign in folders as labs have them: found, recognised, and found again."""
+"""Search for scans and labels in arbitrary folders, and identification by content."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from pumit.io.labels.label_file import LabelledSegment
     from pumit.training.data.classes import ClassValue
 
-# Parts of a file that tell it from others, bytes: at either end only headers and borders are.
+# Size in bytes and number of the parts hashed for a fingerprint, spread over the file because its
+# ends hold only headers and borders.
 _PART, _PARTS = 1 << 16, 64
 DATA_SET = "dataset.json"
-# Folders of labels beside folders of scans.
+# Label folders beside image folders.
 _LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
-# Of these, labels to test with, as nnU-Net names them: a model must not learn from them.
+# Test labels, as nnU-Net names them: they must not be used for training.
 _TEST_LABELS = re.compile(r"(labels?|masks?|segmentations?)ts", re.IGNORECASE)
 _NO_SCAN = "{name} is a label for which no scan is left and is not used."
 _IMAGE_FOLDERS = re.compile(r"(images?|scans?|volumes?)(tr|ts|val)?", re.IGNORECASE)
@@ -37,12 +38,12 @@ _CHANNEL = re.compile(r"(?P<stem>.+)_(?P<channel>\d{4})")
 
 @dataclass(frozen=True)
 class FoundScan:
-    """A scan that was found, with labels where it has some.
+    """A found scan with its labels, if any.
 
     Attributes:
-        entry: As a campaign keeps it, but with whole paths, and the patient as the data name it.
-        values: Value in its labels to the names that its data set has for it.
-        segments: Segments of its labels, once these are read.
+        entry: Entry, but with absolute paths and the original patient identifier.
+        values: Label value to its names in the data set.
+        segments: Segments of its labels, once read.
     """
 
     entry: ScanEntry
@@ -51,11 +52,11 @@ class FoundScan:
 
     @property
     def images(self) -> tuple[Path, ...]:
-        """Files, one for each channel; a folder of DICOM."""
+        """Files, one for each channel, or a DICOM folder."""
         return tuple(map(Path, self.entry.images))
 
     def with_labels_read(self, problems: list[str]) -> FoundScan:
-        """Return it with the segments of its labels; what cannot be read is told."""
+        """Return the scan with the segments of its labels; add read errors to `problems`."""
         from pumit.io.labels.label_source import announced_segments
 
         entry = self.entry
@@ -75,7 +76,7 @@ class FoundScan:
     def kept(
         self, classes: Sequence[CampaignClass], kept_path: Callable[[Path], str], **more: Any
     ) -> ScanEntry:
-        """As a campaign with these classes keeps it."""
+        """Return the entry to store in a campaign with these classes."""
         values = {
             value: list(names)
             for value, names in self.values.items()
@@ -96,14 +97,14 @@ class FoundScan:
 
 @dataclass
 class FoundScans:
-    """All that was found in some paths.
+    """Result of a search.
 
     Attributes:
         scans: Scans in order.
-        classes: Classes that a data set names, such as by its dataset.json.
-        channels: Names of the channels, likewise.
-        values: Folder of a data set to the values in its labels and the names that it has for them.
-        problems: Files and folders that are no scans, with the reason.
+        classes: Classes defined by a data set, such as in its dataset.json.
+        channels: Names of the channels, defined by a data set.
+        values: Data set folder to its label values and their names.
+        problems: Sentences about unused files, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
@@ -114,7 +115,11 @@ class FoundScans:
 
 
 def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
-    """Find scans, with labels where they have some; those without are no fault."""
+    """Find scans and their labels, if any.
+
+    Raises:
+        PumitError: If a path does not exist.
+    """
     found = FoundScans()
     for path in paths:
         if not path.exists():
@@ -125,13 +130,13 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
     def is_of_lab(path: Path) -> bool:
         return not any(path.is_relative_to(campaign) for campaign in campaigns)
 
-    # 1. Cases of data sets, pairs by the usual names, and DICOM with its segmentations.
+    # 1. Cases of data sets, pairs by common naming schemes, and DICOM with its segmentations.
     sets = [file.parent for root in roots for file in sorted(root.rglob(DATA_SET))]
     places = filter(is_of_lab, dict.fromkeys([*sets, *roots]))
     cases = [case for place in places for case in _cases(place, found)]
     images = {image for case in cases for image in case.images}
     series = {case.entry.series for case in cases} - {""}
-    # 2. All other scans of the trees; label maps beside them are theirs.
+    # 2. All other scans of the folders, with the label maps beside them.
     taken = images.union(*(map(Path, case.entry.given_labels) for case in cases))
     scans: list[Scan] = []
     for path in paths:
@@ -157,7 +162,7 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
             values = next((v for p, v in found.values.items() if scan.path.is_relative_to(p)), {})
             cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
     found.problems += unused
-    # 3. What they are, once each.
+    # 3. Fingerprints, and removal of duplicates.
     known = (_recognised(case, found) for case in cases)
     kept = _once((scan for scan in known if scan.entry.digest), found.problems)
     short = [s.entry.name.rpartition("/")[2] for s in kept]
@@ -177,7 +182,7 @@ def _found(
 
 
 def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
-    """Labelled scans of a folder."""
+    """Find the labelled scans of a data set's folder."""
     from pumit.io.file_part import split_part
     from pumit.training.data.dataset_json import IGNORE
     from pumit.training.data.labelled_set import cases_of_folder
@@ -185,7 +190,7 @@ def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
     try:
         cases = cases_of_folder(folder).data
     except PumitError as error:
-        if (folder / DATA_SET).is_file():  # it says something, and cannot be read
+        if (folder / DATA_SET).is_file():  # a data set that cannot be read
             found.problems.append(str(error))
         return
     found.classes = found.classes or cases.classes
@@ -213,15 +218,15 @@ def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
 def _paired(
     scans: Sequence[Scan], files: Iterable[tuple[Path, Path]], *, is_only: bool
 ) -> tuple[list[Scan], dict[Path, list[Path]], list[str]]:
-    """Tell label maps from scans, by the names of files and folders.
+    """Distinguish label maps from scans, by the names of files and folders.
 
     Args:
-        scans: What may be scans.
-        files: Files that may be label maps, each with the folder that was given.
-        is_only: Whether only one folder was given, which then is none of labels itself.
+        scans: Candidate scans.
+        files: Candidate label maps, each with the given root folder.
+        is_only: Whether only one folder was given, which then is not a label folder itself.
 
     Returns:
-        Scans, the labels of those that have some, and a sentence for each label that is not used.
+        Scans, scan paths to their labels, and a sentence for each unused label.
     """
     stems = {scan.path.parent / _bare(scan.path) for scan in scans}
     labels: dict[Path, tuple[Path, str, str]] = {}
@@ -248,12 +253,12 @@ def _paired(
             continue
         near = [s.path for s in by_name.get(base, ()) if s.path.is_relative_to(home)]
         ranks = sorted((_distance(p), p) for p in near)
-        if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):  # it may be of either
+        if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):  # ambiguous
             unused.append(_NO_SCAN.format(name=name))
         else:
             pairs.setdefault(ranks[0][1], []).append(path)
     for scan_path, own in pairs.items():
-        # Only files that name their segments can be joined; of others one is taken.
+        # Only files with named segments can be joined; of others one is used.
         named = [p for p in own if p.name.lower().endswith(".nrrd")]
         pairs[scan_path] = kept = named or sorted(own, key=_rank)[:1]
         unused += [_NO_SCAN.format(name=labels[p][2]) for p in own if p not in kept]
@@ -266,13 +271,13 @@ def _rank(label: Path) -> int:
 
 
 def _distance(path: Path) -> tuple[int, bool]:
-    """Return how far a scan is from labels above it; a folder of images is as near as none."""
+    """Return a sort key by folder depth; an image folder adds no depth and wins ties."""
     is_image_folder = bool(_IMAGE_FOLDERS.fullmatch(path.parent.name))
     return len(path.parts) - is_image_folder, not is_image_folder
 
 
 def proposed_classes(scans: Sequence[FoundScan]) -> tuple[ClassValue, ...]:
-    """Return the classes that labels hold."""
+    """Return the classes in the labels."""
     from pumit.training.data.class_matching import is_class
     from pumit.training.data.class_proposal import ClassProposal
 
@@ -285,10 +290,10 @@ def proposed_classes(scans: Sequence[FoundScan]) -> tuple[ClassValue, ...]:
 def patient_marks(
     scans: Sequence[ScanEntry], there: Sequence[ScanEntry], salt: str
 ) -> dict[str, str]:
-    """Return identifier of a scan to the mark of its patient, which is of no use elsewhere.
+    """Return scan identifiers with the salted hashes of their patients.
 
-    Where the data tell none it is guessed from the paths of all scans; those that are there keep
-    their marks.
+    Patients that the data do not state are guessed from the paths of all scans. Scans already in
+    the campaign (`there`) keep their hashes.
     """
     from pumit.training.data.split import patients_of
 
@@ -319,9 +324,9 @@ def _bare(path: Path) -> str:
 
 
 def bare_paths(scans: Sequence[tuple[Path, str]]) -> list[str]:
-    """Paths of scans from the folder that holds all of them, without endings.
+    """Return paths of scans from their common parent, without file extensions.
 
-    A series that shares its folder with others has its identifier behind it.
+    The identifier is appended to a series that shares its folder with others.
     """
     parts = [p.absolute().with_name(_stem(p).removesuffix("_0000")).parts for p, _ in scans]
     steps = enumerate(zip(*parts, strict=False))
@@ -335,7 +340,7 @@ def bare_paths(scans: Sequence[tuple[Path, str]]) -> list[str]:
 
 
 def _channels(scan: Scan) -> tuple[Path, ...]:
-    """Files of a scan: NAME_0000 with those of its other channels; none for one of these."""
+    """Return a scan's channel files for NAME_0000, and none for its other channels."""
     match = _CHANNEL.fullmatch(_stem(scan.path))
     if scan.path.is_dir() or match is None:
         return (scan.path,)
@@ -349,7 +354,7 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 
 
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
-    """Return the same with its fingerprint and patient; without one where it is no scan."""
+    """Return the scan with fingerprint and patient; unchanged if it cannot be read."""
     entry = scan.entry
     try:
         digest, size, series, patient = fingerprint(scan.images, entry.series)
@@ -370,7 +375,7 @@ def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
 
 
 def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
-    """Each scan once, with the labels of any of its finds; copies are told."""
+    """Remove duplicates, preferring ones with labels; add a sentence for each to `problems`."""
     kept: dict[str, FoundScan] = {}
     for scan in scans:
         first = kept.setdefault(scan.entry.id, scan)
@@ -382,16 +387,16 @@ def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
 
 
 def fingerprint(files: Sequence[Path], series: str = "") -> tuple[str, int, str, str]:
-    """Compute a fingerprint by which a scan is recognised in any folder, without reading all of it.
+    """Compute a fingerprint of a scan's content, without reading all of it.
 
     Args:
-        files: Its files, one for each channel, or its folder.
+        files: Files, one for each channel, or a DICOM folder.
 
     Returns:
-        Fingerprint, size of the first file (0 of DICOM), series and patient as DICOM names them.
+        Fingerprint, size of the first file (0 for a folder), DICOM series and patient.
 
     Raises:
-        VolumeError: If it is no scan.
+        VolumeError: If it is not a scan.
         OSError: If it cannot be read.
     """
     first = files[0]
@@ -419,7 +424,7 @@ def fingerprint(files: Sequence[Path], series: str = "") -> tuple[str, int, str,
 
 
 def _series_in(folder: Path, series: str) -> tuple[str, str]:
-    """Series and patient of a folder by the first header that fits."""
+    """Return the series and patient of a folder, from the first matching header."""
     from pumit.io.dicom.files import is_dicom, read_header
 
     for path in _files(folder):
@@ -443,11 +448,11 @@ def _files(folder: Path) -> Iterator[Path]:
 def find_again(
     roots: Sequence[Path], digest: str, *, size: int, series: str, others: Sequence[str] = ()
 ) -> Path | None:
-    """Look for a scan that was moved or renamed, by its content.
+    """Find a moved or renamed scan by its content.
 
     Args:
-        size: Size of its first file; 0 of DICOM.
-        others: Names of its other channels, beside the first one.
+        size: Size of the first file; 0 for a DICOM folder.
+        others: File names of the other channels, beside the first.
     """
     for root in roots:
         if not size and series:

@@ -1,4 +1,4 @@
-"""A small picture of a scan with its segments, kept beside its state, for lists."""
+"""Thumbnail of a scan with its segments, stored beside its state."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _PALETTE = ((0.9, 0.3, 0.25), (0.2, 0.6, 0.9), (0.95, 0.75, 0.2), (0.35, 0.75, 0
 
 
 def thumbnail_due(campaign: Campaign, scan: ScanEntry) -> Path:
-    """File that the picture of a scan has as it is now; another one once its segments change."""
+    """Return the path of a scan's current thumbnail, which changes with its segments."""
     shown = next(iter(campaign.drawn_files(scan)), None)
     stamp = shown.stat().st_mtime_ns if shown is not None and shown.exists() else 0
     return campaign.home(scan) / f"thumbnail-{stamp:x}.png"
 
 
 def thumbnail_of(campaign: Campaign, scan: ScanEntry) -> Path | None:
-    """Return the picture of a scan, perhaps of an earlier state; None where there is none yet."""
+    """Return a scan's thumbnail, even if outdated; None if there is none."""
     due = thumbnail_due(campaign, scan)
     return due if due.is_file() else next(due.parent.glob("thumbnail-*.png"), None)
 
 
 def draw_thumbnail(campaign: Campaign, scan: ScanEntry, volume: Volume | None = None) -> None:
-    """Draw a scan with its segments, if that was not done since they changed.
+    """Draw a scan with its segments, unless its thumbnail is up to date.
 
     Raises:
-        PumitError: If the scan cannot be read, or the picture not be written.
+        PumitError: If the scan cannot be read, or the thumbnail cannot be written.
     """
     from pumit.training.data.thumbnail import write_thumbnail
 

@@ -1,4 +1,4 @@
-"""A round of a campaign: train on what was accepted, and keep the model if it is better."""
+"""A round of a campaign: train on the accepted scans, and keep the model if it is better."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ logger = logging.getLogger(__name__)
 
 PLAN, CLICK_PLAN = "plan.yaml", "plan_clicks.yaml"
 FEWEST_TRAINED = 2
-# Of a warm start: what was learnt is changed less than at first.
+# Factor of the learning rate when a round first starts from the previous model.
 WARM_RATE = 0.5
-# What a rough figure may fall by before a new model is turned down.
+# Largest drop of Dice at which a model that is not compared on the same scans is still used.
 ROUGH_LOSS = 0.05
-# Steps that are planned on a busy computer are too few for a quiet one: the time decides.
+# Steps planned on a busy computer are too few on an idle one: raise them, and limit the time.
 MORE_STEPS, FEWER_VALIDATIONS = 12, 4
-# Part of a training's time that refining the clicks gets.
+# Time for fine-tuning the click model, as a fraction of the training time.
 CLICK_SHARE = 0.5
-# Few weights at first, all when there is enough to learn from.
+# Part of the click model to train, below so many scans: few weights first, all with enough data.
 CLICK_PARTS = ((8, "decoder"), (16, "adapters"), (sys.maxsize, "all"))
 NICENESS = 15
 
 
 def work_in_background() -> None:
-    """Let this process compute when no other program needs the processor."""
+    """Lower the priority of this process."""
     nice = getattr(os, "nice", None)
     if nice is not None:
         with suppress(OSError):
@@ -59,14 +59,14 @@ def work_in_background() -> None:
 
 
 def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
-    """Train on the accepted scans, or continue a training that was interrupted.
+    """Train on the accepted scans, or resume an interrupted training.
 
-    The new model is used if it is better than the one before on the validation scans. Where these
-    are rough it is used unless it is clearly worse.
+    The new model is used if its validation Dice is higher than the previous model's. If the two
+    cannot be compared on the same scans, it is used unless its Dice is clearly lower.
 
     Raises:
-        PumitError: If too little is accepted, a scan cannot be used, or another process trains.
-        RunStopped: If the training was stopped; the same call continues it.
+        PumitError: If too few scans are accepted, a scan cannot be used, or another process trains.
+        RunStopped: If the training was stopped; the same call resumes it.
     """
     from pumit.training.run.control import RunStopped
 
@@ -74,7 +74,7 @@ def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
         campaign.refresh()
         one = _begun(campaign)
         try:
-            if one.dice is None:  # else it was interrupted while the clicks were refined
+            if one.dice is None:  # else it was interrupted while the click model was trained
                 one = _judged(campaign, one, _train(campaign, one, device), device)
                 campaign.save_round(one)
             if campaign.settings.refines_clicks:
@@ -95,7 +95,7 @@ def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
 
 
 def _begun(campaign: Campaign) -> TrainingRound:
-    """Return the round that is open, or a new one."""
+    """Return the unfinished round, or a new one."""
     if campaign.rounds and campaign.rounds[-1].state == "training":
         return campaign.rounds[-1]
     if unknown := campaign.unknown_names():
@@ -130,10 +130,11 @@ def _begun(campaign: Campaign) -> TrainingRound:
 
 
 def _left_out(ready: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> list[str]:
-    """Return scans of one patient to judge on, where none are kept.
+    """Return the scans of one patient to validate on, if no validation scan is labelled.
 
-    Of patients that no model has seen, as the new one begins with the one before, and among these
-    one whose labels tell all of the scan. It is learnt from once another takes its place.
+    Prefer patients that no model was trained on, because the new model starts from the previous
+    one; then complete labels; then patients not used for validation in the current model's round.
+    A later round that leaves out another patient trains on this one.
     """
     used = used_round(rounds)
     seen, last = learnt_from(rounds), set(used.validated) if used is not None else set()
@@ -160,14 +161,15 @@ def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
 
 
 def _is_seen(campaign: Campaign, one: TrainingRound) -> bool:
-    """Whether models before were trained on what a round is judged on."""
+    """Return whether earlier rounds were trained on validation scans of this round."""
     return not learnt_from(campaign.rounds).isdisjoint(one.validated)
 
 
 def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, Any]:
-    """Return the recipe: as in the round before, with its weights.
+    """Return the recipe: that of the current model, starting from its weights.
 
-    The first one is planned, and one that is judged on what those before were trained on.
+    A new recipe is planned for the first round, and if earlier rounds were trained on this round's
+    validation scans.
     """
     data, clock = _data(campaign, one), _time(campaign.settings.training_seconds, device)
     used = used_round(campaign.rounds)
@@ -203,7 +205,7 @@ def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, A
 
 
 def _time(seconds: float, device: str) -> dict[str, Any]:
-    """Time of a training: on a CPU that of its cores, as other programs go first."""
+    """Return the time limit; on a CPU in processor time, as other programs have priority."""
     from pumit.inference.loading import pick_device
     from pumit.system.machine import usable_cores
 
@@ -214,7 +216,7 @@ def _time(seconds: float, device: str) -> dict[str, Any]:
 
 
 def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> TrainingRound:
-    """Return the round with a refined model for clicks, if it is better."""
+    """Fine-tune the click model, and return the round with it if it is better."""
     from pumit.training.train import finetune
 
     folder = campaign.folder / f"{one.folder}{CLICKS}"
@@ -253,7 +255,7 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
 
 
 def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
-    """Cases by their identifiers, which tell nothing in a log."""
+    """Return the recipe's data, with scan identifiers as case names so that logs are anonymous."""
     cases: list[dict[str, Any]] = []
     for key in (*one.trained, *one.validated):
         scan = campaign.scan(key)
@@ -264,7 +266,7 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
         }  # fmt: skip
         is_ours = scan.stored_state == "accepted" or labels[0].name == GIVEN
         if is_ours or scan.drawn or scan.known != "all":
-            # A class without a segment is not there, unless the person has not looked for it.
+            # A class without a segment is absent, unless the person did not annotate it.
             row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
         cases.append(row)
     return {
@@ -277,7 +279,7 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
 
 
 def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: str) -> TrainingRound:
-    """Return the round with its figures, and whether its model is used."""
+    """Return the round with validation results, and whether its model is used."""
     scans = [campaign.scan(key) for key in one.validated]
     model = checkpoint.relative_to(campaign.folder).as_posix()
     dice, calibration = judge(
@@ -311,7 +313,7 @@ def _name(campaign: Campaign, one: TrainingRound) -> str:
 
 
 def _with_names(campaign: Campaign, text: str) -> str:
-    """Return a message with names of scans, which the training knows by their identifiers."""
+    """Replace scan identifiers in a message by names."""
     for scan in campaign.scans():
         text = text.replace(scan.id, scan.name)
     return text

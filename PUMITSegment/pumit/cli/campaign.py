@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         added.add_argument("--json", action="store_true", help="print the result as JSON")
         return added
 
-    new = action("new", "make a campaign of folders of scans; those with labels are labelled")
+    new = action("new", "create a campaign from folders of scans; existing labels are imported")
     new.add_argument("scans", type=Path, nargs="+", help="folders, DICOM, data sets or files")
     new.add_argument(
         "--class",
@@ -38,67 +38,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[=CODE]",
-        help="a class, with its code or term where that is not its name; in order. Without any, "
-        "those that the labels hold",
+        help="class name, with its code or terminology if that differs; repeatable, in order; "
+        "default: the classes in the labels",
     )
     new.add_argument("--name", default="", help="name of the campaign")
-    new.add_argument("--order", choices=ORDERS, default="uncertain", help="which scan is next")
-    new.add_argument("--train-after", type=int, default=3, help="accepted scans until a training")
-    new.add_argument("--seconds", type=float, default=180.0, help="seconds of a training")
     new.add_argument(
-        "--beside", action="store_true", help="also write accepted labels beside their scans"
+        "--order", choices=ORDERS, default="uncertain", help="order in which scans are offered"
+    )
+    new.add_argument(
+        "--train-after",
+        type=int,
+        default=3,
+        help="number of newly accepted scans before a training",
+    )
+    new.add_argument("--seconds", type=float, default=180.0, help="training time in seconds")
+    new.add_argument(
+        "--beside", action="store_true", help="also write accepted labels next to their scans"
     )
     add = action("add", "add scans")
     add.add_argument("scans", type=Path, nargs="+", help="folders, DICOM, data sets or files")
-    action("status", "show scans, rounds and what is next")
-    following = action("next", "name the scan to open next, and what to begin with")
-    following.add_argument("--order", choices=ORDERS, help="another order than the campaign's")
-    accept = action("accept", "accept a label of a scan")
+    action("status", "show scans, rounds and the next step")
+    following = action("next", "show the scan to open next and its initial label")
+    following.add_argument("--order", choices=ORDERS, help="override the campaign's order")
+    accept = action("accept", "accept a label for a scan")
     accept.add_argument("scan", help="name or identifier of the scan")
     accept.add_argument(
-        "label", type=Path, nargs="?", help="label file; without, the draft or the prediction"
+        "label", type=Path, nargs="?", help="label file; default: the draft or the prediction"
     )
-    accept.add_argument("--empty", action="store_true", help="the scan has none of the structures")
-    accept.add_argument("--reviewer", help="your name, where it is to be kept")
     accept.add_argument(
-        "--clicks", type=int, help="clicks that it took; without, what is kept of the scan"
+        "--empty", action="store_true", help="the scan contains none of the structures"
     )
-    accept.add_argument("--took", type=float, help="seconds that it took, likewise")
+    accept.add_argument("--reviewer", help="reviewer name to store")
     accept.add_argument(
-        "--drawn", action="append", default=[], metavar="CLASS", help="only these were drawn"
+        "--clicks", type=int, help="number of clicks used; default: the stored number"
+    )
+    accept.add_argument("--took", type=float, help="seconds spent; default: the stored time")
+    accept.add_argument(
+        "--drawn",
+        action="append",
+        default=[],
+        metavar="CLASS",
+        help="only these classes were annotated; repeatable",
     )
     accept.add_argument(
         "--known",
         choices=("all", "slices", "strokes"),
         default="all",
-        help="what the label tells of: all, slices with labels, or what is drawn",
+        help="annotated voxels: all, slices with labels, or only drawn voxels",
     )
     for name, text in (
-        ("undo", "take the acceptance of a scan back"),
-        ("later", "put a scan behind the others"),
-        ("leave-out", "leave a scan out"),
-        ("take-in", "take a scan in that was left out or put behind"),
+        ("undo", "undo the acceptance of a scan"),
+        ("later", "move a scan to the end of the queue"),
+        ("leave-out", "exclude a scan"),
+        ("take-in", "include an excluded or postponed scan again"),
     ):
         action(name, text).add_argument("scan", help="name or identifier of the scan")
-    renamed = action("name", "say which class segments of a name are")
-    renamed.add_argument("segment", help="name of the segments")
-    renamed.add_argument("class_name", nargs="?", metavar="CLASS", help="the class; without, none")
-    new_name = action("rename", "rename a class; what has its former name is still of it")
-    new_name.add_argument("class_name", metavar="CLASS", help="the class")
-    new_name.add_argument("new", metavar="NEW", help="its new name")
-    train = action("train", "train on the accepted scans, in the background of other programs")
-    train.add_argument(
-        "--foreground", action="store_true", help="as fast as other programs, such as at night"
+    renamed = action("name", "map a segment name to a class")
+    renamed.add_argument("segment", help="segment name")
+    renamed.add_argument(
+        "class_name", nargs="?", metavar="CLASS", help="class name; omit to ignore the segments"
     )
-    train.add_argument("--predict", action="store_true", help="then predict the open scans")
+    new_name = action("rename", "rename a class; its former name is still recognised")
+    new_name.add_argument("class_name", metavar="CLASS", help="class name")
+    new_name.add_argument("new", metavar="NEW", help="new name")
+    train = action("train", "train on the accepted scans at low priority")
+    train.add_argument(
+        "--foreground", action="store_true", help="train at normal priority, such as overnight"
+    )
+    train.add_argument("--predict", action="store_true", help="then predict the remaining scans")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     for name, text in (
         ("predict", "predict the open scans"),
-        ("look", "draw thumbnails, and see which scans are like each other"),
+        ("look", "draw thumbnails and compute the similarity of scans"),
     ):
         action(name, text).add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
-    export = action("export", "export what is accepted")
-    export.add_argument("kind", choices=EXPORTS, help="form of the export")
+    export = action("export", "export the accepted labels")
+    export.add_argument("kind", choices=EXPORTS, help="export format")
     export.add_argument("-o", "--output", type=Path, required=True, help="new folder or file")
 
 
@@ -279,7 +294,7 @@ def _train(args: argparse.Namespace) -> None:
     campaign = Campaign.open(args.folder)
     if not args.foreground:
         work_in_background()
-    # The training itself reports progress as JSON lines, like `pumit train`.
+    # The training reports progress as JSON lines, like `pumit train`.
     one = train_round(campaign, device=args.device)
     if args.json:
         print(json.dumps({"round": dict(vars(one))}), flush=True)

@@ -1,1 +1,1 @@
-"""Campaigns: their state on the screen, and the loop of opening, checking and accepting scans."""
+"""Campaigns in the panel: their state, and the loop of opening, checking and accepting scans."""

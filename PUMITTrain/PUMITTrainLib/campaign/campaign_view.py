@@ -1,4 +1,4 @@
-"""A campaign as the panel shows it, read at one moment."""
+"""Snapshot of a campaign for the panel."""
 
 from __future__ import annotations
 
@@ -23,23 +23,19 @@ _STAGES = ("checking", "predicted", "open", "later", "labelled", "accepted", "le
 
 @dataclass(frozen=True)
 class CampaignView:
-    """A campaign at one moment.
+    """Snapshot of a campaign.
 
     Attributes:
-        folder: Its folder.
-        name: Its name.
-        classes: Its classes.
         scans: All scans, in the order of the list.
-        thumbnails: Scan to its picture, where there is one.
-        action: What comes next.
+        thumbnails: Scan identifier to thumbnail, if there is one.
+        action: Next action.
         chart: Curves over the rounds.
-        settings: Its settings.
-        training: Status of the training that is not judged yet; None for none.
-        trainingFolder: Folder of that run, or None.
-        atWork: What a process does now, on whichever computer: "train", "predict", or "".
-        toPredict: Scans that wait for a prediction.
-        failure: Why the last round failed; empty where it did not.
-        unknownNames: Name of segments that no class has, to scans with it.
+        training: Status of the unfinished training, or None.
+        trainingFolder: Run folder of the last round, or None.
+        atWork: Work of a running process on any computer: "train", "predict", or "".
+        toPredict: Number of scans that wait for a prediction.
+        failure: Why the last round failed; empty if it did not.
+        unknownNames: Segment name of no class to scans with it.
     """
 
     folder: Path
@@ -59,16 +55,16 @@ class CampaignView:
 
     @property
     def isTraining(self) -> bool:
-        """Whether a process trains it now, on whatever computer."""
+        """Whether a process on any computer is training."""
         return self.training is not None and self.training.is_alive
 
     def count(self, *states: str) -> int:
-        """How many scans are in one of these states, open or not."""
+        """Return the number of scans in some states, regardless of who has them open."""
         return sum(scan.stored_state in states for scan in self.scans)
 
 
 def readCampaign(campaign: Campaign) -> CampaignView:
-    """Read a campaign; on a thread."""
+    """Read a campaign; call on a worker thread."""
     scans = campaign.scans()
     settings, rounds = campaign.settings, campaign.rounds
     found = ((scan.id, thumbnail_of(campaign, scan)) for scan in scans)

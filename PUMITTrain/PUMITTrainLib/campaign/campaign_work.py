@@ -1,4 +1,4 @@
-"""The campaign that is open: made, read again and again, trained, predicted and exported."""
+"""The open campaign: creation, periodic refresh, training, prediction and export."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from PUMITTrainLib.processes.launching import last_words
 
 _FOLDER, _TRAINS, _REVIEWER = "PUMIT/campaign", "PUMIT/campaignTrains", "PUMIT/reviewer"
 _REFRESH_MS = 3000
-# What the command puts before the line that says what is wrong.
+# Prefix of the command's error line.
 _PREFIX = "pumit campaign: "
 
 
 @dataclass(frozen=True)
 class NameQuestion:
-    """A question which class segments of a name are.
+    """A question which class a segment name stands for.
 
     Attributes:
-        name: Their name.
-        count: Scans with such a segment.
-        goOn: Callback once it is answered.
+        name: Segment name.
+        count: Number of scans with such a segment.
+        goOn: Callback after the answer.
     """
 
     name: str
@@ -45,13 +45,12 @@ class NameQuestion:
 
 
 class CampaignWork:
-    """State of the open campaign; everything returns at once, errors are said in the status.
+    """State of the open campaign; methods do not block, and errors appear in the status.
 
     Attributes:
-        campaign: The campaign, or None.
-        view: The campaign when it was last read, or None.
-        question: What has to be answered before it can continue, or None.
-        isBusy: Whether it is being made, opened or exported.
+        view: Last snapshot of the campaign, or None.
+        question: Question that must be answered before continuing, or None.
+        isBusy: Whether the campaign is being created, opened, extended or exported.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class CampaignWork:
         self._drawing: BackgroundJob | None = None
         self._undrawn: set[Path] = set()
         self._problem = ""
-        # The process that this panel has started: its id, computer and mark.
+        # Process started by this panel: ID, host name and start mark.
         self._process: tuple[int, str, str | None] | None = None
         self._timer = parts.makeTimer(self.refresh, False)
         self.campaign: Campaign | None = None
@@ -72,11 +71,11 @@ class CampaignWork:
         self.question: NameQuestion | None = None
         self.isBusy = False
 
-    # What this computer remembers
+    # Settings of this computer
 
     @property
     def trainsByItself(self) -> bool:
-        """Whether it is trained in the background after a number of accepted scans."""
+        """Whether training starts by itself after a number of accepted scans."""
         return str(self._parts.store.value(_TRAINS, "true")).lower() != "false"
 
     @trainsByItself.setter
@@ -85,7 +84,7 @@ class CampaignWork:
 
     @property
     def reviewer(self) -> str:
-        """Name of the person here, where it is to be kept; empty for none."""
+        """Name of the reviewer to store; empty for none."""
         return str(self._parts.store.value(_REVIEWER, "") or "")
 
     @reviewer.setter
@@ -95,7 +94,7 @@ class CampaignWork:
     # Open and new
 
     def reopen(self) -> None:
-        """Open the campaign that was open when Slicer was closed."""
+        """Open the campaign of the last Slicer session."""
         folder = str(self._parts.store.value(_FOLDER, "") or "")
         if folder and self.campaign is None:
             self.open(Path(folder))
@@ -111,13 +110,13 @@ class CampaignWork:
         classes: Sequence[str],
         then: Callable[[Campaign], None] = lambda campaign: None,
     ) -> None:
-        """Make a campaign and open it.
+        """Create a campaign and open it.
 
         Args:
-            folder: Its folder.
-            scans: Function on a thread that gives folders and files of scans.
-            classes: Names of its classes; none for those that labels hold.
-            then: Callback on a thread once it is made.
+            folder: Folder of the campaign.
+            scans: Function that returns folders and files of scans; called on a worker thread.
+            classes: Class names; empty for the classes in the labels.
+            then: Callback after creation, on a worker thread.
         """
 
         def make() -> Campaign:
@@ -153,29 +152,29 @@ class CampaignWork:
         self._run(lambda: campaign.add_scans(paths), done, _("Looking for scans..."))
 
     def _sayFound(self, problems: Sequence[str]) -> None:
-        """Say which files were passed over, the first of them by name."""
+        """Show the first of the problems, and the number of others."""
         if problems:
             more = _("{count} more").format(count=len(problems) - 1)
             self._status.done(" ".join([problems[0], f"({more})" if problems[1:] else ""]).strip())
 
     def close(self) -> None:
-        """Show no campaign; trainings continue."""
+        """Close the campaign; trainings continue."""
         self.stopWatching()
         self.campaign = self.view = self.question = None
         self._parts.store.remove(_FOLDER)
         self._onChanged()
 
     def watch(self) -> None:
-        """Look at the folder now and then: others change it too."""
+        """Refresh periodically, because other computers change the folder too."""
         self._timer.start(_REFRESH_MS)
         self.refresh()
 
     def stopWatching(self) -> None:
-        """Look at it no more."""
+        """Stop the periodic refresh."""
         self._timer.stop()
 
     def refresh(self) -> None:
-        """Read the campaign, on a thread."""
+        """Read the campaign on a worker thread."""
         campaign = self.campaign
         if campaign is None or (self._reading is not None and self._reading.isActive):
             return
@@ -192,7 +191,7 @@ class CampaignWork:
             self._run(lambda: campaign.change_settings(**settings), lambda _done: self.refresh())
 
     def decide(self, change: Callable[[Campaign], Any]) -> None:
-        """Change a scan of the list that is not open, on a thread."""
+        """Change a scan that is not open, on a worker thread."""
         campaign = self.campaign
         if campaign is not None:
             self._run(lambda: change(campaign), lambda _done: self.refresh())
@@ -200,22 +199,22 @@ class CampaignWork:
     # Names
 
     def ask(self, name: str, count: int, goOn: Callable[[], None] = lambda: None) -> None:
-        """Ask which class segments of a name are."""
+        """Ask which class a segment name stands for."""
         self.question = NameQuestion(name, count, goOn)
         self._onChanged()
 
     def takeBack(self, goOn: Callable[[], None]) -> None:
-        """Ask no more what continues with a callback."""
+        """Withdraw the question that has a given callback."""
         if self.question is not None and self.question.goOn == goOn:
             self.question = None
             self._onChanged()
 
     def answer(self, className: str | None, renames: bool = False) -> None:
-        """Answer the question, for good.
+        """Answer the question, and store the answer in the campaign.
 
         Args:
-            className: Class that segments of the name are; None for no class at all.
-            renames: Whether it has that name itself from now on.
+            className: Class of the segment name; None to ignore these segments.
+            renames: Whether to rename the class to the segment name.
         """
         question, campaign = self.question, self.campaign
         if question is None or campaign is None:
@@ -238,14 +237,14 @@ class CampaignWork:
 
     @property
     def isRunning(self) -> bool:
-        """Whether a process trains or predicts: one of this panel, or another on any computer."""
+        """Whether a process of this panel or of another computer trains or predicts."""
         if self._process is None:
             return self.view is not None and bool(self.view.atWork)
         return is_process_alive(*self._process, time.time())
 
     @property
     def action(self) -> NextAction | None:
-        """The action of the one button; while a process works, one checks what there is."""
+        """Action of the button; scans are offered while a process trains or predicts."""
         if self.view is None:
             return None
         found = self.view.action
@@ -255,7 +254,7 @@ class CampaignWork:
 
     @property
     def progress(self) -> tuple[str, float | None]:
-        """The computation in words, and its share; "" for none."""
+        """Running computation as text, "" for none, and the fraction done, None if unknown."""
         view = self.view
         if view is None:
             return "", None
@@ -270,15 +269,15 @@ class CampaignWork:
         return _("Getting ready to train."), None
 
     def train(self) -> None:
-        """Train on what is accepted, then predict the rest, in a process of low priority."""
+        """Train on the accepted scans, then predict the others, in a low-priority process."""
         self._launch(["train", "--predict"])
 
     def predict(self) -> None:
-        """Predict the open scans, in a process of low priority."""
+        """Predict the open scans, in a low-priority process."""
         self._launch(["predict"])
 
     def trainIfDue(self) -> None:
-        """Train if enough was accepted since the last time, and that is wanted."""
+        """Train if enough scans were accepted since the last training and the setting is on."""
         campaign = self.campaign
         if campaign is None or not self.trainsByItself or self.isRunning:
             return
@@ -291,7 +290,7 @@ class CampaignWork:
         submit(lambda: campaign.is_training_due, start, self._sayOnce)
 
     def command(self, word: ControlCommand) -> None:
-        """Let the training pause, resume or stop."""
+        """Pause, resume or stop the training."""
         view = self.view
         if view is None or view.trainingFolder is None:
             return
@@ -302,7 +301,7 @@ class CampaignWork:
         self.refresh()
 
     def export(self, kind: str, target: Path) -> None:
-        """Export what is accepted, in a process."""
+        """Export the campaign in a separate process."""
         campaign = self.campaign
         if campaign is None or self.isBusy:
             return
@@ -322,7 +321,7 @@ class CampaignWork:
         self._parts.programs.run(arguments, said.append, end)
 
     def _look(self, campaign: Campaign) -> None:
-        """Let each scan be looked at, by which the most different ones come first."""
+        """Compute thumbnails and embeddings of new scans in a separate process."""
         arguments = ["campaign", "look", str(campaign.folder)]
         self._parts.programs.run(arguments, lambda line: None, lambda status, message: None)
 
@@ -342,7 +341,7 @@ class CampaignWork:
         self._onChanged()
 
     def _endOfProcess(self, view: CampaignView) -> None:
-        """Say why a process of this module ended that has not done what it should."""
+        """Show the result or failure of this panel's process after it has ended."""
         if self._process is None or self.isRunning:
             return
         self._process = None
@@ -354,7 +353,7 @@ class CampaignWork:
         elif view.chart.sentence:
             self._status.done(view.chart.sentence)
 
-    # On the GUI thread again
+    # Results on the GUI thread
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None], doing: str = "") -> None:
         def end(result: Any) -> None:
@@ -390,13 +389,13 @@ class CampaignWork:
             self._onChanged()
 
     def _draw(self, campaign: Campaign) -> None:
-        """Draw a picture that is missing, one after the other."""
+        """Draw the next missing thumbnail, unless one is being drawn."""
         if self._drawing is None or not self._drawing.isActive:
             work = lambda: drawThumbnail(campaign, self._undrawn)  # noqa: E731
             self._drawing = self._parts.background.submit(work, None, self._sayOnce)
 
     def _sayOnce(self, error: Exception) -> None:
-        """Say what is wrong with the folder, not each time that it is looked at."""
+        """Show an error of the folder once, not at each refresh."""
         sentence = sentenceOf(error)
         if sentence != self._problem:
             self._problem = sentence

@@ -1,4 +1,4 @@
-"""The loop of a campaign: open a scan, check it in PUMIT Segment, accept it, and open the next."""
+"""Review loop of a campaign: open a scan, check it in PUMIT Segment, accept it, open the next."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.failures import sentenceOf
 
 _SEGMENT, _TRAIN = "PUMITSegment", "PUMITTrain"
-# A lock that is silent for two minutes counts as left behind.
+# Locks expire after two minutes without heartbeat.
 _BEAT_MS = 30_000
-# What is being saved when Slicer closes gets so long.
+# Longest wait for pending writes when Slicer closes.
 _PATIENCE_S = 20.0
-# Names of segments and what they cover, as PUMIT Segment gives it.
+# Segment names and masks from PUMIT Segment.
 Masks = Sequence[tuple[str, Any]]
 _DRAWN = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
 @dataclass(eq=False)
 class _Checked:
-    """A scan that is checked, or was and is not saved yet."""
+    """A scan that is being checked, or is not saved yet."""
 
     campaign: Campaign
     loaded: LoadedScan
-    scan: Any  # as PUMIT Segment has it
-    segment: Any  # its logic
+    scan: Any  # PUMIT Segment's scan
+    segment: Any  # PUMIT Segment's logic
     since: float = field(default_factory=time.monotonic)
-    # Held while its draft or label is written: none comes after what ends it.
+    # Held while the draft or label is written, so that no draft follows the final write.
     writing: Any = field(default_factory=threading.RLock)
     isDone: bool = False
 
@@ -56,17 +56,17 @@ class _Checked:
         return self.loaded.entry.name
 
     def release(self) -> None:
-        """Let others have it; no beat writes of it any more."""
+        """Release the lock, and stop writing drafts."""
         self.isDone = True
         if self.loaded.lock is not None:
             self.loaded.lock.release()
 
 
 class Checking:
-    """Gives scans of the campaign to PUMIT Segment, and takes them back; see `Reviewer`.
+    """Review loop of a campaign's scans in PUMIT Segment; implements `Reviewer`.
 
-    What is drawn is never lost: a scan leaves the scene when it is written, as accepted or as a
-    draft. Reading and writing happen on threads; the next scan is read while one is checked.
+    A scan leaves the scene only after its label or draft is written. Reading and writing happen on
+    worker threads; the next scan is read ahead.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class Checking:
         self._opening: BackgroundJob | None = None
         self._accepted: list[ScanEntry] = []
         self._skipped: dict[str, str] = {}
-        # What answers clicks by the campaign's model, or None.
+        # PUMIT Segment's compute object while it uses the campaign's click model, or None.
         self._borrower: Any = None
         self._saving = 0
-        # Scan whose segment's name is asked for, and one that was to be accepted empty once.
+        # Scan with an open question on a segment name, and scan whose Accept found nothing drawn.
         self._asked: _Checked | None = None
         self._askedEmpty: tuple[_Checked, tuple] | None = None
         self._beats = parts.makeTimer(self._beat, False)
 
-    # What PUMIT Segment shows of it
+    # State shown in PUMIT Segment
 
     @property
     def isChecking(self) -> bool:
@@ -103,7 +103,7 @@ class Checking:
 
     @property
     def currentID(self) -> str:
-        """Identifier of the scan that is open; empty for none."""
+        """Identifier of the open scan; empty for none."""
         return self._current.loaded.entry.id if self._current is not None else ""
 
     @property
@@ -113,13 +113,13 @@ class Checking:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the scan that is checked, and how many follow."""
+        """Description of the open scan, and the number of scans left."""
         if self._current is None:
             return ""
         entry, view = self._current.loaded.entry, self._work.view
         words = [entry.name]
         if entry.is_validation and not entry.is_truth:
-            words.append(_("for validation, draw it from nothing"))
+            words.append(_("for validation: segment it from scratch"))
         elif entry.stored_state == "predicted":
             by = _("round {number}").format(number=entry.round) if entry.round else _("a model")
             words.append(_("predicted by {whom}").format(whom=by))
@@ -135,14 +135,14 @@ class Checking:
 
     @property
     def undoText(self) -> str:
-        """Name of the scan that was accepted last, or is not saved; empty for none."""
+        """Name of the scan that Undo returns to: not saved, or accepted last; empty for none."""
         if self._unsaved:
             return self._unsaved[-1].name
         return self._accepted[-1].name if self._accepted else ""
 
     @property
     def whyNot(self) -> str:
-        """Why nothing can be decided now; empty where it can."""
+        """Why no decision is possible now; empty if it is."""
         if self._current is None:
             return _("No scan of the campaign is open.")
         if not self._segment.reviewing.isShown:
@@ -152,7 +152,7 @@ class Checking:
 
     @property
     def whyNotPutOff(self) -> str:
-        """Why it can be neither put off nor left out; empty where it can."""
+        """Why the scan can be neither postponed nor excluded; empty if it can."""
         current = self._current
         if current is not None and current.loaded.entry.stored_state == "accepted":
             return _("{name} is accepted; undo that first.").format(name=current.name)
@@ -161,7 +161,7 @@ class Checking:
     # Opening
 
     def openNext(self) -> None:
-        """Open the scan that comes next, or go to the one that is open."""
+        """Open the next scan, or show the one that is open."""
         if self._current is not None:
             slicer.util.selectModule(_SEGMENT)
             self._segment.reviewing.show(self._current.scan)
@@ -169,7 +169,7 @@ class Checking:
             self.open("")
 
     def open(self, key: str) -> None:
-        """Open a scan; what is drawn in the one that is open is kept as a draft.
+        """Open a scan, after saving the open one as a draft.
 
         Args:
             key: Identifier of the scan; empty for the next one.
@@ -193,7 +193,7 @@ class Checking:
         self._onChanged()
 
     def _show(self, campaign: Campaign, taken: TakenScan) -> None:
-        """Bring a scan into the scene, and begin to read the one after it."""
+        """Add a scan to the scene, and read the next one ahead."""
         self._skipped |= taken.problems
         problem = next(iter(taken.problems.values()), "")
         loaded = taken.loaded
@@ -230,20 +230,20 @@ class Checking:
                 if loaded is not None:
                     self._segment.reviewing.startOn(loaded.prepared)
 
-        # What is wrong with it is said when it is wanted.
+        # Errors are ignored here, and shown when the scan is opened.
         self._parts.background.submit(
             lambda: nextScan(campaign, skipped, prepare), keep, lambda error: None
         )
 
     def _endOfLoop(self, problem: str) -> None:
-        """Nothing is left to open: the campaign says what comes next."""
+        """Return to PUMIT Train, because no scan is left to open."""
         self._skipped.clear()  # the next press tries them again
         self._say(problem, _("No scan is left to open."))
         self.goBack()
         self._changed()
 
     def _useClickModel(self, campaign: Campaign) -> None:
-        """Let the clicks be answered by what was refined on accepted scans, if there is that."""
+        """Use the campaign's click model in PUMIT Segment, if there is one and mode is local."""
         compute, model = self._segment.compute, campaign.click_model
         isLocal = compute.settings.mode is ComputeMode.LOCAL
         if model is None or not isLocal or not model.is_file():
@@ -253,15 +253,15 @@ class Checking:
         compute.lendModel(str(model))
 
     def _returnModel(self) -> None:
-        """Let the clicks be answered by the user's own model."""
+        """Restore the user's own click model."""
         if self._borrower is not None:
             self._borrower.lendModel("")
             self._borrower = None
 
-    # Deciding, as `Reviewer`
+    # Decisions: `Reviewer` interface
 
     def accept(self) -> None:
-        """Take what is drawn as true, and open the next scan."""
+        """Accept the segmentation as ground truth, and open the next scan."""
         current = self._current
         if current is None or not self._mayDecide():
             return
@@ -275,7 +275,7 @@ class Checking:
         if unknown:
             self._asked = current
             self._work.ask(unknown[0], 1, self._acceptAsked)
-            words = _("{name!r} is no class of the campaign: say which it is.")
+            words = _("{name!r} is no class of the campaign: choose the class it stands for.")
             self._problem(words.format(name=unknown[0]))
             self.goBack()
             return
@@ -316,15 +316,15 @@ class Checking:
         self.openNext()
 
     def later(self) -> None:
-        """Put the scan behind the others, and open the next one."""
+        """Move the scan to the end of the queue, and open the next one."""
         self._decide(lambda campaign, entry: campaign.later(entry))
 
     def leaveOut(self) -> None:
-        """Leave the scan out, and open the next one."""
+        """Exclude the scan, and open the next one."""
         self._decide(lambda campaign, entry: campaign.leave_out(entry))
 
     def undo(self) -> None:
-        """Go back to a scan that is not saved, or take the last acceptance back and open it."""
+        """Return to an unsaved scan, or undo the last acceptance and open that scan."""
         if self.isOpening or self._saving:
             return
         if self._current is not None and self._unsaved:
@@ -345,7 +345,7 @@ class Checking:
             self._work.refresh()
             self.open(made.id)
 
-        # As it was accepted here: what another person decided since is not taken back.
+        # With the entry from its acceptance, so that a later decision of another person is kept.
         self._parts.background.submit(lambda: campaign.undo_accept(entry), done, self._fail)
 
     def goBack(self) -> None:
@@ -354,21 +354,21 @@ class Checking:
             slicer.util.selectModule(_TRAIN)
 
     def onScanRemoved(self) -> None:
-        """Release a scan that was removed from the scene: others may have it."""
+        """Release the lock of a scan that was removed from the scene."""
         current = self._current
         if current is None:
             return
         self._leave()
         self._beats.stop()
         self._parts.background.submit(current.release)
-        words = _("{name} was removed from the scene; what was accepted or kept before stays.")
+        words = _("{name} was removed from the scene; accepted or saved labels are kept.")
         self._problem(words.format(name=current.name))
         self._changed()
 
     # The end
 
     def putAway(self) -> None:
-        """Keep what is drawn as a draft, and take the scan out of the scene: the campaign ends."""
+        """Save the open scan as a draft, and remove it from the scene."""
         if self._current is not None:
             self._putAway(None)
         if self._current is None:
@@ -378,7 +378,7 @@ class Checking:
         self._skipped.clear()
 
     def keepAtOnce(self) -> None:
-        """Keep what is drawn as a draft before the scene or Slicer closes; waits for it."""
+        """Save drafts before the scene or Slicer closes; blocks until they are written."""
         open_ = [*self._unsaved, *([self._current] if self._current is not None else [])]
         self._leave()
         self._ahead, self._unsaved = None, []
@@ -392,39 +392,39 @@ class Checking:
             each.segment.reviewing.leave()
 
     def close(self) -> None:
-        """Keep what is drawn, wait for what is being saved, and leave nothing behind."""
+        """Save drafts, wait for pending writes, and restore the user's click model."""
         self.keepAtOnce()
         end = time.monotonic() + _PATIENCE_S
         while self._saving and time.monotonic() < end:
             self._parts.background.poll()
         self._returnModel()
 
-    # Within
+    # Internal
 
     @property
     def _segment(self) -> Any:
-        """The logic of PUMIT Segment, where scans are corrected."""
+        """PUMIT Segment's logic."""
         return slicer.util.getModuleWidget(_SEGMENT).logic
 
     def _leave(self) -> None:
-        """Work on the scan no more; what was asked about it is answered no more."""
+        """Forget the open scan and its questions."""
         self._current = self._asked = self._askedEmpty = None
         self._work.takeBack(self._acceptAsked)
 
     def _acceptAsked(self) -> None:
-        """Accept the scan that a name was asked for, if it is still the one that is open."""
+        """Accept the scan whose segment name was asked for, if it is still open."""
         asked, self._asked = self._asked, None
         if asked is not None and asked is self._current:
             self.accept()
 
     def _mayDecide(self) -> bool:
-        """Whether the scan that is checked is chosen and shown; says why not, or asks."""
+        """Return whether the open scan is selected and shown; if not, show the reason or ask."""
         why = self.whyNot
         if not why and self._segment.isComputing:
-            why = _("The last click is still being computed; wait for it.")
+            why = _("The last click is still being computed; wait until that is done.")
         if why:
             self._problem(why)
-        # A decision is on what one has seen: once the scan is shown, it is pressed again.
+        # No callback: after the guard has shown the scan, the user presses the button again.
         return not why and self._segment.guard.allows()
 
     def _decide(self, change: Callable[[Campaign, ScanEntry], ScanEntry]) -> None:
@@ -437,7 +437,7 @@ class Checking:
                 self.openNext()
 
     def _putAway(self, change: Callable[[Campaign, ScanEntry], ScanEntry] | None) -> None:
-        """Keep what is drawn as a draft and change the scan's state, on a thread."""
+        """Save a draft and change the scan's state, on a worker thread."""
         current = self._current
         assert current is not None
         try:
@@ -461,10 +461,10 @@ class Checking:
     def _write(
         self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]
     ) -> None:
-        """Write on a thread; what cannot be written stays in the scene."""
+        """Write on a worker thread; on failure the scan stays in the scene."""
 
         def fail(error: Exception) -> None:
-            if isinstance(error, CampaignConflict):  # it is kept beside the other's
+            if isinstance(error, CampaignConflict):  # it was saved as a separate file
                 self._parts.background.submit(current.release)
                 self._close(current)
             elif current.scan.isThere:
@@ -473,7 +473,7 @@ class Checking:
             self._changed()
 
         def work() -> Any:
-            current.campaign.refresh()  # says it best where the folder is gone
+            current.campaign.refresh()  # gives the clearest error if the folder is gone
             return write()
 
         self._beats.stop()
@@ -485,7 +485,7 @@ class Checking:
         done: Callable[[Any], None],
         fail: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Write on a thread, and count what is being written."""
+        """Write on a worker thread, and count pending writes."""
 
         def end(result: Any) -> None:
             self._saving -= 1
@@ -501,7 +501,7 @@ class Checking:
     def _end(
         self, current: _Checked, written: tuple, then: Callable[[], Any] = lambda: None
     ) -> None:
-        """Close a scan that is written; what was drawn since is kept as a draft."""
+        """Close a written scan; later edits are saved as a draft."""
         drawn, loaded = None, current.loaded
         if current.scan.isThere and current.scan.state() != written:
             try:
@@ -531,13 +531,13 @@ class Checking:
         self._changed()
 
     def _draft(self, current: _Checked) -> Masks | None:
-        """Return the drawn segments, where they are not saved yet."""
+        """Return the segments if they have unsaved edits, else None."""
         if not current.scan.isThere or not current.scan.isEdited:
             return None
         return current.segment.reviewing.masks(current.scan)
 
     def _beat(self) -> None:
-        """Tell others that the scan is still open, and keep what is drawn."""
+        """Renew the lock of the open scan, and save a draft."""
         current = self._current
         if current is None or current.loaded.lock is None:
             return
@@ -576,7 +576,7 @@ class Checking:
         self._work.refresh()
 
     def _say(self, problem: str, otherwise: str) -> None:
-        """Say a problem, or one that was said since the scan before was decided on, or nothing."""
+        """Show a problem, else keep a problem already shown, else show `otherwise`."""
         current = self._status.current
         if problem or current.activity is Activity.PROBLEM:
             self._problem(problem or current.text)
@@ -584,7 +584,7 @@ class Checking:
             self._status.waiting(otherwise)
 
     def _problem(self, sentence: str) -> None:
-        """Say what is wrong, in whichever of the two panels is looked at."""
+        """Show a problem in both panels."""
         self._status.problem(sentence)
         self._segment.status.problem(sentence)
 
@@ -594,7 +594,7 @@ class Checking:
 
 
 def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
-    """Write what is drawn, unless there is nothing new or it is decided on; on a thread."""
+    """Write a draft, unless nothing is new or the scan is done; on a worker thread."""
     with checked.writing:
         if masks is not None and not checked.isDone:
             loaded, drawn = checked.loaded, _segmentation(checked, masks)
@@ -602,7 +602,7 @@ def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
-    """Masks by class, others by their own names; None where there is none."""
+    """Return masks by class, others by their own names; None if there are none."""
     volume, campaign = checked.loaded.review.volume, checked.campaign
     if any(part.shape != volume.shape for _name, part in masks):
         raise VolumeError(_("The scan has changed since it was opened; open it again."))

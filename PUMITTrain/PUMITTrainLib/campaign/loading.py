@@ -1,4 +1,4 @@
-"""Scans of a campaign, read on threads, so that the next one is there when it is wanted."""
+"""Loading of a campaign's scans on worker threads, including the next one in advance."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pumit.errors import PumitError
 from pumit.volume import Volume
 from PUMITSlicerLib.review import ReviewScan, ReviewSegment
 
-# What PUMIT Segment does with a scan before it is in the scene.
+# PUMIT Segment's preparation of a scan before it is added to the scene.
 Prepare = Callable[[ReviewScan], Any]
 _TO_CHECK = ("open", "predicted", "later")
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedScan:
-    """A scan of a campaign, with what is drawn in it so far.
+    """A loaded scan of a campaign with its segmentation.
 
     Attributes:
-        entry: Its entry, when it was read.
-        review: What is brought into the scene.
-        prepared: That, as PUMIT Segment wants it.
-        begun: File of what was drawn in it, and its time; None for nothing.
-        lock: Lock on it; None while it only waits to be opened.
+        entry: Entry at the time of loading.
+        review: Scan and segments for the scene.
+        prepared: `review` as prepared by PUMIT Segment.
+        begun: File of the initial segmentation and its time stamp, ns, or None.
+        lock: Lock on the scan; None if it was only read ahead.
     """
 
     entry: ScanEntry
@@ -40,11 +40,11 @@ class LoadedScan:
 
 @dataclass(frozen=True, eq=False)
 class TakenScan:
-    """A scan that was taken to be checked.
+    """Result of `takeScan`.
 
     Attributes:
-        loaded: The scan, with its lock; None where nothing is left.
-        problems: Why others could not be opened: identifier to a sentence.
+        loaded: The locked scan; None if none is left.
+        problems: Identifiers of scans that could not be opened, with the reason.
     """
 
     loaded: LoadedScan | None
@@ -52,10 +52,10 @@ class TakenScan:
 
 
 def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None) -> ReviewScan:
-    """Read a scan, and the draft, label or prediction that one begins with.
+    """Read a scan and its draft, label or prediction.
 
     Raises:
-        PumitError: If it cannot be found or read, or what is drawn does not fit it.
+        PumitError: If the scan cannot be found or read, or the segmentation does not fit it.
     """
     files = campaign.files(entry)
     volume = volume or campaign.volume(entry)
@@ -83,18 +83,17 @@ def takeScan(
     name: str,
     prepare: Prepare,
 ) -> TakenScan:
-    """Take a scan that no one else has open, locked and read.
+    """Lock and read a scan that no one else has open.
 
     Args:
-        campaign: The campaign.
         key: Identifier of the scan; empty for the next one.
-        ahead: A scan that was read before; taken where it is still wanted.
-        skipped: Scans that are passed over, with the reason.
-        name: Name that others are told.
+        ahead: Scan that was read ahead, used if it is still to be checked.
+        skipped: Identifiers of scans to skip, with the reason.
+        name: Name shown to other users.
         prepare: Function that prepares a scan for PUMIT Segment.
 
     Raises:
-        PumitError: If the scan that was asked for cannot be taken.
+        PumitError: If the scan `key` cannot be locked or read.
     """
     problems: dict[str, str] = {}
     tried = set(skipped)
@@ -124,13 +123,13 @@ def takeScan(
 
 
 def nextScan(campaign: Campaign, skipped: Mapping[str, str], prepare: Prepare) -> LoadedScan | None:
-    """Read the scan that will come next; None where there is none."""
+    """Read the next scan without locking it; None if there is none."""
     entry = _nextOf(campaign, None, set(skipped))
     return _loaded(campaign, entry, None, prepare) if entry is not None else None
 
 
 def drawThumbnail(campaign: Campaign, failed: set[Path]) -> bool:
-    """Draw one picture that is missing or not as the scan is now; False where none is."""
+    """Draw one missing or outdated thumbnail; return False if there is none."""
     for scan in campaign.scans():
         due = thumbnail_due(campaign, scan)
         if due in failed or due.is_file():
@@ -155,7 +154,7 @@ def _nextOf(campaign: Campaign, ahead: LoadedScan | None, tried: set[str]) -> Sc
 def _loaded(
     campaign: Campaign, entry: ScanEntry, ahead: LoadedScan | None, prepare: Prepare
 ) -> LoadedScan:
-    """Return a scan as it was read ahead; what changed since is read again."""
+    """Return the scan read ahead; re-read what has changed since."""
     isAhead = ahead is not None and ahead.entry.id == entry.id
     begun = _begun(campaign, entry)
     state = (entry.revision, begun)
@@ -169,7 +168,7 @@ def _loaded(
 
 
 def _begun(campaign: Campaign, entry: ScanEntry) -> tuple[Path, int] | None:
-    """File of what is drawn in a scan, and when it was written: a draft changes no revision."""
+    """Return the initial segmentation's file and time stamp: drafts do not change the revision."""
     path = next(iter(campaign.drawn_files(entry)), None)
     with suppress(OSError):
         return (path, path.stat().st_mtime_ns) if path is not None else None

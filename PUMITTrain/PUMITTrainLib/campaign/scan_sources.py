@@ -27,10 +27,10 @@ class SceneScan:
     """A volume of the scene.
 
     Attributes:
-        name: Name, unlike that of the others, as a file can have it.
-        file: File or DICOM folder that it was read from, unchanged since; None for none.
-        series: SeriesInstanceUID, where a folder may hold several.
-        volume: Its voxels as they lie in the world, where there is no file.
+        name: Unique name, valid as a file name.
+        file: File or DICOM folder that it was read from and not changed since, or None.
+        series: SeriesInstanceUID, if the folder may have several.
+        volume: Voxels with the node's transforms applied, if there is no file.
         drawn: The scan with its segmentation; None without one.
     """
 
@@ -41,10 +41,10 @@ class SceneScan:
     drawn: SceneSnapshot | None
 
     def write(self, folder: Path) -> Path:
-        """Give its file, written into a folder where there is none; on a thread.
+        """Return the scan's file, writing it into a folder if necessary; on a worker thread.
 
         Raises:
-            ExportError: If it cannot be written.
+            ExportError: If the file cannot be written.
         """
         if self.volume is None or self.file is not None:
             assert self.file is not None
@@ -56,13 +56,13 @@ class SceneScan:
 
 
 class SceneScans:
-    """All scans of the scene, taken out of it at once.
+    """Snapshot of all scans of the scene.
 
     Args:
-        folder: Folder of the campaign, which takes copies of scans without a file.
+        folder: Folder of the campaign, where scans without a file are written.
 
     Raises:
-        PumitError: If one cannot be read.
+        PumitError: If a scan cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,12 +82,12 @@ class SceneScans:
             self.scans.append(SceneScan(name, file, series, volume, drawn))
 
     def paths(self) -> Sequence[Path]:
-        """Their files; on a thread."""
+        """Return the files of the scans, written if necessary; on a worker thread."""
         self._written = {(scan.write(self._folder), scan.series): scan for scan in self.scans}
         return list(dict.fromkeys(path for path, _series in self._written))
 
     def keepDrawn(self, campaign: Campaign) -> None:
-        """Keep what is drawn in the scene as drafts, which are reviewed as any other."""
+        """Save the scene's segmentations as drafts, to be reviewed."""
         for entry in campaign.scans():
             keys = ((entry.path, entry.series.partition("#")[0]), (entry.path, ""))
             scan = next((self._written[key] for key in keys if key in self._written), None)
@@ -102,13 +102,13 @@ class SceneScans:
 
 
 def databaseSeries(text: str) -> tuple[list[Path], int]:
-    """Folders of series of Slicer's DICOM database.
+    """Find folders of series in Slicer's DICOM database.
 
     Args:
-        text: What their description or modality holds; empty for all.
+        text: Part of the series description or modality, ignoring case; empty for all.
 
     Returns:
-        The folders, and how many series there are in all.
+        The folders, and the number of all series in the database.
     """
     database = getattr(slicer, "dicomDatabase", None)
     if database is None or not database.isOpen:
@@ -131,7 +131,7 @@ def _described(database: Any, series: str, file: str) -> str:
 
 
 def _fileOf(node: Any) -> tuple[Path | None, str]:
-    """File or DICOM folder of a volume that was not changed since it was read, and its series."""
+    """Return the file or DICOM folder of an unchanged volume, or None, and its series."""
     storage = node.GetStorageNode()
     if node.GetModifiedSinceRead() or node.GetParentTransformNode() is not None:
         return None, ""

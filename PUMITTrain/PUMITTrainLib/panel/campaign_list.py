@@ -34,7 +34,7 @@ class CampaignList:
             (_SCAN, _("Scans with the same number are of one patient")),
             (_STATE, _("How far it is, and the quality that is expected of its prediction")),
             (_CLICKS, _("Clicks and other prompts that it took")),
-            (_AGREEMENT, _("Agreement of the prediction with what was accepted: 1 is the same")),
+            (_AGREEMENT, _("Dice of the prediction with the accepted segmentation (1: identical)")),
         ):
             table.horizontalHeaderItem(column).setToolTip(tip)
         table.connect("itemSelectionChanged()", self._showButtons)
@@ -78,12 +78,12 @@ class CampaignList:
         )
         isOut = scan is not None and scan.stored_state in ("left_out", "later")
         canLeaveOut = isFree and not isMine and scan.stored_state != "accepted"
-        ui.campaignLeaveOutButton.text = _("Take in") if isOut else _("Leave out")
+        ui.campaignLeaveOutButton.text = _("Include") if isOut else _("Leave out")
         ui.campaignLeaveOutButton.enabled = canLeaveOut
         ui.campaignLeaveOutButton.toolTip = (
-            _("Let the scan come when it is its turn")
+            _("Return the scan to the queue")
             if isOut
-            else _("Leave the selected scan out: it is neither shown nor learnt from")
+            else _("Exclude the selected scan: it is not shown and not used for training")
             if canLeaveOut
             else _("Select a scan that is not accepted, and not open")
         )
@@ -117,7 +117,7 @@ def scanCells(
     """Return the cells of a scan, in the order of the columns.
 
     Args:
-        picture: File of its thumbnail; empty for none.
+        picture: File of the thumbnail; empty for none.
         patients: Patient keys to their numbers.
         openID: Identifier of the scan that is open here.
     """
@@ -152,10 +152,10 @@ def stateInWords(scan: ScanEntry, isOpenHere: bool = False) -> tuple[str, str, s
         return _("accepted"), words.format(who=who, when=when, validation=validation), _GREEN
     texts = {
         "open": (_("open"), _("Nothing is drawn yet")),
-        "labelled": (_("labelled"), _("It came with labels of a person")),
+        "labelled": (_("labelled"), _("Labelled by a person before the campaign")),
         "predicted": (_("predicted"), _("Predicted, and not reviewed")),
-        "later": (_("later"), _("Put behind the others")),
-        "left_out": (_("left out"), _("Neither shown nor learnt from")),
+        "later": (_("later"), _("Moved to the end of the queue")),
+        "left_out": (_("left out"), _("Not shown and not used for training")),
     }
     word, tip = texts.get(scan.state, (scan.state, ""))
     colors = {"predicted": AMBER, "labelled": _GREEN}

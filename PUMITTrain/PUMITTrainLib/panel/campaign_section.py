@@ -1,4 +1,4 @@
-"""Campaign section of the panel: from a folder of scans to a folder of labels."""
+"""Campaign section of the panel."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 
 _FOLDER, _SCENE, _DATABASE = "folder", "scene", "database"
 _ORDERS = ("uncertain", "random", "list")
-_RENAMED = "\n"  # before the name of a class, which has none in it
+_RENAMED = "\n"  # prefix of a class name to rename; names have no newline
 _DICE: Color = (0.9, 0.2, 0.2)
 _CLICKS: Color = (0.12, 0.47, 0.71)
 _CHART_HEIGHT, _MARGINS = 84, 24
 
 
 class CampaignSection:
-    """Widgets of a campaign: a list, a button for the next step, and a chart.
-
-    Args:
-        dialogs: File dialogs.
-    """
+    """Widgets of a campaign: a list, a button for the next step, and a chart."""
 
     def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
         self._ui = ui
@@ -46,7 +42,7 @@ class CampaignSection:
         )
         ui.campaignActionButton.setStyleSheet("font-weight: bold; padding: 6px;")
         ui.campaignNewFrame.hide()
-        ui.campaignClassesEdit.placeholderText = _("those of the labels")
+        ui.campaignClassesEdit.placeholderText = _("those of the existing labels")
         ui.campaignSeriesEdit.placeholderText = _("all series")
         ui.campaignReviewerEdit.placeholderText = _("not written")
         for key, text in (
@@ -56,7 +52,7 @@ class CampaignSection:
         ):
             ui.campaignSourceSelector.addItem(text, key)
         for key, text in zip(
-            _ORDERS, (_("Least certain first"), _("Random instead"), _("As listed")), strict=True
+            _ORDERS, (_("Least certain first"), _("Random order"), _("As listed")), strict=True
         ):
             ui.campaignOrderSelector.addItem(text, key)
         for path in (ui.campaignFolderEdit, ui.campaignScansEdit):
@@ -73,7 +69,7 @@ class CampaignSection:
             ("msd", _("Export as Decathlon data set...")),
             ("dicom", _("Export as DICOM-SEG...")),
             ("model", _("Export the model...")),
-            ("page", _("Export the page how it was made...")),
+            ("page", _("Export report (HTML)...")),
         ):
             action = self._menu.addAction(text)
             action.connect("triggered()", lambda kind=kind: self._onExport(kind))
@@ -132,12 +128,12 @@ class CampaignSection:
         isBusy = work.isBusy or checking.isOpening
         button.enabled = isChecking or not (isBusy or action.kind == "wait")
         tips = {
-            "train": _("Train on what is accepted, in the background, and predict the others"),
+            "train": _("Train on the accepted scans in the background, and predict the others"),
             "predict": _("Predict the open scans, in the background"),
-            "wait": _("Nothing can be done now but wait"),
+            "wait": _("Please wait"),
             "done": _("Choose what to export"),
         }
-        button.toolTip = tips.get(action.kind, _("What comes next"))
+        button.toolTip = tips.get(action.kind, _("Next step"))
 
     def _showQuestion(self) -> None:
         ui, work = self._ui, self._logic.campaign
@@ -145,9 +141,9 @@ class CampaignSection:
         ui.campaignQuestionFrame.visible = question is not None and work.view is not None
         if question is None or work.view is None:
             return
-        words = _("What is {name!r} (in {count} scans)? It is remembered.")
+        words = _("Which class is the label {name!r} (in {count} scans)? The answer is saved.")
         if question.count == 1:
-            words = _("What is {name!r}? It is remembered.")
+            words = _("Which class is the label {name!r}? The answer is saved.")
         _say(
             ui.campaignQuestionLabel,
             words.format(name=question.name, count=question.count),
@@ -381,12 +377,10 @@ def chartCurves(chart: CampaignChart) -> list[Curve]:
 
 
 def _say(label, text: str, room: int) -> None:
-    """Show a wrapping text at its full height, at least two lines, so that nothing moves.
+    """Show a wrapped text at its full height, at least two lines, so that the layout is stable.
 
     Args:
-        label: The label.
-        text: The text.
-        room: Width of the section; a hidden label has no width yet.
+        room: Width of the section, pixels, because a hidden label has no width yet.
     """
     label.text = text
     needed = label.heightForWidth(max(room - _MARGINS, 80))

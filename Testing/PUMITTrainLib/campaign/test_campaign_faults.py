@@ -313,7 +313,8 @@ def test_a_label_with_other_names_asks_once_and_remembers(
     modules.create(lab)
     assert modules.pressAction() == "Say what 'core' is (2 scans)"
     ui = modules.ui
-    assert ui.campaignQuestionLabel.text == "What is 'core' (in 2 scans)? It is remembered."
+    words = "Which class is the label 'core' (in 2 scans)? The answer is saved."
+    assert ui.campaignQuestionLabel.text == words
     modules.choose(ui.campaignAnswerSelector, "inner")
     modules.press(ui.campaignAnswerButton)
     modules.look()
@@ -328,7 +329,8 @@ def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: Campai
     segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
     segment.SetName("nucleus")
     opened.key("A")
-    assert opened.status == "'nucleus' is no class of the campaign: say which it is."
+    words = "'nucleus' is no class of the campaign: choose the class it stands for."
+    assert opened.status == words
     opened.choose(opened.ui.campaignAnswerSelector, "inner")
     opened.press(opened.ui.campaignAnswerButton)
     opened.look()
