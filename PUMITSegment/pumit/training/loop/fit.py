@@ -110,11 +110,7 @@ class TrainingJob(ABC, Generic[R]):
 
     @abstractmethod
     def smaller(self) -> str | None:
-        """Change the job to need less memory.
-
-        Returns:
-            A sentence that describes the change, or None if nothing can be made smaller.
-        """
+        """Reduce the job's memory use; return a sentence on the change, or None if impossible."""
 
     def half_the_batch(self, what: str) -> str | None:
         """Implement `smaller` by halving the batch size; `what` names its elements."""

@@ -132,10 +132,9 @@ def peak_memory_gib(device: torch.device) -> float | None:
 class WeightAverage:
     """Exponential moving average of the floating-point entries of a network's state.
 
-    Other entries, such as counters, are copied from the current state.
+    Other entries, such as counters, are copied. If the network is sharded, so is the average.
 
     Args:
-        network: Network to average; if it is sharded, so is the average.
         decay: Weight of the previous average at every step.
     """
 
@@ -382,11 +381,7 @@ class Run:
         return is_so
 
     def _alone(self, work: Callable[[], None]) -> None:
-        """Run a function in the first process.
-
-        Raises:
-            RunStopped: In every process, if the function was stopped.
-        """
+        """Run a function in the first process; if it is stopped, raise RunStopped in all."""
         stops: list[RunStopped] = []
 
         def stoppable() -> None:

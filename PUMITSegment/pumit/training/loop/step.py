@@ -156,10 +156,7 @@ class Step:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
     def take(self) -> tuple[bool, Request]:
-        """Take one step.
-
-        Returns:
-            Whether a save is due, and the pending request.
+        """Take one step; return whether a save is due, and the pending request.
 
         Raises:
             TrainingError: If a loss is not finite, or too many successive gradients are unusable.

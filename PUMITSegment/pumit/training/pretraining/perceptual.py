@@ -310,10 +310,7 @@ def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
 
 
 def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
-    """Equalise intensities by `equalizing_steps`; differentiable, piecewise linear.
-
-    Outside 0 to 1, the line of the outermost bin continues.
-    """
+    """Equalise intensities piecewise linearly; outside 0 to 1, extrapolate the outermost bin."""
     position = linear * BINS
     lower = position.detach().floor().clamp(0, BINS - 1).long()
     return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)

@@ -168,11 +168,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
 
 
 def _add_found(scans: RealScans, folder: Path) -> None:
-    """Add all scans of a folder as unlabelled scans; unusable ones are skipped.
-
-    Raises:
-        PumitError: If no scan can be used.
-    """
+    """Add all usable scans of a folder as unlabelled; raise PumitError if there are none."""
     for scan in find_scans([folder], whole_tree=True):
         try:
             scans.add_unlabelled(scan.path, series=scan.series)
@@ -219,11 +215,7 @@ def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
 
 
 def _scene_device(recipe: PromptableRecipe, context: BuildContext) -> torch.device:
-    """Return the device for generating scans.
-
-    Raises:
-        PumitError: If it is not the CPU and worker processes draw the batches.
-    """
+    """Return the device for generating scans; with worker processes, it must be the CPU."""
     chosen = recipe.scene_device
     there = context.device if chosen == "auto" else pick_device(chosen)
     if there.type != "cpu" and context.workers > 0:

@@ -110,12 +110,7 @@ def _chosen(candidates: Tensor, share: Tensor) -> Tensor:
 
 
 def _climbed(depth: Tensor, index: Tensor) -> Tensor:
-    """Climb from a voxel to its deepest neighbour, repeatedly, until none is deeper.
-
-    Args:
-        depth: Depth in each kind of error, (B, 2, D, H, W).
-        index: Flat index of the start voxel, (B,).
-    """
+    """Climb in `depth` (B, 2, D, H, W) from flat indices (B,) until no neighbour is deeper."""
     d, h, w = depth.shape[2:]
     size = torch.tensor([d, h, w], device=depth.device)
     stride = torch.tensor([h * w, w, 1], device=depth.device)

@@ -132,7 +132,7 @@ class FieldBatch(Batch):
         target: (T, D, H, W) bool; the targets of one field are adjacent.
         ratio: (T,) slice ratio, 0 in 2D.
         states: Simulated first prompts, per target.
-        is_real: (T,) bool, whether the target comes from the labels of a real scan.
+        is_real: (T,) bool, whether the scene is from a real scan and `is_labelled`.
         beyond: (T,) number of voxels of the target outside its field; NaN if unknown.
         classes: Class of each voxel, (B, D, H, W); `UNKNOWN` if not annotated.
         regions: Region of each voxel within its field, (B, D, H, W); `UNKNOWN` if not annotated.
@@ -213,7 +213,7 @@ class FieldSource:
         return list(sizes)[int(torch.multinomial(shares, 1, generator=shared))]
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
-        """Return a scene, and whether its targets come from the labels of a real scan."""
+        """Return a scene, and whether it is from a real scan and `is_labelled`."""
         share = self._real_share(da0)
         draw = float(torch.rand((), generator=generator))
         for _ in range(TRIES):
@@ -237,10 +237,7 @@ class FieldSource:
         return replace(scene, classes=scene.classes + self.generated_from)
 
     def _wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene with classes from a scan, a label map or the generator, or return None.
-
-        Without `generated_from`, only scans are used.
-        """
+        """Draw a scene with classes, or return None; without `generated_from` only from scans."""
         draw, share = -1.0, self._real_share(da0)
         if self.generated_from is not None:
             draw = float(torch.rand((), generator=generator))

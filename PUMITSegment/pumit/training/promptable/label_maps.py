@@ -243,15 +243,7 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
 def _targets(
     shown: Tensor, layout: Layout, sizes: Sequence[float], generator: torch.Generator
 ) -> list[tuple[Tensor, float]]:
-    """Choose structures as targets, some replaced by a union or a part.
-
-    Args:
-        shown: Labels on the scene's slices, (D, H, W).
-        sizes: Whole size of each structure, including outside the scene, voxels.
-
-    Returns:
-        Masks (D, H, W), each with the size of the whole target, voxels.
-    """
+    """Choose targets, some of them a union or a part; return masks and sizes as `Scene.wholes`."""
     order = torch.randperm(len(layout.objects), generator=generator).tolist()
     targets = []
     for index in order:

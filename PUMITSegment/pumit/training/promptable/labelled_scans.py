@@ -122,11 +122,7 @@ class RealScans:
         return self.scans[scans[int(rng.integers(len(scans)))]]
 
     def _set_shares(self) -> npt.NDArray[np.float64]:
-        """Return the probability of drawing each data set; sums to 1.
-
-        Raises:
-            PumitError: If `shares` names a data set that does not exist.
-        """
+        """Return the probability of each data set; raise PumitError if `shares` names no such one."""
         if missing := sorted(set(self.shares) - set(self._sets)):
             known = ", ".join(sorted(self._sets))
             raise PumitError(
@@ -332,14 +328,11 @@ def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np
 def label_targets(
     scan: RealScan, labels: Tensor, value: int, rng: np.random.Generator
 ) -> list[tuple[int, Tensor]]:
-    """Return the masks (D, H, W) of a structure and of up to four others in the field.
+    """Return a structure and up to four others in the field with their masks (D, H, W).
 
     Args:
         labels: Label map sampled on the field, (D, H, W).
         value: Structure to return first.
-
-    Returns:
-        Structure and mask of each usable target.
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())

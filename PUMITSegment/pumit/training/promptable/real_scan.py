@@ -122,12 +122,7 @@ def _voxels_of(
     windows: Sequence[tuple[slice, ...] | None],
     members: Sequence[int],
 ) -> npt.NDArray[np.int64]:
-    """Return the voxels of some labels, (n, 3); searches only the bounding box around them.
-
-    Args:
-        windows: Result of `ndimage.find_objects(label)`.
-        members: Labels, from 1.
-    """
+    """Return the voxels of labels, (n, 3); `windows` are the result of `ndimage.find_objects`."""
     around = [w for m in members if 0 < m <= len(windows) and (w := windows[m - 1]) is not None]
     if not around:
         return np.empty((0, 3), np.int64)

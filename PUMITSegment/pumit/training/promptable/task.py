@@ -39,8 +39,6 @@ COMPILED_SHAPES = 64  # `torch.compile` cache size: compiled variants kept per f
 class SeparateGradients:
     """Sum of the gradients of several losses, each computed as soon as its loss is added.
 
-    The graph of each loss can be freed before the next one is computed.
-
     Args:
         inputs: Tensors to differentiate by: leaves, and intermediate tensors shared by the losses.
     """
