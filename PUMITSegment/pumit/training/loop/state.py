@@ -318,7 +318,7 @@ class Run:
         return {k: gather(v) for k, v in self.average.state.items()}
 
     def left_seconds(self) -> float | None:
-        """Estimate the seconds until the end from past steps, validations and saves; else None."""
+        """Estimate the seconds until the end from past steps and validations; None if unknown."""
         schedule, done, step_seconds = self.schedule, self.position.step, self.progress.step_seconds
         if not step_seconds:
             return None

@@ -122,7 +122,7 @@ class RealScans:
         return self.scans[scans[int(rng.integers(len(scans)))]]
 
     def _set_shares(self) -> npt.NDArray[np.float64]:
-        """Return the probability of each data set; raise PumitError if `shares` names no such one."""
+        """Return the probability of each data set; raise PumitError if `shares` names another."""
         if missing := sorted(set(self.shares) - set(self._sets)):
             known = ", ".join(sorted(self._sets))
             raise PumitError(

@@ -86,7 +86,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         self.initial = ready.initial.single
         if run.is_first:
             run.reporter.state("validating", "Clicking with the initial model, to compare with.")
-            is_new = not (run.output / LAST).is_file()  # else the log has all of this already
+            is_new = not (run.output / LAST).is_file()  # otherwise the log has these scores already
             if is_new:
                 validation.on_answer = pictures
             found = validation.begin(self.initial)

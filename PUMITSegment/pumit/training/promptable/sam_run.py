@@ -352,7 +352,7 @@ class SamJob(TrainingJob[SamRecipe]):
         )
         if self.run.is_first:
             found = self.scores(self.initial.single)
-            if not (self.run.output / LAST).is_file():  # else the log has it already
+            if not (self.run.output / LAST).is_file():  # otherwise the log has it already
                 self.run.report({"step": 0, "validation": finite(found)})
         self.before = self.scores.rows
         return self.scores
