@@ -188,7 +188,7 @@ class Run:
         rank_sync: CPU communication between the processes.
 
     Raises:
-        CheckpointError: If the folder holds the state of another run.
+        CheckpointError: If the folder holds anything but a save of this run.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class Run:
 
     @property
     def elapsed(self) -> float:
-        """Seconds of this run so far, including earlier sessions."""
+        """Seconds of this run so far, including the time before it was resumed."""
         return self.reporter.clock.read()
 
     @property
@@ -318,7 +318,7 @@ class Run:
         return {k: gather(v) for k, v in self.average.state.items()}
 
     def left_seconds(self) -> float | None:
-        """Estimate the seconds until the end from past steps and validations; None if unknown."""
+        """Estimate the remaining seconds from past steps, validations and saves; else None."""
         schedule, done, step_seconds = self.schedule, self.position.step, self.progress.step_seconds
         if not step_seconds:
             return None

@@ -64,7 +64,7 @@ def train(
         RunStopped: If the run was stopped; its state is saved.
         MemoryShortError: If there is not enough memory.
         TrainingError: If a loss is not finite, or too many successive gradients are unusable.
-        CheckpointError: If the folder holds the state of another run.
+        CheckpointError: If the folder holds anything but a save of this run.
         ExportError: If a save cannot be written; the previous one is intact.
     """
     device = torch.device("cpu") if device is None else device

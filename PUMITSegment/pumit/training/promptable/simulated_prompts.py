@@ -186,7 +186,7 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
 def correct(
     state: PromptState, target: Mask, answer: npt.NDArray[np.float32], ratio: float, rng: Rng
 ) -> None:
-    """Add a click in the kind of error with the largest component; set the answer as prior."""
+    """Add a click in the kind of error with the largest component; set the prediction as prior."""
     mask = answer > 0.5
     missing, excess = target & ~mask, mask & ~target
     state.prior = answer
