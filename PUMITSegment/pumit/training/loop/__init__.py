@@ -1,1 +1,1 @@
-"""The training loop: steps, optimizers, precision, several devices, exact resume."""
+"""Training loop: steps, optimisers, precision, multiple processes, exact resume."""

@@ -1,4 +1,4 @@
-"""Context of every training: recipe, folders, schedule and device."""
+"""Context of a training run: recipe, folders, schedule and device."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pumit.training.run.reporter import RunReporter
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A recipe with the folders, device and processes of a run.
+    """A recipe with the folders, device and workers of a run.
 
     Attributes:
-        file: The same as its file holds it, to be kept.
-        given: The recipe as the user gave it, to know a changed one.
+        file: Recipe file, saved with the run.
+        given: Recipe as given by the user, to detect changes on resume.
     """
 
     recipe: TrainingRecipe
@@ -39,23 +39,23 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """Name of the model that is made."""
+        """Name of the trained model."""
         return self.recipe.name
 
     @property
     def seed(self) -> int:
-        """Seed of everything random."""
+        """Random seed of the run."""
         return self.recipe.seed
 
     @property
     def schedule(self) -> Schedule:
-        """Length and rates."""
+        """Training schedule of the recipe."""
         schedule: Schedule = self.recipe.schedule.as_schedule()
         return schedule
 
     @property
     def model(self) -> Path:
-        """File of the model that is made."""
+        """File of the trained model."""
         return self.output / f"{self.name}.safetensors"
 
     @property
@@ -68,10 +68,10 @@ class TrainingRun:
         self.reporter.report(record)
 
     def save_recipe(self, **planned: Any) -> None:
-        """Keep the recipe in the output folder with all that was decided; before training begins.
+        """Save the complete recipe in the output folder before training, and log the environment.
 
         Args:
-            planned: Keys of the recipe that were decided or changed; None leaves one out.
+            planned: Recipe keys that were decided or changed; None removes a key.
         """
         if self.is_first:
             own = {"task": task_of(self.file.keys), "name": self.name}
@@ -92,6 +92,6 @@ class TrainingRun:
             self.reporter.event("set up", f"Set up: {values}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
-        """Between two cases that are prepared; see `RunReporter.at_case`."""
-        # Several processes have to agree to stop, which they do between steps.
+        """Report progress between two cases; see `RunReporter.at_case`."""
+        # Multiple processes agree to stop only between training steps.
         self.reporter.at_case(doing, number, checks=world() == 1)

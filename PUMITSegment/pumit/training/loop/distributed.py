@@ -1,10 +1,9 @@
-"""Several processes that train one network: same start, mean gradients, common decisions.
+"""Data-parallel training in several processes: same weights, mean gradients, joint decisions.
 
-Gradients are averaged by one all-reduce after the backward pass rather than by
-`DistributedDataParallel`: tasks call parts of a network (an encoder once, its decoder for every
-correction, a discriminator twice, some of it without gradients), and DDP allows one call of the
-whole as a wrapper. What its overlap of computing and sending would save is little compared to one
-step on volumes.
+Gradients are averaged by all-reduce after the backward pass, not by `DistributedDataParallel`. DDP
+wraps one forward call of the whole network, but tasks call its parts separately: the encoder once,
+the decoder per correction, a discriminator twice, some without gradients. The overlap of
+computation and communication that DDP offers would save little of a step on volumes.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from torch import Tensor, nn
 
 from pumit.errors import TrainingError
 
-BUCKET = 2**23  # gradients that are sent at once
-LONGEST_WAIT = timedelta(days=2)  # of the other processes while the first validates or saves
+BUCKET = 2**23  # gradient elements per all-reduce
+LONGEST_WAIT = timedelta(days=2)  # timeout of the others while the first validates or saves
 
 
 def rank() -> int:
-    """Return the number of this process among those that train together."""
+    """Return the rank of this process."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def start_processes(threads: int, device: torch.device) -> torch.device:
-    """Apply the settings of this process; return its device.
+    """Set up threads, device and process group; return the device.
 
-    More processes than GPUs share them in turn: where a step is thousands of small operations, one
-    process cannot start them as fast as a GPU computes them.
+    With more processes than GPUs, several share one. This helps if a step consists of thousands of
+    small operations, which one process cannot launch as fast as a GPU computes them.
     """
     torch.set_num_threads(threads)
     is_one_of_several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     is_shared = False
     if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")  # what stays float32 may use tensor cores
+        torch.set_float32_matmul_precision("high")  # TF32 on tensor cores for float32 operations
         count = torch.cuda.device_count()
         is_shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > count
         if device.index is None:
@@ -46,19 +45,19 @@ def start_processes(threads: int, device: torch.device) -> torch.device:
             device = torch.device("cuda", index)
         torch.cuda.set_device(device)
     if is_one_of_several and not dist.is_initialized():
-        # NCCL refuses two processes of one GPU; Gloo sends by way of the CPU.
+        # NCCL does not support two processes on one GPU; Gloo communicates through the CPU.
         dist.init_process_group("gloo" if device.type != "cuda" or is_shared else "nccl")
     return device
 
 
 def world() -> int:
-    """How many processes train together."""
+    """Return the number of training processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 @torch.no_grad()
 def broadcast_weights(network: nn.Module) -> None:
-    """Give every process the first one's parameters and buffers."""
+    """Broadcast parameters and buffers of the first process to all."""
     if world() > 1:
         for tensor in [*network.parameters(), *network.buffers()]:
             dist.broadcast(tensor.data, 0)
@@ -66,10 +65,10 @@ def broadcast_weights(network: nn.Module) -> None:
 
 @torch.no_grad()
 def average_gradients(parameters: Iterable[nn.Parameter], rank_sync: RankSync) -> None:
-    """Mean of the gradients over all processes.
+    """Average the gradients over all processes, in place.
 
-    A parameter that some process did not use counts as zero there; one that none used stays
-    without a gradient, as in a run of one process.
+    A parameter that some processes did not use counts as zero there. A parameter that no process
+    used keeps no gradient, as in a run of one process.
     """
     if world() == 1:
         return
@@ -89,9 +88,9 @@ def average_gradients(parameters: Iterable[nn.Parameter], rank_sync: RankSync) -
 
 @torch.no_grad()
 def broadcast_buffers(network: nn.Module) -> None:
-    """Give every process the first one's buffers: running means of batches differ among them.
+    """Broadcast the buffers of the first process, such as running means, to all.
 
-    Else a run that is taken up from the first one's save would not continue as it was.
+    Otherwise a run resumed from the first process's checkpoint would not continue identically.
     """
     if world() == 1:
         return
@@ -108,7 +107,7 @@ def broadcast_buffers(network: nn.Module) -> None:
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-    """Neighbours of one kind of number, `BUCKET` numbers or one parameter at a time."""
+    """Group adjacent parameters of one dtype into buckets of up to `BUCKET` elements."""
     bucket: list[nn.Parameter] = []
     for p in parameters:
         size = sum(q.numel() for q in bucket) + p.numel()
@@ -121,14 +120,14 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]
 
 
 def largest(values: Tensor) -> list[float]:
-    """Element by element, the largest value of any process; waits for a GPU once."""
+    """Return the element-wise maximum over all processes; synchronises with the GPU once."""
     if world() > 1:
         dist.all_reduce(values, dist.ReduceOp.MAX)
     return [float(v) for v in values.tolist()]
 
 
 def total(values: Sequence[float], device: torch.device) -> list[float]:
-    """Element by element, the sum over all processes."""
+    """Return the element-wise sum over all processes."""
     if world() == 1:
         return list(values)
     sums = torch.tensor(values, dtype=torch.float64, device=device)
@@ -137,17 +136,16 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
 
 
 class RankSync:
-    """Communication of processes without the GPUs; the others wait while the first one works alone.
+    """Communication between processes on the CPU, in a process group of its own.
 
-    Separate connections: those that carry gradients give up after minutes of waiting, and
-    answer only when a GPU has done all its earlier work.
+    The gradients' group times out after minutes and, on a GPU, waits for all queued work.
     """
 
     def __init__(self) -> None:
         self.group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT) if world() > 1 else None
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
-        """Element by element, whether it is so in any process."""
+        """Return the element-wise logical or over all processes."""
         if self.group is None or not flags:
             return list(flags)
         votes = torch.tensor(flags, dtype=torch.uint8)
@@ -155,10 +153,10 @@ class RankSync:
         return [bool(t) for t in votes.tolist()]
 
     def run_on_first(self, work: Callable[[], object]) -> None:
-        """Do something in the first process; all return when it is done.
+        """Run a function in the first process, while the others wait.
 
         Raises:
-            TrainingError: In the other processes, if it failed.
+            TrainingError: In the other processes, if the function failed.
         """
         failed = torch.ones(1)
         try:

@@ -1,4 +1,4 @@
-"""The one way to train: a job says what is trained, and `fit` trains, keeps and judges it."""
+"""Entry point of all training: `TrainingJob` defines a job, and `fit` runs it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ONE_SPACING: Mapping[int, float] = {0: 1.0}
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a job, such as that of one of several learning rates.
+    """One training of a job, for example with one of several learning rates.
 
     Attributes:
-        facts: Keys that each of its records has as well.
+        facts: Extra keys of each log record of this trial.
     """
 
     folder: Path
@@ -43,13 +43,13 @@ R = TypeVar("R", bound=TrainingRecipe)
 
 
 class TrainingJob(ABC, Generic[R]):
-    """A training: its data and their plan, its task, its validation and its checkpoint.
+    """Base class of training jobs: plan, data, task, validation and checkpoint.
 
-    `fit` calls the methods in the order in which they stand here. Where memory is short it begins
-    again at `decided_keys`, with what `smaller` has changed.
+    `fit` calls the methods in the order of their definition. If memory runs out, it restarts at
+    `decided_keys` after `smaller` has changed the job.
 
     Attributes:
-        keeps_last: Whether the weights of the last save are a checkpoint as well as the best ones.
+        keeps_last: Whether to write a checkpoint of the last weights, besides the best ones.
     """
 
     keeps_last: bool = True
@@ -60,63 +60,60 @@ class TrainingJob(ABC, Generic[R]):
 
     @abstractmethod
     def plan(self) -> None:
-        """Read recipe and data and decide; nothing is written before that succeeds.
+        """Read recipe and data, and decide all settings; nothing is written before this succeeds.
 
         Raises:
-            PumitError: If recipe or data cannot be used.
+            PumitError: If the recipe or the data cannot be used.
         """
 
     def prepare(self) -> None:
-        """Prepare the data in the output folder, where they need it."""
+        """Pre-process the data if needed."""
 
     @abstractmethod
     def decided_keys(self) -> dict[str, Any]:
-        """Keys of the recipe that were decided, as another start finds them."""
+        """Return the recipe keys that were decided, to save for a resumed run."""
 
     def trials(self) -> Sequence[Trial]:
-        """Return the trainings, one after the other; usually a single one."""
+        """Return the trials to run in sequence; usually one."""
         return [Trial(self.run.output, self.run.schedule)]
 
     def validation(self) -> Validate | None:
-        """Return what scores the averaged weights; None where the last ones are kept."""
+        """Return the function that scores the averaged weights; None keeps the last weights."""
         return None
 
     @abstractmethod
     def task(self) -> Task:
-        """Network, data and loss, as training begins."""
+        """Build the task: network, data and loss."""
 
     def degrees(self) -> Mapping[int, float]:
-        """Share of the steps by degree of anisotropy."""
+        """Return the share of steps of each degree of anisotropy."""
         return ONE_SPACING
 
     def model_state(self, state: State) -> State:
-        """Return the weights of the model among those that are trained."""
+        """Extract the weights of the model from the trained weights."""
         return state
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """Keys of the checkpoint's recipe that inference needs, beside name and version."""
+        """Return the checkpoint metadata that inference needs, except name and version."""
 
     @abstractmethod
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return what the checkpoint's recipe says of the training."""
+        """Return the checkpoint metadata that describes the training."""
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
-        """Return what the checkpoint says of a validation."""
+        """Return the validation metrics for the checkpoint."""
         return finite(found)
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Measure the best model and write what it does; only in the first process."""
+        """Evaluate the best model and write the results; only called in the first process."""
 
     @abstractmethod
     def smaller(self) -> str | None:
-        """Change the job so that it needs less memory; returns what is less, in a sentence.
-
-        None where nothing can be made smaller.
-        """
+        """Reduce the job's memory use; return a sentence on the change, or None if impossible."""
 
     def half_the_batch(self, what: str) -> str | None:
-        """Be `smaller` by half the batch; `what` it consists of."""
+        """Implement `smaller` by halving the batch size; `what` names its elements."""
         recipe: Any = self.recipe
         count = recipe.batch_size
         if count == 1:
@@ -126,14 +123,14 @@ class TrainingJob(ABC, Generic[R]):
 
 
 def fit(job: TrainingJob[Any]) -> Path:
-    """Do a job; started again, it resumes.
+    """Run a job, or resume it.
 
     Returns:
         The best checkpoint, `<name>.safetensors` in the output folder.
 
     Raises:
-        PumitError: If recipe or data cannot be used; before anything is trained.
-        RunStopped: If the run was stopped; it is saved.
+        PumitError: If the recipe or the data cannot be used; raised before training starts.
+        RunStopped: If the run was stopped; its state is saved.
     """
     job.plan()
     job.prepare()
@@ -141,7 +138,7 @@ def fit(job: TrainingJob[Any]) -> Path:
 
 
 def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Callable[..., None]:
-    """Return what writes a model for inference: `write(state, step, found, **more)`."""
+    """Return a function that writes a model for inference: `write(state, step, found, **more)`."""
     recipe = job.run.recipe
     content = {"name": recipe.name, "version": str(recipe.version), **job.content()}
     training = job.training_facts(trial)
@@ -160,12 +157,12 @@ def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Calla
 
 
 def finite(found: Mapping[str, float]) -> dict[str, float]:
-    """Return what of a validation can be written as JSON."""
+    """Keep the finite values, since JSON has no NaN or infinity."""
     return {k: v for k, v in found.items() if math.isfinite(v)}
 
 
 def _train_all(job: TrainingJob[Any]) -> Path:
-    """Train with the plan as it is, and judge the best; returns its checkpoint."""
+    """Run all trials with the current plan, evaluate the best, and return its checkpoint."""
     run = job.run
     run.save_recipe(**job.decided_keys())
     best = [_train(job, trial) for trial in job.trials()]
@@ -175,14 +172,14 @@ def _train_all(job: TrainingJob[Any]) -> Path:
 
 
 def _train(job: TrainingJob[Any], trial: Trial) -> Path:
-    """One training; returns its best checkpoint, or that of the last save without validation."""
+    """Run a trial; return its best checkpoint, or the last one without validation."""
     run, reporter = job.run, job.run.reporter
     target = trial.folder / run.model.name
     write = write_checkpoint(job, trial, target)
 
     def save_best(state: State, step: int, found: Mapping[str, float] | None = None) -> None:
         write(state, step, found)
-        if target == run.model:  # of several trials none is the best before all have ended
+        if target == run.model:  # with several trials, the best is known only after all of them
             reporter.best(target, step)
 
     validation = job.validation()
@@ -205,7 +202,7 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
         workers=run.workers,
         reporter=reporter,
     )
-    if run.is_first and not target.is_file():  # such as no validation case that has any class
+    if run.is_first and not target.is_file():  # e.g. no validation case has any class
         reporter.written(lambda: write(state, trial.schedule.steps))
     return target
 
@@ -213,7 +210,7 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
 def _with_less(
     job: TrainingJob[Any], short: MemoryShortError
 ) -> tuple[TrainingJob[Any], str] | None:
-    """Return the same job with less memory, and what is less."""
+    """Reduce the memory of a job; return it and a sentence on the change, or None."""
     if not isinstance(short, WorkerLostError):
         sentence = job.smaller()
         return None if sentence is None else (job, sentence)

@@ -1,4 +1,4 @@
-"""Begin a network that is trained on labels with a ViT that was pre-trained without them."""
+"""Initialise the encoder of a supervised network from a pre-trained ViT."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PREFIX = "vit."
 
 
 def load_initial_encoder(vit: UniversalViT, model: str) -> None:
-    """Give a ViT the weights of a pre-trained one; patch, channels and field may differ.
+    """Load pre-trained weights into a ViT; patch size, channels and field size may differ.
 
     Args:
-        model: Name or file of a masked image model or of only a universal ViT.
+        model: Name or file of a masked image model or a universal ViT.
 
     Raises:
-        CheckpointError: If there is none, or it is another network or of another size.
+        CheckpointError: If the model is not found, is another network or has another size.
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)

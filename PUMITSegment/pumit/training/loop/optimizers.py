@@ -1,4 +1,4 @@
-"""Which optimiser steps which parameters, at which share of the rate; Muon for matrices."""
+"""Optimisers and their parameter groups; Muon for matrices."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from pumit.training.loop.sharding import is_sharded
 from pumit.training.recipes.schedule import Schedule
 
-# Quintic that drives singular values towards 1 in five steps.
+# Coefficients of the quintic iteration, which drives singular values towards 1 in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
-THINNEST = 16  # a matrix with fewer rows or columns has no singular values worth evening out
+THINNEST = 16  # matrices with fewer rows or columns are too thin to orthogonalise
 Group = dict[str, Any]
 
 
 def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
-    """Nearest matrices with all singular values about 1, by Newton-Schulz; shape (..., m, n)."""
+    """Orthogonalise matrices (..., m, n) by Newton-Schulz; singular values become about 1."""
     norm = matrix.norm(dim=(-2, -1), keepdim=True)
     x = (matrix / norm.clamp_min(1e-7)).bfloat16()
     is_tall = x.shape[-2] > x.shape[-1]
@@ -30,13 +30,13 @@ def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW whose parameter groups with `orthogonal` set step along orthogonalised momentum.
+    """AdamW that updates parameter groups with `orthogonal` set by Muon.
 
-    The step of a matrix has the root mean square of a typical AdamW step (0.2), so that one
-    learning rate and one weight decay serve both. Kernels count as matrices (out, rest).
+    Muon updates are scaled to the root mean square of a typical AdamW update (0.2), so that both
+    share learning rate and weight decay. Convolution kernels are treated as matrices (out, rest).
 
     Args:
-        momentum: Decay of the gradients' running sum.
+        momentum: Decay of the momentum buffer.
 
     Source:
         Jordan et al., Muon, 2024; Liu et al., Muon is Scalable for LLM Training, 2025, eq. 4.
@@ -50,7 +50,7 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Step the orthogonal groups here, the others as AdamW does."""
+        """Update the orthogonal groups by Muon and the others by AdamW."""
         gradients: list[tuple[nn.Parameter, Tensor]] = []
         for group in self.param_groups:
             if not group.get("orthogonal"):
@@ -59,10 +59,10 @@ class Muon(torch.optim.AdamW):
             gradients += own
             alike: dict[Any, list[tuple[nn.Parameter, Tensor]]] = {}
             for (p, _), direction in zip(own, self._lookahead(own), strict=True):
-                # A GPU steps matrices of one shape together: each alone would not fill it.
+                # On a GPU, batch matrices of one shape: a single one would not fill it.
                 key = direction.shape if p.is_cuda else id(p)
                 alike.setdefault(key, []).append((p, direction))
-                p.grad = None  # AdamW passes over it
+                p.grad = None  # AdamW skips it
             for steps in alike.values():
                 self._step_matrices(steps, group)
         out = super().step(closure)
@@ -71,14 +71,14 @@ class Muon(torch.optim.AdamW):
         return out
 
     def _lookahead(self, own: list[tuple[nn.Parameter, Tensor]]) -> list[Tensor]:
-        """Momenta after Nesterov, each of shape (out, rest)."""
+        """Update the momenta and return the Nesterov directions, each of shape (out, rest)."""
         if not own:
             return []
         for p, _ in own:
             state = self.state[p]
             if "momentum" not in state:
                 state["momentum"] = torch.zeros_like(p)
-                state["step"] = torch.tensor(0.0)  # AdamW looks for it where a state is loaded
+                state["step"] = torch.tensor(0.0)  # AdamW expects it when loading a state
         velocities = [self.state[p]["momentum"] for p, _ in own]
         grads = [gradient for _, gradient in own]
         torch._foreach_mul_(velocities, self.momentum)
@@ -89,7 +89,7 @@ class Muon(torch.optim.AdamW):
     def _step_matrices(
         self, steps: list[tuple[nn.Parameter, Tensor]], group: dict[str, Any]
     ) -> None:
-        """Step parameters whose matrices have one shape."""
+        """Update parameters whose matrices have the same shape."""
         if len(steps) == 1:
             updates = orthogonalised(steps[0][1])[None]
         else:
@@ -102,22 +102,22 @@ class Muon(torch.optim.AdamW):
 
 
 def optimizer_for(network: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
-    """Return the schedule's optimiser for everything of a network that is trained."""
+    """Return the schedule's optimiser for all trainable parameters of a network."""
     return optimizer_of_groups([{"params": network.parameters()}], network, schedule)
 
 
 def optimizer_of_groups(
     groups: Sequence[Mapping[str, Any]], network: nn.Module, schedule: Schedule
 ) -> torch.optim.Optimizer:
-    """Return the schedule's optimiser for a task's own groups.
+    """Return the schedule's optimiser for a task's own parameter groups.
 
     Args:
-        groups: Each with `params`, and on request `weight_decay` (for all of them, instead of the
-            schedule's on matrices and kernels) and `rate` (factor on the learning rate).
-        network: All of whose parameters that are trained are in one group each.
+        groups: Each with `params`, and optionally `weight_decay` (overrides the schedule's, for all
+            of its parameters) and `rate` (factor on the learning rate).
+        network: Each of its trainable parameters must be in exactly one group.
 
     Raises:
-        ValueError: If a parameter is in no group or in two.
+        ValueError: If a trainable parameter is in no group or in several.
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     weights = {id(p) for name, p in network.named_parameters() if name.endswith("weight")}
@@ -139,22 +139,22 @@ def optimizer_of_groups(
         return Muon(made, lr=schedule.learning_rate, betas=betas, momentum=schedule.momentum)
     if schedule.optimizer == "adamw":
         return torch.optim.AdamW(made, lr=schedule.learning_rate, betas=betas)
-    nesterov = schedule.momentum > 0  # torch allows none without momentum
+    nesterov = schedule.momentum > 0  # torch requires momentum for Nesterov
     return torch.optim.SGD(
         made, lr=schedule.learning_rate, momentum=schedule.momentum, nesterov=nesterov
     )
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group its share of a learning rate."""
+    """Set the learning rate of every group, scaled by its `rate`."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate", 1.0)
 
 
 def _for_muon(params: Iterable[nn.Parameter], tables: set[int], decay: float) -> list[Group]:
-    """Muon on matrices and kernels, AdamW on embeddings, thin matrices and vectors.
+    """Assign matrices and kernels to Muon; embeddings, thin matrices and vectors to AdamW.
 
-    Vectors (biases, norms, embeddings of one dimension) have no weight decay.
+    Vectors (biases, norms, one-dimensional embeddings) have no weight decay.
     """
     matrices, others, vectors = [], [], []
     for p in params:
@@ -172,9 +172,9 @@ def _for_muon(params: Iterable[nn.Parameter], tables: set[int], decay: float) ->
 
 
 def _by_decay(params: Iterable[nn.Parameter], weights: set[int], decay: float) -> list[Group]:
-    """No weight decay on biases, norms and embeddings.
+    """Exclude biases, norms and embeddings from weight decay.
 
-    Tokens, position tables and codebooks are embeddings: parameters that no layer calls `weight`.
+    Tokens, position tables and codebooks count as embeddings: parameters not named `weight`.
     """
     decayed: list[nn.Parameter] = []
     spared: list[nn.Parameter] = []
@@ -187,7 +187,7 @@ def _by_decay(params: Iterable[nn.Parameter], weights: set[int], decay: float) -
 
 
 def _alike(group: Group) -> list[Group]:
-    """Apart what is shared out over processes and what is not: no GPU kernel steps both at once."""
+    """Split a group into sharded and whole parameters: fused kernels cannot update both at once."""
     parts = [
         [p for p in group["params"] if is_sharded(p) is is_shared] for is_shared in (False, True)
     ]

@@ -1,4 +1,4 @@
-"""Number formats that a network is trained in."""
+"""Numerical precision of training."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _CONVOLUTIONS = (F.conv3d, F.conv_transpose3d)
 
 
 def is_half(device: torch.device, precision: str) -> bool:
-    """Return whether to compute in bfloat16 what bears it.
+    """Return whether to use bfloat16 autocast.
 
     Args:
-        precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
+        precision: `bf16`, `fp32`, or `auto`: bf16 except on GPUs without hardware support.
     """
     if precision != "auto":
         return precision == "bf16"
@@ -27,7 +27,7 @@ def is_half(device: torch.device, precision: str) -> bool:
 
 @contextmanager
 def half_precision(device: torch.device, precision: str = "auto") -> Iterator[None]:
-    """Bfloat16 for what bears it, or float32 throughout; see `is_half`."""
+    """Enable bfloat16 autocast, or compute in float32; see `is_half`."""
     is_on = is_half(device, precision)
     exact = ThinConvolutions() if is_on and device.type == "cpu" else nullcontext()
     with torch.autocast(device.type, torch.bfloat16, enabled=is_on), exact:
@@ -35,10 +35,10 @@ def half_precision(device: torch.device, precision: str = "auto") -> Iterator[No
 
 
 class ThinConvolutions(TorchFunctionMode):
-    """Compute convolutions of fewer slices than their kernel has in float32.
+    """Float32 fallback for convolutions with fewer slices than their kernel.
 
-    On CPUs that multiply bfloat16, oneDNN (as of torch 2.13) leaves part of the gradient of such a
-    kernel as it finds the memory: wrong, or not finite. A U-Net's deepest level may have two.
+    On CPUs with bfloat16 instructions, oneDNN (as of torch 2.13) leaves part of such a kernel's
+    gradient uninitialised: wrong or not finite. The deepest level of a U-Net may have two slices.
     """
 
     def __torch_function__(
@@ -48,7 +48,7 @@ class ThinConvolutions(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Call a function of torch."""
+        """Call a torch function, in float32 if it is an affected convolution."""
         kwargs = kwargs or {}
         if func in _CONVOLUTIONS and 1 < args[0].shape[-3] < args[1].shape[-3]:
             whole = [a.float() if isinstance(a, Tensor) else a for a in args]

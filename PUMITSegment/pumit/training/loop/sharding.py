@@ -1,7 +1,7 @@
-"""The repeated blocks of a network: computed again in the backward pass, or shared out.
+"""Activation checkpointing and sharding (FSDP) of a network's repeated blocks.
 
-What is not in a block (patch embedding, heads, a convolutional decoder) is smaller than the blocks
-of a large transformer and stays whole in every process, so that a task may call any part of it.
+Everything outside the blocks (patch embedding, heads, a convolutional decoder) is smaller than the
+blocks of a large transformer. It stays whole in every process, so that a task may call any part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOO_OLD = "parallel: fsdp needs PyTorch 2.7 or newer; use ddp."
 
 
 def repeated_blocks(network: nn.Module) -> list[nn.Module]:
-    """Members of every module list called `blocks`; those within another block are part of it."""
+    """Return the members of every module list named `blocks`, without nested ones."""
     found: list[nn.Module] = []
     for name, child in network.named_children():
         if name == "blocks" and isinstance(child, nn.ModuleList):
@@ -35,7 +35,7 @@ def repeated_blocks(network: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def recomputed(network: nn.Module, *, enabled: bool) -> Iterator[None]:
-    """Within it, blocks remember only what they were given, and are computed again for gradients.
+    """Enable activation checkpointing of the blocks within a `with` statement.
 
     Raises:
         PumitError: If the network has no blocks.
@@ -47,7 +47,7 @@ def recomputed(network: nn.Module, *, enabled: bool) -> Iterator[None]:
         yield
     finally:
         for block in blocks:
-            del block.forward  # that of the class is back
+            del block.forward  # restores the method of the class
 
 
 def _again(forward: Any) -> Any:
@@ -60,15 +60,15 @@ def _again(forward: Any) -> Any:
 
 
 def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
-    """Keep a share of every block's matrices in each process, whole only while it is computed.
+    """Shard the matrices of every block over the processes; each is gathered only while in use.
 
     Args:
-        network: Network, whose blocks are sharded; everything else stays whole.
-        in_half: Whether blocks are gathered in bfloat16. Copies that autocast made of their
-            weights would else be remembered for the backward pass, all at once.
+        network: Network whose blocks are sharded; everything else stays whole.
+        in_half: Whether to gather blocks in bfloat16. Otherwise autocast's copies of all weights
+            would be kept until the backward pass.
 
     Raises:
-        PumitError: If there is one process, no block, or too old a PyTorch.
+        PumitError: If there is only one process, no block, or PyTorch is too old.
 
     Source:
         Zhao et al., PyTorch FSDP, VLDB 2023; torch's `fully_shard`.
@@ -89,9 +89,9 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
         cast_forward_inputs=False,
     )
     for block in _blocks(network, "parallel: fsdp"):
-        # Norms are computed in single precision, and vectors are small.
+        # Vectors stay whole: norms are computed in single precision, and vectors are small.
         vectors = {p for p in block.parameters() if p.ndim <= 1}
-        # Each is its own root: a task calls parts of a network, never all of it at once.
+        # Each block is its own FSDP root, because tasks call parts of a network separately.
         fully_shard(
             block, mesh=mesh, reshard_after_forward=True, mp_policy=policy, ignored_params=vectors
         )
@@ -105,22 +105,22 @@ def _blocks(network: nn.Module, method: str) -> list[nn.Module]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Return whether this process holds only a share of a tensor."""
+    """Return whether this process holds only a shard of a tensor."""
     return hasattr(tensor, "full_tensor")
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """Return this process's part of a tensor, to read and to write."""
+    """Return this process's shard of a tensor, which can be modified in place."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """Return a tensor gathered from all processes, each of which must ask for it."""
+    """Gather a tensor from all processes; every process must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def sharded_like(tensor: Tensor, pattern: Tensor) -> Tensor:
-    """Return a whole tensor on the device of another, and shared out as it is."""
+    """Move a whole tensor to the device of `pattern`, and shard it likewise."""
     tensor = tensor.to(pattern.device)
     if not is_sharded(pattern):
         return tensor
@@ -132,7 +132,7 @@ def sharded_like(tensor: Tensor, pattern: Tensor) -> Tensor:
 
 @torch.no_grad()
 def clip_gradients(network: nn.Module, largest: float) -> Tensor:
-    """Shrink the gradients to a largest norm, 0 for none; returns the norm that they had."""
+    """Clip the gradients to a maximum norm (0: no limit), and return the norm before clipping."""
     limit = largest if largest > 0 else float("inf")
     gradients = [p.grad for p in network.parameters() if p.grad is not None]
     shares = [local_shard(g) for g in gradients if is_sharded(g)]

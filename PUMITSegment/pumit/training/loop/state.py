@@ -1,4 +1,4 @@
-"""The state of a run: resumed from its folder, validated, saved."""
+"""State of a run: resume, validation, saving, and commands."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ OnBest = Callable[[State, int, dict[str, float]], None]
 
 
 class Progress:
-    """Collect losses and times between two lines of the log.
+    """Losses and times accumulated between two lines of the log.
 
     Args:
-        clock: Clock of the run's seconds; None for one that begins now.
+        clock: Clock of the run; None starts a new one.
 
     Attributes:
-        step_seconds: Recent time of a step, without validations and saves; 0 before the
-            first line.
+        step_seconds: Running mean of the time per step, without validations and saves; 0 before
+            the first line.
     """
 
     def __init__(self, device: torch.device, clock: RunClock | None = None) -> None:
@@ -66,10 +66,11 @@ class Progress:
     def add(
         self, values: dict[str, Tensor], *, fields: int = 0, voxels: int = 0, waited: float = 0.0
     ) -> None:
-        """Count a batch.
+        """Add the values of a batch.
 
         Args:
-            values: Numbers to average; kept where they lie until the line is due.
+            values: Scalars to average; stay on their device until the next line.
+            waited: Seconds spent waiting for the batch.
         """
         self.waited += waited
         self.fields += fields
@@ -78,18 +79,17 @@ class Progress:
             self.values.setdefault(name, []).append(value.detach().float().reshape(()))
 
     def exclude(self, seconds: float) -> None:
-        """Leave out the time of a validation or a save."""
+        """Exclude the time of a validation or a save."""
         self.since += seconds
 
     def line(self, step: int) -> dict[str, float]:
-        """Get the record of the steps since the last one; begins again. Every process asks for it.
+        """Return the log record since the last one, and reset; every process must call this.
 
         Returns:
-            `step`, `seconds` of the run, means of this process's finite values,
-            `fields_per_second` and `voxels_per_second` of all processes together (voxels where
-            batches tell them), `drawing` (share of the time that training waited for its batch),
-            and `memory_gib` (peak of the fullest device; of the largest process where they train on
-            the CPU).
+            `step`; `seconds` of the run; means of this process's finite values;
+            `fields_per_second` and `voxels_per_second` (if known) of all processes together;
+            `drawing`, the share of the time spent waiting for batches; `memory_gib`, the largest
+            peak of any device, or of any process on the CPU.
         """
         now = self.clock.read()
         seconds = max(now - self.since, 1e-9)
@@ -116,13 +116,13 @@ class Progress:
 
 
 def _mean(values: Tensor) -> float | None:
-    """Mean of the finite values, if there are any: JSON has no NaN."""
+    """Average the finite values; None if there are none, since JSON has no NaN."""
     finite = [v for v in values.tolist() if math.isfinite(v)]
     return sum(finite) / len(finite) if finite else None
 
 
 def peak_memory_gib(device: torch.device) -> float | None:
-    """Most memory used so far, or None where the system does not tell."""
+    """Return the peak memory so far in GiB, or None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     peak = peak_process_bytes()
@@ -132,11 +132,10 @@ def peak_memory_gib(device: torch.device) -> float | None:
 class WeightAverage:
     """Exponential moving average of the floating-point entries of a network's state.
 
-    Entries of other kinds, such as counters, are those of the present.
+    Other entries, such as counters, are copied. If the network is sharded, so is the average.
 
     Args:
-        network: Network to average; where it is sharded over processes, so is the average.
-        decay: Share of the past that is kept at every step.
+        decay: Weight of the previous average at every step.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -148,7 +147,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, network: nn.Module, step: int) -> None:
-        """Blend in the present weights; early on faster, so that the start is forgotten."""
+        """Update the average, with a smaller decay in early steps to forget the initial weights."""
         decay = min(self.decay, (1 + step) / (10 + step))
         past: list[Tensor] = []
         present: list[Tensor] = []
@@ -163,7 +162,7 @@ class WeightAverage:
 
 
 class Request(IntEnum):
-    """A command to a run; of several, the largest counts."""
+    """A command to a run; the largest value takes precedence."""
 
     NOTHING = 0
     PAUSE = 1
@@ -172,24 +171,24 @@ class Request(IntEnum):
 
     @staticmethod
     def of(word: ControlCommand | None) -> Request:
-        """Return the meaning of a word of `control` to a run that works."""
+        """Convert a control command, as it applies to a run that is not paused."""
         return Request.NOTHING if word in (None, "resume") else Request[word.upper()]
 
 
 class Run:
-    """State of a training: network, average, optimizer and position.
+    """State of a training run: network, average, optimiser and position.
 
     Args:
-        network: Network to train; moved to the device, the same in every process.
-        folder: Folder of the run, which may hold an earlier part of it.
-        optimizer_of: Makes the optimiser of the network as it lies in this process.
-        validates: Whether validations choose the model; else it is that of the last save.
+        network: Network to train; moved to the device and made the same in every process.
+        folder: Folder of the run; the run resumes from its last save, if any.
+        optimizer_of: Function that creates the optimiser, called after sharding.
+        validates: Whether validations choose the best model; otherwise the last save counts.
 
     Attributes:
-        rank_sync: Agreement of the processes on what gradients do not settle.
+        rank_sync: CPU communication between the processes.
 
     Raises:
-        CheckpointError: If the folder holds something else than the start of this run.
+        CheckpointError: If the folder holds anything but a save of this run.
     """
 
     def __init__(
@@ -228,7 +227,7 @@ class Run:
             is_processor=schedule.clock == "processor",
         )
         if position.step:
-            # What the log says of later steps was not saved, and is done again.
+            # Log lines of later steps are obsolete: those steps were not saved and are repeated.
             self.reporter.event(
                 "continued", f"Going on at step {position.step}.", step=position.step
             )
@@ -240,7 +239,7 @@ class Run:
             logger.warning("the budget of %g seconds was used up before", schedule.seconds)
 
     def _resume_from(self, saved: Saved) -> None:
-        """Continue from where a run was saved; the network has its weights already."""
+        """Restore average, optimiser and position; the weights are loaded already."""
         average = self.average.state
         self.average.state = {
             k: sharded_like(saved.average[k].to(v.dtype), v) for k, v in average.items()
@@ -268,13 +267,13 @@ class Run:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the budget of seconds is used up."""
+        """Whether the time budget is used up."""
         seconds = self.schedule.seconds
         return seconds is not None and self.position.elapsed_s > seconds
 
     @property
     def requested(self) -> Request:
-        """The pending command; `finish` only where there is a model to finish with."""
+        """Pending command; `finish` is rejected while there is no model to finish with."""
         requested = Request.of(self.reporter.requested)
         if requested is Request.FINISH and not self.has_model:
             self.reporter.control.clear_request()
@@ -291,7 +290,7 @@ class Run:
         return position.best is not None if self.validates else position.step > 0
 
     def finishes(self) -> bool:
-        """Return whether it shall end with the best model that it has; all processes agree."""
+        """Return whether to end now with the best model so far; all processes agree."""
         (is_so,) = self.rank_sync.any_of([self.has_model and self.reporter.requested == "finish"])
         if is_so:
             step = self.position.best_step if self.validates else self.position.step
@@ -300,26 +299,26 @@ class Run:
 
     @property
     def elapsed(self) -> float:
-        """Seconds of this run until now, its parts before a stop included."""
+        """Seconds of this run so far, including the time before it was resumed."""
         return self.reporter.clock.read()
 
     @property
     def is_save_due(self) -> bool:
-        """Whether the last save is long ago."""
+        """Whether more than `checkpoint_seconds` have passed since the last save."""
         return self.elapsed - self._saved > self.schedule.checkpoint_seconds
 
     @property
     def kept(self) -> str:
-        """Sentence on how much of the run is saved."""
+        """Sentence that names the last saved step."""
         step = step_saved(self.path)
         return "Nothing was saved yet." if step is None else f"{LAST} holds step {step}."
 
     def averaged(self) -> State:
-        """Return the averaged weights; where they are shared out, every process asks for them."""
+        """Return the averaged weights; with sharding, every process must call this."""
         return {k: gather(v) for k, v in self.average.state.items()}
 
     def left_seconds(self) -> float | None:
-        """Until the end, by what steps, validations and saves took so far; None where unknown."""
+        """Estimate the remaining seconds from past steps, validations and saves; else None."""
         schedule, done, step_seconds = self.schedule, self.position.step, self.progress.step_seconds
         if not step_seconds:
             return None
@@ -335,17 +334,18 @@ class Run:
     def validate(self, validate: Validate, report: Report, on_best: OnBest | None) -> None:
         """Score the averaged weights in the first process, and keep the best.
 
-        Where it may take long it is saved before that it is still to be done, lest a kill
-        costs the steps before it.
+        If the validation may take long, the run is saved first and marked as owing it, so that a
+        kill does not lose the steps before it.
 
         Raises:
-            RunStopped: If the run was stopped before its end; it is saved, and will be done again.
+            RunStopped: If the run was stopped during validation; it is saved, and the validation
+                is repeated on resume.
         """
-        # 1. Note that it is due, and save where that would take too long afterwards.
+        # 1. Mark the validation as due, and save if the next save would come too late.
         self.position.owes_validation = True
         if self._may_lose_steps():
             self.save(None)
-        # 2. Score the averaged weights, which all processes gather.
+        # 2. Gather the averaged weights in all processes, and score them in the first.
         began = self.elapsed
         state = self.averaged()
 
@@ -366,14 +366,14 @@ class Run:
         except RunStopped:
             self.save(None)
             raise
-        # 3. Its time is not one of steps.
+        # 3. Exclude its time from the time per step.
         self.position.owes_validation = False
         self._validation_seconds = self.elapsed - began
         self.progress.exclude(self._validation_seconds)
         self.reporter.training()
 
     def _may_lose_steps(self) -> bool:
-        """Return whether the next save is too far off after a validation; all processes agree."""
+        """Return whether a save after the validation would come too late; all processes agree."""
         unsaved = self.elapsed - self._saved
         known = self._validation_seconds
         is_long = not known or unsaved + known > self.schedule.checkpoint_seconds
@@ -381,11 +381,7 @@ class Run:
         return is_so
 
     def _alone(self, work: Callable[[], None]) -> None:
-        """Do something in the first process; a stop before it ends stops all.
-
-        Raises:
-            RunStopped: In every process.
-        """
+        """Run a function in the first process; if it is stopped, raise RunStopped in all."""
         stops: list[RunStopped] = []
 
         def stoppable() -> None:
@@ -400,10 +396,10 @@ class Run:
             raise stops[0] if stops else RunStopped
 
     def handle_request(self, requested: Request) -> None:
-        """Pause or stop, as the processes have agreed; all is saved.
+        """Pause or stop, as agreed by the processes; the run must be saved before.
 
         Raises:
-            RunStopped: If the run shall end.
+            RunStopped: If the run is to stop.
         """
         if requested is Request.PAUSE:
 
@@ -416,11 +412,11 @@ class Run:
             raise RunStopped
 
     def save(self, on_checkpoint: Callable[[State, int], None] | None) -> None:
-        """Write everything that the run needs to continue; waits for room where the disk is full.
+        """Write everything needed to resume; if the disk is full, wait for free space.
 
         Raises:
-            ExportError: If it cannot be written; the save before is still whole.
-            RunStopped: If the run was stopped while it waited for room.
+            ExportError: If it cannot be written; the previous save is intact.
+            RunStopped: If the run was stopped while it waited for free space.
         """
         began = self.elapsed
         names = parameter_names(self.network, self.optimizer)

@@ -1,4 +1,4 @@
-"""One step of the optimiser, in all processes together."""
+"""One optimiser step across all processes, and recovery from a lack of memory."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from pumit.training.run.reporter import RunReporter
 logger = logging.getLogger(__name__)
 S = TypeVar("S")
 R = TypeVar("R")
-# What torch says of a worker process that the system ended, most often for the memory it took.
+# Torch's message for a worker process that the system killed, most often for its memory use.
 WORKER_SAYINGS = ("dataloader worker (pid",)
-MOST_SKIPPED = 5  # steps in a row whose gradient cannot be used
-MOST_NAMED = 8  # cases in a message
+MOST_SKIPPED = 5  # largest number of successive steps skipped for an unusable gradient
+MOST_NAMED = 8  # largest number of cases named in a message
 REMEDY = "lower learning_rate, or use precision: fp32."
 
 
 class MemoryShortError(TrainingError):
-    """A run needs more memory than there is."""
+    """There is not enough memory."""
 
 
 class WorkerLostError(MemoryShortError):
-    """A process that draws batches was ended by the system."""
+    """A worker process was killed by the system, most often for lack of memory."""
 
 
 def memory_short(error: BaseException) -> MemoryShortError | None:
-    """Return what an error says of memory, or None where it is about something else."""
+    """Convert an out-of-memory error, or return None for any other error."""
     if isinstance(error, MemoryShortError):
         return error
     text = " ".join(str(error).lower().split())
@@ -65,15 +65,15 @@ def retry_with_less_memory(
     smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],
     reporter: RunReporter,
 ) -> R:
-    """Do something; where memory does not suffice, again with less of it.
+    """Run `attempt`; if memory runs out, retry with settings that need less.
 
     Args:
-        attempt: Function of the settings. It continues where it was saved.
-        smaller: Settings that need less and the sentence that says which, or None where there
-            are none.
+        attempt: Function of the settings; resumes from the last save.
+        smaller: Function that returns settings that need less memory and a sentence on the change,
+            or None.
 
     Raises:
-        TrainingError: If no settings need less.
+        TrainingError: If memory runs out and no settings need less.
     """
     while True:
         try:
@@ -82,7 +82,7 @@ def retry_with_less_memory(
             short = memory_short(error)
             if short is None:
                 raise
-        # Out of the block, for the error holds on to everything that was being computed.
+        # After the except block, because the error keeps references to the tensors in use.
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -99,10 +99,10 @@ def retry_with_less_memory(
 
 
 def fewer_workers(workers: int) -> tuple[int, str] | None:
-    """How many processes draw batches after one was lost; batches stay the same.
+    """Halve the number of workers after one was lost; the batches stay the same.
 
     Returns:
-        The number and the sentence that says so, or None where there are none to be spared.
+        The new number and a sentence on the change, or None if there are no workers.
     """
     if workers == 0:
         return None
@@ -112,17 +112,17 @@ def fewer_workers(workers: int) -> tuple[int, str] | None:
 
 
 class _NotFinite(ArithmeticError):
-    """A layer's answer is not finite."""
+    """The output of a layer is not finite."""
 
 
 def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | None:
-    """Return the first layer of a network whose answer is not finite while something is computed.
+    """Find the first layer of a network with a non-finite output during a computation.
 
     Args:
-        forward: Computes it; may fail of itself.
+        forward: The computation; may raise an error.
 
     Returns:
-        The layer's name, or None where every answer is finite.
+        Name of the layer, or None if all outputs are finite.
     """
     names = {id(module): name for name, module in network.named_modules()}
 
@@ -150,33 +150,33 @@ def _is_finite(answer: Any) -> bool:
 
 
 class Step:
-    """One optimiser step: gradients of a batch, their mean over all processes, the update."""
+    """One optimiser step: gradients, their mean over all processes, and the update."""
 
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
     def take(self) -> tuple[bool, Request]:
-        """Take one step; returns whether a save is due, and the request to follow after it.
+        """Take one step; return whether a save is due, and the pending request.
 
         Raises:
-            TrainingError: If a loss is not finite, or gradients were not for several steps.
-            MemoryShortError: If there is not enough memory for it.
+            TrainingError: If a loss is not finite, or too many successive gradients are unusable.
+            MemoryShortError: If there is not enough memory.
         """
         run, position, schedule = self.run, self.run.position, self.run.schedule
         # 1. Gradients of this process, losses (accumulate,).
         losses, cases = self._gradients_everywhere()
-        # 2. Their mean over all processes; sharded parameters are averaged as they are computed.
+        # 2. Average over all processes; FSDP has already averaged those of sharded parameters.
         parameters = [p for p in run.network.parameters() if not is_sharded(p)]
         average_gradients(parameters, run.rank_sync)
-        # 3. The norm of all gradients, shrunk to `clip`.
+        # 3. Clip the norm of all gradients.
         norm = clip_gradients(run.network, schedule.clip)
         run.progress.add({"norm": norm})
         run.progress.steps += 1
-        # 4. What all processes must agree on: a bad loss, a useless gradient, time, requests.
+        # 4. Agree on bad losses, unusable gradients, elapsed time, saves and requests.
         flags = torch.stack(
             [~torch.isfinite(losses).all(), ~(norm <= schedule.largest_norm)]
         ).float()
-        is_first = rank() == 0  # whose clock and saves count; a pause is over only in it
+        is_first = rank() == 0  # only the first process's clock and saves count
         known = torch.tensor(
             [
                 run.elapsed if is_first else 0.0,
@@ -190,7 +190,7 @@ class Step:
         has_bad_loss, is_useless, elapsed, is_save_due, requested = found
         if has_bad_loss:
             raise TrainingError(self._about_loss(losses.tolist(), cases))
-        # 5. The update, or none where the gradient is not finite or too large.
+        # 5. Update, unless the gradient is not finite or too large.
         broadcast_buffers(run.network)
         if is_useless:
             self._skip(float(norm))
@@ -199,13 +199,13 @@ class Step:
             set_rate(run.optimizer, schedule.rate_at(position.step, position.elapsed_s))
             run.optimizer.step()
             run.average.update(run.network, position.step)
-        # 6. Where the run is now.
+        # 6. Advance the position.
         position.step += 1
         position.elapsed_s, position.other_clock_s = elapsed, run.reporter.clock.other_clock_s
         return bool(is_save_due), Request(int(requested))
 
     def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:
-        """`_gradients`; where they fail in one process, all stop, each with one line."""
+        """Compute gradients; if one process fails, raise a `PumitError` in all of them."""
         found: tuple[Tensor, list[list[str]]] | None = None
         failure: PumitError | None = None
         try:
@@ -219,7 +219,7 @@ class Step:
         kinds = (PumitError, MemoryShortError, WorkerLostError)
         failed = self.run.rank_sync.any_of([isinstance(failure, kind) for kind in kinds])
         has_failed, is_short, has_lost = failed
-        # All continue alike with less memory, so what one lacks all lack.
+        # All processes must retry with the same settings, so all report a lack of memory.
         if has_lost and not isinstance(failure, WorkerLostError):
             raise WorkerLostError("Another training process lost a process that prepares patches.")
         if is_short and not isinstance(failure, MemoryShortError):
@@ -231,7 +231,7 @@ class Step:
         return found
 
     def _gradients(self) -> tuple[Tensor, list[list[str]]]:
-        """Gradients of a step's batches; returns their losses and the names of their cases."""
+        """Compute the gradients of a step's batches; return their losses and case names."""
         run, count = self.run, self.run.schedule.accumulate
         losses, cases = [], []
         run.optimizer.zero_grad(set_to_none=True)
@@ -261,8 +261,8 @@ class Step:
         except (RuntimeError, ValueError) as error:
             if memory_short(error) is not None:
                 raise
-            # Some losses refuse what is not a number before there is a loss to look at. What they
-            # were given is computed again, which one of several processes cannot do alone.
+            # Some losses reject NaN inputs with an error. The forward pass is repeated to find the
+            # layer, which needs communication and so is not possible with several processes.
             layer = first_not_finite(self.run.network, forward) if world() == 1 else None
             if layer is None:
                 raise

@@ -1,4 +1,4 @@
-"""A training objective as the loop uses it, and its batches in the order of the steps."""
+"""Interface of training tasks, and loading of their batches in step order."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.utils.data import DataLoader, Dataset
 
 from pumit.errors import PumitError
 
-PREFETCHED = 2  # batches that each worker keeps ready
+PREFETCHED = 2  # batches prefetched per worker
 B = TypeVar("B", bound="Batch")
 
 
 class Batch:
-    """Base of batches: their tensors move together, and what is no tensor stays."""
+    """Base class of batches: moves all tensor attributes together."""
 
     def to(self: B, device: torch.device) -> B:
-        """Return the same batch on a device."""
+        """Return a copy of the batch on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self: B) -> B:
-        """Return the batch in memory that a GPU reads without waiting, as `DataLoader` asks."""
+        """Return a copy of the batch in pinned memory; called by `DataLoader`."""
         return self._each(Tensor.pin_memory)
 
     def _each(self: B, change: Callable[[Tensor], Tensor]) -> B:
@@ -37,17 +37,17 @@ class Batch:
 
 
 class Draw(Protocol):
-    """Draw a batch of one degree of anisotropy; `shared` is the same in every process."""
+    """Function that draws a batch; pickled for worker processes that are not forked."""
 
     def __call__(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
-        """Draw it."""
+        """Draw a batch of one degree of anisotropy; `shared` is the same in every process."""
 
 
 class StepDraws(Dataset[Any]):
-    """The batch of every step: a function of the seed, the step and the process alone.
+    """Batch of every step, which depends only on the seed, the step and the process.
 
     Args:
-        draw: Source of batches; pickled where processes are not forked, so it holds no network.
+        draw: Function that draws batches; should hold no network if it is pickled.
     """
 
     def __init__(self, draw: Draw, *, seed: int, rank: int, degrees: Mapping[int, float]) -> None:
@@ -65,12 +65,14 @@ class StepDraws(Dataset[Any]):
 
 
 def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> Iterator[Any]:
-    """Batches of `steps`, in their order, the same whatever the number of workers.
+    """Yield the batches of `steps` in order, independent of the number of workers.
 
     Args:
-        draws: Batch of every step.
-        workers: Processes that draw in advance; 0 draws in this one when a batch is requested.
-        pinned: Whether to put them in memory that a GPU reads without waiting.
+        workers: Worker processes that prefetch batches; 0 draws each batch on demand in this one.
+        pinned: Whether to use pinned memory.
+
+    Raises:
+        PumitError: If a batch could not be drawn.
     """
     if workers == 0:
         yield from (draws[step] for step in steps)
@@ -82,7 +84,7 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         num_workers=workers,
         prefetch_factor=PREFETCHED,
         pin_memory=pinned,
-        generator=torch.Generator(),  # its seed for workers shall not come from the global one
+        generator=torch.Generator(),  # do not draw the workers' seed from the global generator
         worker_init_fn=_leave_stopping_to_the_run,
     )
     for batch in drawn:
@@ -92,19 +94,19 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
 
 
 def _leave_stopping_to_the_run(number: int) -> None:
-    """Ctrl+C reaches all processes of a terminal; the run still needs a batch or two to end."""
+    """Ignore Ctrl+C in a worker: the main process may need another batch or two to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)
 class _WorkerError:
-    """The error message of a worker process instead of a batch."""
+    """Error message of a worker process in place of a batch."""
 
     message: str
 
 
 class _DrawnSteps(Dataset[Any]):
-    """Batches, or the one line that says why there is none: a loader would send a traceback."""
+    """Dataset of batches that returns a `PumitError` as a value, without the loader's traceback."""
 
     def __init__(self, draws: StepDraws) -> None:
         self.draws = draws
@@ -117,38 +119,38 @@ class _DrawnSteps(Dataset[Any]):
 
 
 class Task(Protocol):
-    """An objective: its batches and its loss.
+    """A training objective: network, batches and loss.
 
-    It may also have `parameter_groups(schedule)`: a list of dictionaries with `params`, and on
-    request `weight_decay` and `rate`, a factor on the learning rate.
+    A task may define `parameter_groups(schedule)`, which returns dictionaries with `params` and
+    optionally `weight_decay` and `rate`, a factor on the learning rate.
     """
 
     @property
     def network(self) -> nn.Module:
-        """The network to train."""
+        """Network to train."""
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
         """Draw a batch of one degree of anisotropy; `shared` is the same in every process.
 
-        The batch tells by `len` how many fields it holds. It may tell `cases` (their names, for a
-        message) and `voxels` (how many, for the log).
+        The `len` of a batch is its number of fields. It may have `cases` (their names, for error
+        messages) and `voxels` (their number, for the log).
         """
 
     def worker_draw(self) -> Draw:
-        """Return what draws the same in worker processes, without the network."""
+        """Return a function without the network that draws the same batches in worker processes."""
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
-        """Score a batch: `loss`, and whatever else the log should show.
+        """Compute `loss` and further values for the log.
 
-        Torch's global generators may be used: they are seeded by step and process.
+        May use torch's global generators, which are seeded by step and process.
         """
 
 
 class SourceTask(nn.Module):
-    """A task whose batches come from a source that needs no network.
+    """Base class of tasks whose batches come from a source independent of the network.
 
     Args:
-        source: Has `draw`, as `Task` has.
+        source: Object with a `draw` method like that of `Task`.
     """
 
     def __init__(self, network: nn.Module, source: Any) -> None:
@@ -161,16 +163,16 @@ class SourceTask(nn.Module):
         return self.worker_draw()(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """Return what draws the same in worker processes."""
+        """Return the function that draws batches in worker processes."""
         draw: Draw = self.source.draw
         return draw
 
 
 def cases_of(batch: Any) -> list[str]:
-    """Return the names of a batch's cases, where it tells."""
+    """Return the names of a batch's cases; empty if it has none."""
     return [str(case) for case in getattr(batch, "cases", [])]
 
 
 def voxels_of(batch: Any) -> int:
-    """How many voxels a batch has, where it tells; else 0."""
+    """Return the number of voxels of a batch; 0 if it does not say."""
     return int(getattr(batch, "voxels", 0))

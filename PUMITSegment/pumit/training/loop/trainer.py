@@ -1,4 +1,4 @@
-"""The one training loop: any task that maps a batch to a dictionary with `loss`."""
+"""Training loop for any task that maps a batch to a dictionary with `loss`."""
 
 from __future__ import annotations
 
@@ -35,36 +35,37 @@ def train(
     workers: int = 0,
     reporter: RunReporter | None = None,
 ) -> State:
-    """Train until the schedule ends, saving on the way and resuming from `folder`.
+    """Train until the schedule ends, with regular saves; resume from `folder` if it has a save.
 
-    A run that is to finish ends at once with its best model; without validation that is the last.
+    The command `finish` ends a run at once with its best model; without validation, the last one.
 
-    Every process of a `torchrun` draws its own fields, of the same degree at the same step. What
-    is reported, validated and saved, the first process does.
+    Each process of `torchrun` draws its own fields, of the same degree of anisotropy at each step.
+    The first process reports, validates and saves.
 
     Args:
-        folder: Folder of `last.safetensors` (weights, average, optimiser), reached by every
+        folder: Folder of `last.safetensors` (weights, average, optimiser), accessible to every
             process.
         degrees: Share of steps per degree of anisotropy.
-        report: Callback for a progress record every `log_every` steps, and for what a validation
-            found as {"step": ..., "validation": {...}}.
-        on_checkpoint: Callback for the averaged weights and the step at every save.
-        validate: Scoring of the averaged weights, every `validate_every` steps and at the end.
-        on_best: Callback for the averaged weights, the step and the scores, where a
-            validation's `score` is the highest so far.
-        device: Device to train on; None stays on the CPU.
-        workers: Processes that draw batches in advance; the same batches, however many.
-        reporter: Reporter of the run, which also receives commands; None for none.
+        report: Callback for a progress record every `log_every` steps, and for validation results
+            as {"step": ..., "validation": {...}}.
+        on_checkpoint: Callback with the averaged weights and the step at every save.
+        validate: Function that scores the averaged weights, every `validate_every` steps and at
+            the end.
+        on_best: Callback with the averaged weights, the step and the scores whenever the
+            validation's `score` improves.
+        device: Device to train on; None means CPU.
+        workers: Worker processes that prefetch batches; their number does not change the batches.
+        reporter: Reporter of the run, which also receives commands; None uses a default one.
 
     Returns:
-        The averaged weights. With `parallel: fsdp` the task's network stays shared out.
+        The averaged weights. With `parallel: fsdp` the task's network stays sharded.
 
     Raises:
-        RunStopped: If it was stopped; it is saved.
+        RunStopped: If the run was stopped; its state is saved.
         MemoryShortError: If there is not enough memory.
-        TrainingError: If a loss is not finite, or gradients are not for several steps in a row.
-        CheckpointError: If the folder holds something else than the start of this run.
-        ExportError: If a save cannot be written; the one before is still whole.
+        TrainingError: If a loss is not finite, or too many successive gradients are unusable.
+        CheckpointError: If the folder holds anything but a save of this run.
+        ExportError: If a save cannot be written; the previous one is intact.
     """
     device = torch.device("cpu") if device is None else device
 
@@ -74,17 +75,17 @@ def train(
             return optimizer_for(network, schedule)
         return optimizer_of_groups(groups(schedule), network, schedule)
 
-    # 1. Resume: weights, average and optimiser as they were saved, or new ones.
+    # 1. Resume weights, average and optimiser, or initialise them.
     run = Run(task.network, folder, schedule, device, optimizer_of, reporter, validate is not None)
     if run.finishes():
         return run.averaged()
-    # 2. A validation that was cut off is made up for.
+    # 2. Repeat an interrupted validation.
     if run.position.owes_validation and validate is not None:
         run.validate(validate, report, on_best)
         run.save(on_checkpoint)
     if run.is_over:
         return run.averaged()
-    # 3. Batches from the step on that is next, drawn in advance by worker processes.
+    # 3. Batches from the next step on, prefetched by worker processes.
     draw = task.worker_draw() if workers else task.draw
     draws = StepDraws(draw, seed=seed, rank=rank(), degrees=degrees)
     indices = range(run.position.step * schedule.accumulate, schedule.steps * schedule.accumulate)
@@ -92,7 +93,7 @@ def train(
     step = Step(task, run, stream, seed)
     with recomputed(run.network, enabled=schedule.activation_checkpointing):
         while run.position.step < schedule.steps:
-            # 4. One optimiser step in all processes; they agree on saves and commands.
+            # 4. One optimiser step; the processes agree on saves and commands.
             is_save_due, requested = step.take()
             # 5. Report.
             done = run.position.step
@@ -100,7 +101,7 @@ def train(
                 record = run.progress.line(done)
                 if rank() == 0:
                     report({**record, "left_seconds": run.left_seconds()})
-            # 6. Validate the average, and keep the best.
+            # 6. Validate the averaged weights, and keep the best.
             is_last = done == schedule.steps or run.is_spent
             is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
             if validate is not None and (is_last or is_validation_due):

@@ -1,1 +1,1 @@
-"""Objectives without labels: tokenizer, masked images, contrast; and their images."""
+"""Pre-training: tokenizer, masked image modelling, contrastive learning and promptable network."""

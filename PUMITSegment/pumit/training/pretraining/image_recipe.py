@@ -1,4 +1,4 @@
-"""The unlabelled images of a recipe: keys that the tokenizer and the ViT have in common."""
+"""Unlabelled images of a pre-training recipe, shared by the tokenizer and the encoders."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pumit.training.recipes.pretraining import ImagePattern, ImageRecipe
 
 
 def crops_of(recipe: ImageRecipe) -> tuple[Crop, ...]:
-    """Sizes of the crops, of which each step draws one.
+    """Return the crop sizes; each step draws one.
 
     Raises:
-        PumitError: If one is not made of multiples of 16.
+        PumitError: If a crop size is not a multiple of 16.
     """
     try:
         return tuple(Crop(size.depth, size.in_plane) for size in recipe.crop)
@@ -29,23 +29,23 @@ def crops_of(recipe: ImageRecipe) -> tuple[Crop, ...]:
 
 
 def window_plan(recipe: ImageRecipe) -> dict[str, int]:
-    """Windows of inference: as large as the largest crop, for what lies around helps."""
+    """Return the inference window: as large as the largest crop, for the most context."""
     crops = crops_of(recipe)
     largest = max(crops, key=lambda crop: crop.in_plane)
     return {"in_plane": largest.in_plane, "depth": largest.depth}
 
 
 def model_content(recipe: ImageRecipe, **more: Any) -> dict[str, Any]:
-    """Return what the checkpoint says of a network that was trained on images."""
+    """Return the checkpoint metadata of a network trained on images."""
     plan = window_plan(recipe)
     return {"network": recipe.network, "sizes": sizes_of(recipe), **more, "plan": plan}
 
 
 def degrees(recipe: ImageRecipe) -> dict[int, float]:
-    """Shares of the degrees of anisotropy.
+    """Return the share of each degree of anisotropy.
 
     Raises:
-        PumitError: If they cannot be used.
+        PumitError: If the shares are invalid.
     """
     try:
         return degrees_of(recipe.degrees)
@@ -54,28 +54,28 @@ def degrees(recipe: ImageRecipe) -> dict[int, float]:
 
 
 def degrees_with_share(recipe: ImageRecipe) -> dict[int, float]:
-    """Degrees of anisotropy with a share above zero; raises as `degrees` does."""
+    """Return the degrees of anisotropy with a share above zero; raises like `degrees`."""
     return {da0: share for da0, share in degrees(recipe).items() if share > 0}
 
 
 def check(recipe: ImageRecipe) -> None:
-    """Raise PumitError for crops and degrees that cannot be used, reading no data."""
+    """Raise PumitError for invalid crops and degrees, without reading data."""
     crops_of(recipe)
     degrees(recipe)
 
 
 def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSource:
-    """Where the images of a recipe come from.
+    """Build the image source of a recipe.
 
-    `real_images` are patterns below `real_folder`, or hold one with a `weight` and a `depth_axis`;
-    without them all scans of that folder are used, and without a folder all are generated. `cache`
-    is a folder for prepared images.
+    `real_images` are patterns below `real_folder`, each with an optional `weight` and `depth_axis`.
+    Without patterns, all scans of the folder are used; without a folder, all images are generated.
+    `cache` is a folder for pre-processed images.
 
     Args:
-        is_upright: Whether all images are seen as bodies lie, never flipped or turned.
+        is_upright: Whether to reorient images to anatomical axes, and never flip or rotate them.
 
     Raises:
-        PumitError: If there are none.
+        PumitError: If the recipe needs real images that are not given or not found.
     """
     images = None
     if recipe.real_share >= 1 and recipe.real_folder is None and recipe.real_images is None:
@@ -111,9 +111,9 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
 
 
 def found_images(folder: Path) -> list[ImageFile]:
-    """All scans of a folder and of those in it: files, and each series of DICOM.
+    """Find all scans in a folder and its subfolders: files, and each DICOM series.
 
-    Those that cannot be used are passed over when they are drawn.
+    Unusable scans are skipped when they are drawn.
 
     Raises:
         PumitError: If there are none, or the folder cannot be read.
@@ -123,13 +123,13 @@ def found_images(folder: Path) -> list[ImageFile]:
 
 
 def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
-    """Files that match any of the patterns, each once.
+    """Find the files that match any of the patterns, each once.
 
-    A weight is that of all files of its pattern together, so that a large data set does not drown
-    a small one; patterns without one weigh as much as they have files.
+    The weight of a pattern is shared by its files, so that a large data set does not dominate a
+    small one. Without a weight, each file has weight 1.
 
     Args:
-        rows: Patterns, with their weights and depth axes.
+        rows: Patterns with their weights and depth axes.
 
     Raises:
         PumitError: If a pattern matches nothing.
@@ -137,7 +137,7 @@ def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
     found: dict[Path, ImageFile] = {}
     for row in rows:
         pattern, base = row.pattern, folder
-        while pattern.startswith("../"):  # data sets lie next to each other
+        while pattern.startswith("../"):  # data sets may be sibling folders
             base, pattern = base.parent, pattern[3:]
         matches = sorted(base.glob(pattern))
         if not matches:

@@ -1,4 +1,4 @@
-"""Batches of images without labels, of one degree of anisotropy each, for pre-training."""
+"""Batches of unlabelled images for pre-training, each of one degree of anisotropy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pumit.training.loop.task import Batch
 from pumit.training.synthesis.grid import chance, uniform
 from pumit.training.synthesis.scene import draw_scene
 
-# Images of a step, times the batch size: thinner ones come in larger batches.
+# Batch size multiplier of each degree of anisotropy: thinner images come in larger batches.
 IMAGES = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
 DEGREE_SHARES = {0: 0.22, 1: 0.22, 2: 0.22, 3: 0.14, 4: 0.06, 5: 0.14}
-MEAN, DEVIATION = 0.45, 0.225  # of photographs, and near enough to those of scans
+MEAN, DEVIATION = 0.45, 0.225  # statistics of photographs, close enough to those of scans
 
 
 @dataclass
@@ -29,7 +29,7 @@ class ImageBatch(Batch):
 
     Attributes:
         image: Intensities in [0, 1], (B, 3, D, H, W).
-        is_masked: Hidden patches, bool (B, N), where the objective hides some.
+        is_masked: Masked patches, bool (B, N), if the objective masks any.
     """
 
     image: Tensor
@@ -42,24 +42,24 @@ class ImageBatch(Batch):
 
     @property
     def anisotropy(self) -> Anisotropy:
-        """State of the images at full resolution."""
+        """Anisotropy of the images at full resolution."""
         return Anisotropy(self.da0)
 
     @property
     def patches(self) -> int:
-        """Patches of 16 in-plane voxels of each image."""
+        """Number of patches per image, 16 x 16 in-plane voxels each."""
         d, h, w = self.image.shape[2:]
         return (d // self.anisotropy.depth_stride(4)) * (h // 16) * (w // 16)
 
     @property
     def voxels(self) -> int:
-        """Voxels of all images."""
+        """Number of voxels of all images."""
         return self.image[:, 0].numel()
 
 
 @dataclass(frozen=True)
 class Crop:
-    """Size of the crops of an isotropic image; thicker slices are fewer.
+    """Crop size of an isotropic image; anisotropic images have fewer slices.
 
     Attributes:
         depth: Slices at isotropic spacing, a multiple of 16.
@@ -80,7 +80,7 @@ class Crop:
             )
 
     def shape(self, da0: int) -> tuple[int, int, int]:
-        """Voxels (d, h, w) at a degree of anisotropy."""
+        """Return the shape (d, h, w) at a degree of anisotropy, voxels."""
         return (Anisotropy(da0).depth_at(self.depth), self.in_plane, self.in_plane)
 
 
@@ -90,22 +90,21 @@ class Images(Protocol):
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
     ) -> tuple[Tensor, str] | None:
-        """Return a crop (C, D, H, W) in [0, 1] and its name; None where none has the degree."""
+        """Return a crop (C, D, H, W) in [0, 1] and its name; None if none has this degree."""
 
 
 @dataclass
 class ImageSource:
-    """Draw crops of generated and of real images.
+    """Source of crops of generated and real images.
 
     Attributes:
-        crops: Their sizes; each step draws one, and fewer of them the larger it is. A network with
-            group norms has to see several: what it makes of an image depends on how much of it
-            it sees.
+        crops: Crop sizes; each step draws one, with fewer crops if it is larger. A network with
+            group norms must be trained on several sizes, since its output depends on the crop size.
         images: Real images, or None for generated ones only.
-        batch_size: Crops of the first size per step, times `IMAGES`.
-        generated_size: In-plane voxels of a generated scan at most; it is enlarged to the crop.
-            Drawing takes longer than training where it is large.
-        is_upright: Whether crops stay as they lie, neither flipped nor turned.
+        batch_size: Crops of the first size per step, before the factor in `IMAGES`.
+        generated_size: Largest in-plane size of a generated scan, which is then resized to the
+            crop. With large values, drawing takes longer than training.
+        is_upright: Whether crops keep their orientation, without flips and rotations.
     """
 
     crops: Crop | Sequence[Crop]
@@ -117,15 +116,15 @@ class ImageSource:
     is_upright: bool = False
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
-        """Draw a batch of one degree.
+        """Draw a batch of one degree of anisotropy.
 
         Args:
-            generator: Generator of this process and step, on the CPU.
-            shared: Generator in the same state in every process, for the size, which decides how
-                long a step takes.
+            generator: CPU generator of this process and step.
+            shared: Generator with the same state in every process, for the crop size, which
+                determines the duration of a step.
 
         Raises:
-            PumitError: If an image is of another degree.
+            PumitError: If an image has another shape than the batch.
         """
         images, cases = [], []
         crops = (self.crops,) if isinstance(self.crops, Crop) else self.crops
@@ -163,18 +162,18 @@ class ImageSource:
 
 
 def turned(image: Tensor, generator: torch.Generator) -> Tensor:
-    """Random flips and quarter turns of (C, D, H, W); H equals W."""
+    """Apply random flips and in-plane quarter turns to (C, D, H, W); H equals W."""
     flips = [axis for axis in (1, 2, 3) if chance(generator, 0.5)]
     image = image.flip(flips) if flips else image
     return torch.rot90(image, int(torch.randint(4, (), generator=generator)), dims=(2, 3))
 
 
 def varied(image: Tensor, generator: torch.Generator) -> Tensor:
-    """Random brightness, contrast and gamma of intensities in [0, 1], as published.
+    """Augment brightness, contrast and gamma of intensities in [0, 1], as published.
 
     Source:
-        PUMIT's pre-training: shift by 0.25 and contrast 0.75..1.25 with probability 0.15 each,
-        gamma 0.7..1.5 with probability 0.3, half of the time of the inverted image.
+        PUMIT's pre-training: brightness and contrast 0.75..1.25 with probability 0.15 each, gamma
+        0.7..1.5 with probability 0.3, half of the time on the inverted image.
     """
     if chance(generator, 0.15):
         image = image * (1 + uniform(generator, -0.25, 0.25))
@@ -189,7 +188,7 @@ def varied(image: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
-    """Shares of the degrees of anisotropy: those of a recipe, else the usual ones.
+    """Validate the shares of the degrees of anisotropy; None means `DEGREE_SHARES`.
 
     Raises:
         ValueError: If a degree is not 0 to 5, or a share is negative or all are zero.
@@ -203,11 +202,8 @@ def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
 
 
 def standardised(image: Tensor) -> Tensor:
-    """Map intensities in [0, 1] to about the mean 0 and deviation 1 of fine-tuning's z-scores.
+    """Map intensities in [0, 1] to about mean 0 and standard deviation 1, as in fine-tuning.
 
-    One affine map for all images: how bright one is stays visible.
-
-    Args:
-        image: Any shape.
+    Uses the same affine map for all images, which preserves brightness differences.
     """
     return (image - MEAN) / DEVIATION

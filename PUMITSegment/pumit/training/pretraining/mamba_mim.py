@@ -1,4 +1,4 @@
-"""MambaMIM: the voxels of hidden cells, each cell by its own mean and contrast."""
+"""MambaMIM: predict the voxels of masked cells, normalised per cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumit.training.pretraining.image_source import ImageBatch, ImageSource, sta
 from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
 from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO, MambaMimRecipe
 
-VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
+VARIANCE_FLOOR = 1e-6  # for intensities in [0, 1]; cells of air have zero variance
 
 Triple = tuple[int, int, int]
 
@@ -30,7 +30,7 @@ def draw_hidden(
     generator: torch.Generator,
     shared: torch.Generator,
 ) -> ImageBatch:
-    """Draw images and which of their cells to hide."""
+    """Draw images, and mask cells at random."""
     batch = source.draw(da0, generator, shared)
     grid = [n // step for n, step in zip(batch.image.shape[2:], stride, strict=True)]
     visible = random_cells(len(batch), grid, ratio=ratio, generator=generator)
@@ -39,16 +39,16 @@ def draw_hidden(
 
 
 class MambaMimTask(SourceTask):
-    """Draw images, hide cells, and score how they are filled in.
+    """Masked image modelling of MambaMIM: mask cells and reconstruct them.
 
     Args:
-        network: The network to train; it reads one channel or all three.
+        network: Network to train, with one or three input channels.
 
     Source:
         Tang et al., MambaMIM, 2024, sections 2 and 3.2.
 
-    Differs from the source: intensities are standardised for the network by one affine map, as
-    fine-tuning's z-scores are.
+    Differs from the source: input intensities are standardised by a fixed affine map, similar to
+    the z-scores of fine-tuning.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class MambaMimTask(SourceTask):
         self.mask_ratio = mask_ratio
 
     def worker_draw(self) -> Draw:
-        """Return what draws a batch with hidden cells in worker processes."""
+        """Return the function that draws batches with masked cells in worker processes."""
         return partial(draw_hidden, self.source, self.network.stride, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
-        """Score a batch.
+        """Compute the loss of a batch.
 
         Returns:
-            `loss`, the mean squared error of the hidden cells, each in its own standard deviations;
-            1 for an answer that knows nothing, but where there is only air. For the log `mse`, the
-            same in intensities of the range 0 to 1; `mse_mean`, that of filling every hidden cell
-            with its true mean; and `psnr`, the former in decibels below that range.
+            `loss`, the mean squared error of the masked cells, each normalised by its own mean and
+            standard deviation; about 1 for a constant prediction, less in air. For the log: `mse`,
+            the error in intensities of 0 to 1; `mse_mean`, that of filling each masked cell with
+            its true mean; `psnr` of `mse`, dB.
         """
         assert batch.is_masked is not None
         batch = batch.to(next(self.network.parameters()).device)
@@ -90,7 +90,7 @@ class MambaMimTask(SourceTask):
 
 
 def cells_of(image: Tensor, grid: Triple) -> Tensor:
-    """Cells of (B, C, D, H, W) in raster order, each with all its voxels: (B, N, C * voxels)."""
+    """Split (B, C, D, H, W) into cells in raster order: (B, N, C * voxels)."""
     batch, channels, *size = image.shape
     split = [m for n, cells in zip(size, grid, strict=True) for m in (cells, n // cells)]
     parts = image.reshape(batch, channels, *split)  # (B, C, d, D / d, h, H / h, w, W / w)
@@ -99,9 +99,9 @@ def cells_of(image: Tensor, grid: Triple) -> Tensor:
 
 
 def check(recipe: MambaMimRecipe) -> None:
-    """Raise PumitError for keys that cannot be used, reading no data."""
+    """Raise PumitError for invalid keys, without reading data."""
     image_recipe.check(recipe)
-    with torch.device("meta"):  # takes no memory
+    with torch.device("meta"):  # allocates no memory
         network = build_network(recipe.network, **recipe.network_sizes)
     assert isinstance(network, MambaMim)
     if network.in_channels not in (1, 3):
@@ -125,7 +125,7 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
-        PumitError: If its data or weights are missing, or the network takes no such images.
+        PumitError: If data or weights are missing or do not fit the network.
     """
     task = MambaMimTask(
         begun_network(recipe, MambaMim),

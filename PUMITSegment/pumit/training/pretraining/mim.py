@@ -1,4 +1,4 @@
-"""Masked image modelling of the universal ViT: the soft visual tokens of hidden patches."""
+"""Masked image modelling of the universal ViT: predict the soft visual tokens of masked patches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def imagenet_normalised(image: Tensor) -> Tensor:
-    """Intensities in [0, 1], (B, 3, D, H, W), as networks trained on photographs expect them."""
+    """Normalise intensities in [0, 1], (B, 3, D, H, W), by ImageNet's mean and deviation."""
     mean, std = (
         torch.tensor(v, dtype=image.dtype, device=image.device).view(1, 3, 1, 1, 1)
         for v in (IMAGENET_MEAN, IMAGENET_STD)
@@ -45,14 +45,14 @@ def draw_masked(
     generator: torch.Generator,
     shared: torch.Generator,
 ) -> ImageBatch:
-    """Draw images and which of their patches to hide."""
+    """Draw images, and mask patches at random."""
     batch = source.draw(da0, generator, shared)
     batch.is_masked = random_mask(len(batch), batch.patches, ratio=ratio, generator=generator)
     return batch
 
 
 class MimTask(SourceTask):
-    """Draw images, hide patches, and score the predicted tokens.
+    """Masked image modelling: mask patches and predict their soft tokens.
 
     Source:
         PUMIT, section "MIM Pre-training", eq. 6.
@@ -67,21 +67,21 @@ class MimTask(SourceTask):
         mask_ratio: float = MASK_RATIO,
     ) -> None:
         super().__init__(network, source)
-        # Not a part of this module: it is neither trained nor saved with it.
+        # In a list, so that it is no submodule: neither trained nor saved.
         self._tokenizer = [tokenizer.eval().requires_grad_(False)]
         self.mask_ratio = mask_ratio
 
     def worker_draw(self) -> Draw:
-        """Return what draws a batch with its masks in worker processes."""
+        """Return the function that draws batches with masks in worker processes."""
         return partial(draw_masked, self.source, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
-        """Cross entropy of the predicted tokens.
+        """Compute the cross-entropy of the predicted tokens.
 
         Returns:
-            `loss`, and for the log `kl` (what is left above the tokens' own entropy, nats),
-            `kl_marginal` (the same for an answer that knows only how often each token occurs in
-            this batch) and `top1` (share of patches whose likeliest token is right).
+            `loss`, and for the log `kl` (loss minus the entropy of the true tokens, nats),
+            `kl_marginal` (the same for predicting the batch's mean token distribution) and `top1`
+            (share of patches whose most likely token is correct).
         """
         assert batch.is_masked is not None
         device = next(self.network.parameters()).device
@@ -109,7 +109,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     """Build network, tokenizer, data and task of a recipe.
 
     Raises:
-        PumitError: If its data or weights are missing, or the tokenizer has another codebook.
+        PumitError: If data or weights are missing, or the tokenizer has another codebook size.
     """
     network = begun_network(recipe, MaskedImageModel)
     if recipe.eva02 is not None:

@@ -1,4 +1,4 @@
-"""An objective of `pumit pretrain`: how it is built from a recipe."""
+"""Objectives of `pumit pretrain`, and how they are built from a recipe."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pumit.training.recipes.pretraining import PretrainingRecipe
 
 @dataclass(frozen=True)
 class BuildContext:
-    """Device and processes that an objective is built with.
+    """Device and workers of the run that an objective is built for.
 
     Attributes:
-        goes_on: Whether the weights of an earlier part of the run follow.
+        goes_on: Whether the run resumes, so that saved weights will be loaded.
     """
 
     device: torch.device
@@ -34,11 +34,13 @@ class BuildContext:
 
 @dataclass
 class Objective:
-    """A task, and the content of its checkpoint.
+    """A training task with the content of its checkpoint.
 
     Attributes:
-        content: Keys of the checkpoint's recipe: `network`, `sizes` and what inference needs.
-        prefix: Only weights whose name begins so are the model; what follows is their name.
+        degrees: Share of steps of each degree of anisotropy.
+        content: Checkpoint metadata: `network`, `sizes` and what inference needs.
+        prefix: Prefix of the model's weights, removed in the checkpoint; other weights are left
+            out.
     """
 
     task: Task
@@ -47,7 +49,7 @@ class Objective:
     prefix: str = ""
 
     def model_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the model's weights among those that are trained."""
+        """Extract the model's weights from the trained weights."""
         return {
             name.removeprefix(self.prefix): v
             for name, v in state.items()
@@ -60,7 +62,8 @@ class ObjectiveKind:
     """Builder and check of one kind of objective.
 
     Attributes:
-        check: Raise PumitError for values that do not fit the network; reads no data.
+        check: Function that raises PumitError for values that do not fit the network, without
+            reading data.
     """
 
     build: Callable[[Any, BuildContext], Objective]
@@ -71,15 +74,15 @@ N = TypeVar("N", bound=nn.Module)
 
 
 def sizes_of(recipe: PretrainingRecipe) -> dict[str, Any]:
-    """Return the sizes of a recipe's network, its own and those that the recipe changes."""
+    """Return the sizes of a recipe's network: defaults, overridden by the recipe."""
     return {**RECIPES[recipe.network].sizes, **recipe.network_sizes}
 
 
 def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
-    """Build a recipe's network, with the weights of its initial model where it names one.
+    """Build a recipe's network, and load its initial model if given.
 
     Raises:
-        CheckpointError: If there is no such model, or it is of another network or size.
+        CheckpointError: If the initial model is missing, or of another network or size.
     """
     network = build_network(recipe.network, **sizes_of(recipe))
     assert isinstance(network, kind)
@@ -91,17 +94,18 @@ def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
 def load_initial_network(
     network: nn.Module, model: str, names: tuple[str, ...]
 ) -> Mapping[str, Tensor]:
-    """Take the weights of an earlier model, by name or path.
+    """Load the weights of a model into a network.
 
     Args:
-        network: Takes them, in its own precision.
-        model: A name of the model index, or a checkpoint.
+        network: Changed in place; keeps its precision.
+        model: Name in the model index, or path of a checkpoint.
+        names: Accepted network names of the checkpoint.
 
     Returns:
-        The weights of that model.
+        The weights of the model.
 
     Raises:
-        CheckpointError: If there is none, or it is of another network or size.
+        CheckpointError: If the model is missing, or of another network or size.
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)

@@ -1,12 +1,12 @@
-"""Perceptual loss: how different two images look, measured on features of a frozen network.
+"""Perceptual loss: distance of two images in the features of a frozen network.
 
-Which network is the recipe's choice, `perceptual: vgg16 | default | none`:
+The recipe chooses the network with `perceptual: vgg16 | default | none`:
 
-- vgg16: LPIPS on VGG16, as PUMIT's tokenizer was trained. Its weights are fetched by torchvision
-  where that is installed, or come from a safetensors file.
-- default: the convolution stem of the promptable model that ships. It was trained on scans, works
-  in 3D and knows the spacing; nothing is fetched.
-- none: no such term.
+- vgg16: LPIPS on VGG16, as in the training of PUMIT's tokenizer. The weights are downloaded by
+  torchvision if installed, or read from a safetensors file.
+- default: convolutional stem of the default promptable model. It was trained on scans, works in 3D
+  and takes the spacing into account; nothing is downloaded.
+- none: no perceptual loss.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from pumit.networks.vgg import STAGES, Vgg16Features
 from pumit.preprocessing.intensity import BINS, equalizing_steps
 
 CHOICES = ("vgg16", "default", "none")
-# Slices of a volume that PUMIT looks at in one step.
+# Slices per volume and step in PUMIT.
 MAX_SLICES = 24
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _VGG_FILE = (
     "the safetensors file of VGG16's weights, such as model.safetensors of timm/vgg16.tv_in1k on "
     "the Hugging Face hub"
 )
-# From an image to its features, layer by layer.
+# Maps an image to its features, one tensor per layer.
 View = Callable[[Tensor], Sequence[Tensor]]
 
 
 class PerceptualLoss(nn.Module):
-    """A frozen comparison of images; it holds nothing to train.
+    """Base class of perceptual losses; has no trainable parameters.
 
     Attributes:
-        source: Features that are compared, for the recipe of what is trained with them.
-        max_slices: Slices of a volume that are compared in one step.
+        source: Description of the feature network.
+        max_slices: Largest number of slices per volume compared in one step.
     """
 
     source: str
@@ -61,12 +61,12 @@ class PerceptualLoss(nn.Module):
         anisotropy: Anisotropy,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Mean difference of a batch, a scalar; 0 for equal images. Gradients reach the first.
+        """Compute the mean distance over a batch, a scalar; 0 for equal images.
 
         Args:
-            reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped.
+            reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped; receives gradients.
             image: The same shape, -1 to 1.
-            generator: Draws the slices that are compared, at most `max_slices` a volume.
+            generator: Random generator for the choice of slices.
 
         Raises:
             ValueError: If the shapes differ.
@@ -85,27 +85,27 @@ class PerceptualLoss(nn.Module):
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
-        """Return what computes features of random slices, of each image the same."""
+        """Return a function that computes features of random slices, fixed for both images."""
         raise NotImplementedError
 
     def weights(self, layers: int) -> Sequence[Tensor | None]:
-        """Weight of each channel of the layers of features; None for 1."""
+        """Return the channel weights of each feature layer; None means 1."""
         return [None] * layers
 
 
 class VggPerceptualLoss(PerceptualLoss):
-    """LPIPS on VGG16, slice by slice, times two.
+    """LPIPS on VGG16, computed slice by slice and scaled by 2.
 
     Args:
-        channel_weights: Weight of each channel of the five layers, (C,) each; None for 1.
+        channel_weights: Channel weights of the five layers, (C,) each; None means 1.
 
     Source:
         Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric",
         CVPR 2018; PUMIT, section "Universal Visual Tokenizer".
         Differs from the source: intensities are mapped from -1..1 to ImageNet's by
         (x - (2 mean - 1)) / (2 std), where PUMIT's code shifts by 1 - 2 mean, against the sign.
-        Without `channel_weights` every channel counts as 1, LPIPS's "baseline"; its published
-        weights are 0.07 to 0.11 on average, so this is about ten times as large.
+        Without `channel_weights`, all channels have weight 1, LPIPS's "baseline". The published
+        weights average 0.07 to 0.11, so this loss is about ten times as large.
     """
 
     scale = 2.0
@@ -127,29 +127,29 @@ class VggPerceptualLoss(PerceptualLoss):
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
-        """See slices as pictures."""
+        """Return features of random slices as 2D images."""
         chosen = [_some_slices(image.shape[2], self.max_slices, generator) for _ in image]
         return lambda x: self.features(self._pictures(x, chosen))
 
     def weights(self, layers: int) -> Sequence[Tensor | None]:
-        """Those of LPIPS."""
+        """Return the channel weights of LPIPS."""
         return [self.get_buffer(f"channel_weight{i}") for i in range(layers)]
 
     def _pictures(self, x: Tensor, chosen: list[Tensor]) -> Tensor:
-        """Slices (B n, 3, H, W) of (B, C, D, H, W), normalised as ImageNet's."""
+        """Extract slices (B n, 3, H, W) of (B, C, D, H, W), normalised as for ImageNet."""
         rows = [x[b][:, at.to(x.device)].movedim(1, 0) for b, at in enumerate(chosen)]
         pictures = torch.cat(rows).float().expand(-1, 3, -1, -1)
         return (pictures - self.get_buffer("shift")) / self.get_buffer("spread")
 
 
 class StemPerceptualLoss(PerceptualLoss):
-    """Features of a promptable model's convolution stem at full, 1/2 and 1/4 resolution.
+    """Perceptual loss on a promptable model's convolutional stem at full, 1/2 and 1/4 resolution.
 
-    Both images are equalised by the histogram of the true one, as the stem is used to. Colours
-    are averaged. A run of neighbouring slices is compared, so that depth counts.
+    Both images are equalised by the histogram of the true image, as the stem expects. Colour
+    channels are averaged. The compared slices are adjacent, so that structure along depth counts.
 
     Args:
-        encoder: Image encoder of a promptable network; its ViT is dropped.
+        encoder: Image encoder of a promptable network; its ViT blocks are removed.
     """
 
     def __init__(self, encoder: ImageEncoder, source: str) -> None:
@@ -162,10 +162,10 @@ class StemPerceptualLoss(PerceptualLoss):
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
-        """See a slab.
+        """Return stem features of a random slab.
 
         Raises:
-            PumitError: If the size is no multiple of 4 in-plane.
+            PumitError: If the in-plane size is not a multiple of 4.
         """
         require_reducible(image, anisotropy, 2)
         slab = _some_slab(image.shape[2], self.max_slices, anisotropy.depth_stride(2), generator)
@@ -185,21 +185,20 @@ def build_perceptual(
     weights: str | None = None,
     max_slices: int = MAX_SLICES,
 ) -> PerceptualLoss | None:
-    """Return the perceptual loss that a recipe asks for.
+    """Build the perceptual loss of a recipe.
 
     Args:
-        weights: Safetensors file for vgg16: VGG16's features by torchvision's names
-            (`features.0.weight`, ...), LPIPS's linear layers by their own (`lin0.model.1.weight`,
-            ...; published as weights/v0.1/vgg.pth, to be saved as safetensors first), or both.
-            For default, another promptable model, by name or file.
-        max_slices: Slices of a volume to look at in one step; fewer are faster.
+        weights: For vgg16, a safetensors file with VGG16's features under torchvision's names
+            (`features.0.weight`, ...), LPIPS's linear layers (`lin0.model.1.weight`, ...), or both.
+            LPIPS publishes its layers as weights/v0.1/vgg.pth; convert it to safetensors first.
+            For default, name or file of another promptable model.
+        max_slices: Largest number of slices per volume and step; fewer are faster.
 
     Returns:
-        The loss, frozen, or None where there is to be none.
+        The frozen loss, or None for `none`.
 
     Raises:
-        PumitError: If the choice is unknown, or its weights cannot be had; says what to install
-            or give, or what else to choose.
+        PumitError: If the choice is unknown, or its weights are not available; names a remedy.
     """
     if choice not in CHOICES:
         raise PumitError(f"perceptual must be one of {', '.join(CHOICES)}, got {choice!r}.")
@@ -250,10 +249,10 @@ def _vgg16(weights: str | None) -> VggPerceptualLoss:
 
 
 def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
-    """LPIPS's five linear layers, (C,) each, or None where there is none.
+    """Extract LPIPS's five linear layers, (C,) each; None if there are none.
 
     Raises:
-        CheckpointError: If some are missing or of other shapes.
+        CheckpointError: If some are missing or have other shapes.
     """
     names = [f"lin{i}.model.1.weight" for i in range(len(STAGES))]
     if not any(name.startswith("lin") for name in given):
@@ -266,10 +265,10 @@ def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
 
 
 def _weights_of_torchvision() -> Mapping[str, Tensor]:
-    """VGG16's published weights, from torchvision's cache or server; never unpickled freely.
+    """Load VGG16's published weights from torchvision's cache or server, with `weights_only`.
 
     Raises:
-        PumitError: If torchvision is absent, or the weights cannot be fetched.
+        PumitError: If torchvision is not installed, or the weights cannot be downloaded.
     """
     other = f"or give as perceptual_weights {_VGG_FILE}, or choose perceptual: default or none."
     try:
@@ -291,13 +290,13 @@ def _weights_of_torchvision() -> Mapping[str, Tensor]:
 
 
 def _some_slices(depth: int, most: int, generator: torch.Generator | None) -> Tensor:
-    """At most `most` different slices of a volume, shape (n,)."""
+    """Draw up to `most` different slice indices, shape (n,)."""
     where = "cpu" if generator is None else generator.device
     return torch.randperm(depth, generator=generator, device=where)[:most]
 
 
 def _some_slab(depth: int, most: int, step: int, generator: torch.Generator | None) -> slice:
-    """At most `most` neighbouring slices, as many as a multiple of `step`, but at least one."""
+    """Draw a slab of up to `most` adjacent slices, a multiple of `step` and at least `step`."""
     size = max(min(depth, most) // step, 1) * step
     where = "cpu" if generator is None else generator.device
     start = torch.randint(depth - size + 1, (), generator=generator, device=where)
@@ -305,23 +304,20 @@ def _some_slab(depth: int, most: int, step: int, generator: torch.Generator | No
 
 
 def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
-    """Return the stem's channels (B, 3, D, H, W) of (B, D, H, W): linear, equalised, inside."""
+    """Compute the stem's input (B, 3, D, H, W) from (B, D, H, W): linear, equalised, inside."""
     equal = torch.stack([_equalized(x, s) for x, s in zip(intensity, steps, strict=True)])
     return torch.stack((intensity, equal, torch.ones_like(intensity)), dim=1)
 
 
 def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
-    """Equalise intensities by steps of `equalizing_steps`, linear within a bin; differentiable.
-
-    Beyond 0 and 1 the line of the outermost bin continues.
-    """
+    """Equalise intensities piecewise linearly; outside 0 to 1, extrapolate the outermost bin."""
     position = linear * BINS
     lower = position.detach().floor().clamp(0, BINS - 1).long()
     return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
 
 
 def _difference(found: Tensor, expected: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Squared distance of features (B, C, ...) on the unit sphere, mean over places; a scalar."""
+    """Compute the squared distance of unit-normalised features (B, C, ...), averaged; a scalar."""
     a, b = (F.normalize(x.float(), dim=1, eps=1e-10) for x in (found, expected))
     squared = (a - b).square()
     return (squared if weight is None else squared * weight).sum(1).mean()

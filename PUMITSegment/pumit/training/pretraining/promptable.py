@@ -1,4 +1,4 @@
-"""The promptable network's objective, from a recipe."""
+"""Pre-training objective of the promptable network."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
 logger = logging.getLogger(__name__)
-# Batches for first prototypes, times their size; at least this many, of any size.
+# Fields for the initial prototypes, divided by the batch size; and the least number of batches.
 PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 6
 
 
 @torch.no_grad()
 def begin_prototypes(task: PromptableTask, degrees: Sequence[int], seed: int = 0) -> None:
-    """Set the prototype of each class to the mean of its vectors.
+    """Initialise the prototype of each class with the mean of its vectors.
 
-    A class that no field shows keeps the prototype that it has.
+    Classes that no drawn field shows keep their prototype.
 
     Args:
-        task: Task whose network is changed, and whose fields are drawn.
-        degrees: Degree of anisotropy of each batch that is drawn for it.
+        task: Task that draws the fields; its network is changed in place.
+        degrees: Degree of anisotropy of each batch to draw.
     """
     prototypes = task.network.prototypes
     if prototypes is None:
@@ -64,14 +64,15 @@ def begin_prototypes(task: PromptableTask, degrees: Sequence[int], seed: int = 0
 
 
 def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sum of the vectors of each class.
+    """Sum the class vectors of each class.
 
     Args:
         vectors: Class vectors, (B, E, d, h, w).
-        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where no one knows.
+        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where not annotated.
+        count: Number of classes N.
 
     Returns:
-        Sums (N, E) and voxels (N,), both in cells of the vectors' grid.
+        Sums (N, E), and size of each class (N,) in cells of the vectors' grid.
     """
     d, h, w = vectors.shape[2:]
     sums, cells = vectors.new_zeros(count, vectors.shape[1]), vectors.new_zeros(count)
@@ -87,7 +88,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
-        PumitError: If its data are missing, or its keys do not fit together.
+        PumitError: If data are missing, or keys of the recipe are inconsistent.
     """
     scene_device = _scene_device(recipe, context)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
@@ -146,8 +147,8 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         class_sets=class_sets,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
-    # Prototypes do not ship, and those of other classes do not fit: where the class vectors are
-    # trained already, they begin as means.
+    # Shipped models have no prototypes, and those of other classes do not fit. If the class
+    # vectors are already trained, the prototypes are initialised with means.
     has_classes = any(name.startswith(CONTEXT) for name in initial)
     own = network.prototypes
     if has_classes and own is not None and not context.goes_on:
@@ -167,11 +168,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
 
 
 def _add_found(scans: RealScans, folder: Path) -> None:
-    """Add all scans of a folder, which have no labels; those that cannot be used are passed over.
-
-    Raises:
-        PumitError: If none can be used.
-    """
+    """Add all usable scans of a folder as unlabelled; raise PumitError if there are none."""
     for scan in find_scans([folder], whole_tree=True):
         try:
             scans.add_unlabelled(scan.path, series=scan.series)
@@ -183,7 +180,7 @@ def _add_found(scans: RealScans, folder: Path) -> None:
 
 
 def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:
-    """Cases of a folder: those that are named, or all whose `index.json` puts them into a tier."""
+    """List the cases of a folder: those named, or those of the chosen tiers in `index.json`."""
     if not folder.is_dir():
         raise PumitError(f"The folder {folder.name} of real_sets is missing; leave it out.")
     if chosen.cases is not None:
@@ -204,7 +201,7 @@ def _real_folder(recipe: PromptableRecipe) -> Path:
 
 
 def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
-    """Return the recipe's label maps, each a path or a pattern below real_folder, or None."""
+    """Read the label maps of a recipe, given as paths or patterns below `real_folder`."""
     if not recipe.label_maps:
         return None
     folder = _real_folder(recipe)
@@ -218,7 +215,7 @@ def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
 
 
 def _scene_device(recipe: PromptableRecipe, context: BuildContext) -> torch.device:
-    """Where scans are generated: where the recipe says, by default on the CPU."""
+    """Return the device for generating scans; with worker processes, it must be the CPU."""
     chosen = recipe.scene_device
     there = context.device if chosen == "auto" else pick_device(chosen)
     if there.type != "cpu" and context.workers > 0:

@@ -1,4 +1,4 @@
-"""Crops of real images at the degree of anisotropy that is requested."""
+"""Crops of real images at a given degree of anisotropy."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ logger = logging.getLogger(__name__)
 
 TRIES = 8
 SMALLEST_ZOOM, LARGEST_ZOOM = 0.75, 2.0
-WIDEST = 2.5  # a crop is at most so much wider than its image; the rest is air
-EMPTY = 0.02  # of the range: below it is air
-LEAST_FOREGROUND, ANYWHERE = 0.15, 0.15  # but a share of the crops may lie anywhere
-TURNED = 0.3  # of the crops, by any angle
-LEAST_TO_SHARE = 16  # files per process: with fewer, processes would learn from unlike images
+WIDEST = 2.5  # largest width of a crop over that of its image; the rest is air
+EMPTY = 0.02  # upper intensity limit of air, for a range of 0 to 1
+# Smallest share of foreground in a crop, and share of crops without that limit.
+LEAST_FOREGROUND, ANYWHERE = 0.15, 0.15
+TURNED = 0.3  # share of rotated crops
+LEAST_TO_SHARE = 16  # files per process below which all processes draw from all files
 CACHE_SETTINGS: Mapping[str, Any] = {"images": "prepared for pre-training, 8 bits"}
 
 
@@ -41,10 +42,10 @@ class ImageFile:
     """An image to train on.
 
     Attributes:
-        weight: Frequency of drawing it, relative to the others.
-        depth_axis: Depth axis by its publisher; see `find_depth_axis`.
-        series: SeriesInstanceUID, where the folder holds several.
-        is_found: Whether it was found among others: where it cannot be used, it is passed over.
+        weight: Relative frequency of drawing it.
+        depth_axis: Depth axis as stated by the publisher; see `find_depth_axis`.
+        series: SeriesInstanceUID if the folder holds several series.
+        is_found: Whether it was found by searching a folder; if unusable, it is then skipped.
     """
 
     path: Path
@@ -57,29 +58,29 @@ class ImageFile:
 
 @dataclass
 class RealImage:
-    """An image with its depth axis first.
+    """An image, depth axis first.
 
     Attributes:
-        channels: Intensities of each channel as 0..255.
+        channels: Intensities of each channel, 0..255.
     """
 
     channels: list[Pyramid]
 
     @property
     def is_flat(self) -> bool:
-        """Whether it is one slice."""
+        """Whether it has only one slice."""
         return self.channels[0].array.shape[0] == 1
 
 
 class RealImages:
-    """Draw crops from image files, which are read when they are first drawn.
+    """Source of crops from image files, which are read on first use.
 
     Args:
-        cache: Keeps them prepared on disk, or None.
-        in_memory: Number that stay in memory; those drawn longest ago make room.
-        share: Number of this process, and how many train together: each draws from files of its
-            own, so that it reads and keeps only these. A few files are not shared out.
-        is_upright: Whether scans are seen as bodies lie, however they are stored, and never turned.
+        cache: Disk cache of pre-processed images, or None.
+        in_memory: Number of images kept in memory (least recently used are dropped).
+        share: Rank and number of processes. Each process draws from its own part of the files, and
+            reads only these, unless there are too few.
+        is_upright: Whether to reorient scans to anatomical axes, and never rotate them.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class RealImages:
         logger.info("%d real images", len(self.files))
 
     def image(self, index: int) -> RealImage:
-        """Return an image, read where it is not in memory.
+        """Return an image, from memory if possible.
 
         Raises:
-            VolumeError: If it cannot be used; its name is reported.
+            VolumeError: If it cannot be used; the message names it.
         """
         if index in self._images:
             self._images.move_to_end(index)
@@ -134,7 +135,7 @@ class RealImages:
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
     ) -> tuple[Tensor, str] | None:
-        """Get a crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where no try gave one."""
+        """Draw a crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None if no try succeeds."""
         for _ in range(TRIES):
             index = int(torch.multinomial(self.weights, 1, generator=generator))
             try:
@@ -151,7 +152,7 @@ class RealImages:
         return None
 
     def _pass_over(self, index: int, error: VolumeError) -> None:
-        """Draw a scan no more that was found and cannot be used; one that was named is an error."""
+        """Exclude an unusable scan found by search; raise the error for one given by name."""
         if not self.files[index].is_found:
             raise error
         self.weights[index] = 0
@@ -161,13 +162,13 @@ class RealImages:
 
 
 def prepared(file: ImageFile, *, is_upright: bool = False) -> dict[str, npt.NDArray[Any]]:
-    """Prepare an image as PUMIT does: `levels`, 0..255, (C, D, H, W), and `spacing_mm`, (3,)."""
+    """Pre-process an image: `levels`, 0..255, (C, D, H, W), and `spacing_mm`, (3,)."""
     if is_upright:
         array, spacing = prepare_upright(file.path, file.depth_axis, series=file.series)
     else:
         image = prepare_file(file.path, file.depth_axis, series=file.series)
         array, spacing = image.array, image.spacing_mm
-    # Eight bits are a sixteenth of the noise of most scans, and a quarter of the memory.
+    # An 8-bit step is a sixteenth of the noise of most scans, and takes a quarter of the memory.
     levels = np.rint(array * 255).astype(np.uint8)
     return {"levels": levels, "spacing_mm": np.asarray(spacing)}
 
@@ -182,17 +183,18 @@ def draw_crop(
 ) -> Tensor | None:
     """Draw a crop of one degree of anisotropy from an image.
 
-    In-plane the image is zoomed by 0.75 to 2, and sometimes turned; slices are joined where the
-    degree asks for thicker ones, and voxels are widened where it asks for thinner ones.
+    Voxels are scaled in-plane by 0.75 to 2, and some crops are rotated. Slices are averaged if the
+    degree needs thicker ones; in-plane voxels are enlarged if it needs thinner ones.
 
     Args:
-        channels: Channels of the image, 0..255: three of a colour image are kept together, of
-            others one is drawn.
+        channels: Channels of the image, 0..255. Three channels (colour) are kept together; of any
+            other number one is drawn.
         shape: Voxels (d, h, w).
+        turned: Share of rotated crops.
 
     Returns:
-        (C, D, H, W) in [0, 1], or None where the image cannot give one, or (mostly) where the drawn
-        place is nearly empty.
+        (C, D, H, W) in [0, 1]; None if the image does not allow the crop, or if the crop is nearly
+        empty (except for a share of crops).
     """
     where = _field(channels[0], da0, shape, generator)
     if where is None:
@@ -205,7 +207,7 @@ def draw_crop(
         crop, inside = map(torch.from_numpy, channel.sample(where, rotation))
         crops.append((crop / 255 * (inside > 0)).clamp(0, 1))
     out = torch.stack(crops)
-    # Some crops of air or of one tissue: a window of a whole scan may show nothing else.
+    # Accept some nearly empty crops, since windows of a whole scan may contain only air.
     least = 0.0 if chance(generator, ANYWHERE) else LEAST_FOREGROUND
     return out if float((out > EMPTY).float().mean()) >= least else None
 
@@ -213,16 +215,16 @@ def draw_crop(
 def _field(
     pyramid: Pyramid, da0: int, shape: tuple[int, int, int], generator: torch.Generator
 ) -> Field | None:
-    """Place and voxel size of a crop; None where it would be mostly outside the image."""
+    """Draw position and voxel size of a crop; None if it would be much wider than the image."""
     spacing = np.asarray(pyramid.spacing_mm, dtype=np.float64)
     size = np.asarray(pyramid.array.shape)
-    # 1. The in-plane voxel, at times enlarged as far as the image fills the crop.
-    fit = float(size[1:].min()) / shape[1]  # how much wider than the crop the image is
+    # 1. In-plane voxel size, sometimes scaled, but only as far as the image fills the crop.
+    fit = float(size[1:].min()) / shape[1]  # width of the image over that of the crop
     step = 1.0
     if chance(generator, 0.5):
         step = uniform(generator, SMALLEST_ZOOM, max(min(fit, LARGEST_ZOOM), SMALLEST_ZOOM))
     in_plane = float(np.sqrt(spacing[1] * spacing[2]))
-    # 2. The slice spacing of the degree; no slices between those of the image.
+    # 2. Slice spacing of the degree, not finer than that of the image.
     ratio = slice_ratio_for(da0, generator)
     wide = in_plane * step
     if da0 < MAX_DEGREE:
@@ -232,7 +234,7 @@ def _field(
     steps = np.array([wide * ratio, wide, wide]) / spacing
     if da0 == MAX_DEGREE:
         steps[0] = 1.0
-    # 3. A place anywhere in the image.
+    # 3. Position anywhere in the image.
     room = np.maximum(size - np.asarray(shape) * steps, 0)
     centre = (size - 1) / 2 + [uniform(generator, -0.5, 0.5) * float(r) for r in room]
     if da0 == MAX_DEGREE:
@@ -242,7 +244,7 @@ def _field(
 
 
 def _rotation(generator: torch.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
-    """Draw a turn, to 90 degrees about the depth axis, and 30 about others of like spacing."""
+    """Draw a rotation: up to 90 degrees about depth; if isotropic, up to 30 about other axes."""
     limits = (90.0, 30.0, 30.0) if is_isotropic else (90.0, 0.0, 0.0)
     matrix = np.eye(3)
     for axis, limit in enumerate(limits):

@@ -1,4 +1,4 @@
-"""`pumit pretrain`: the promptable network, a tokenizer or an encoder, without validation."""
+"""`pumit pretrain`: train the promptable network, a tokenizer or an encoder, without validation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OBJECTIVES: dict[type[PretrainingRecipe], ObjectiveKind] = {
     SwinSslRecipe: ObjectiveKind(swin_ssl.build, swin_ssl.check),
     TokenizerRecipe: ObjectiveKind(tokenizer.build, image_recipe.check),
 }
-# Keys that the checkpoint repeats of the recipe.
+# Recipe keys copied to the checkpoint.
 REPEATED = (
     *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
     *("real_sets", "label_maps", "map_share", "heart_share", "trunk_share"),
@@ -42,12 +42,12 @@ REPEATED = (
 
 
 def objective_kind(recipe: PretrainingRecipe) -> ObjectiveKind:
-    """Return the objective of a recipe."""
+    """Return the kind of objective of a recipe."""
     return _OBJECTIVES[type(recipe)]
 
 
 class PretrainingJob(TrainingJob[PretrainingRecipe]):
-    """Pre-train by the objective of the recipe's network."""
+    """Pre-training with the objective of the recipe's network."""
 
     def __init__(self, run: TrainingRun) -> None:
         super().__init__(run)
@@ -55,37 +55,37 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
         self._is_fresh = False
 
     def plan(self) -> None:
-        """Build the objective, which says what is wrong with the recipe."""
+        """Build the objective, which validates the recipe."""
         self._build()
 
     def decided_keys(self) -> dict[str, Any]:
-        """Return the batch, which may have become smaller."""
+        """Return the batch size, which may have been reduced."""
         return {"batch_size": self.recipe.batch_size}
 
     def task(self) -> Task:
-        """Return the objective's; built again where an attempt has changed its weights."""
+        """Return the objective's task, rebuilt if an earlier attempt has changed its weights."""
         objective = self.objective if self._is_fresh else self._build()
         self._is_fresh = False
         return objective.task
 
     def degrees(self) -> Mapping[int, float]:
-        """Those of the objective."""
+        """Return the share of steps of each degree of anisotropy."""
         return self.objective.degrees
 
     def model_state(self, state: State) -> State:
-        """Return the weights without those that only training needs."""
+        """Return the weights without those needed only for training."""
         return self.objective.model_state(state)
 
     def content(self) -> dict[str, Any]:
-        """Network and what it needs."""
+        """Return the network and its sizes."""
         return dict(self.objective.content)
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return what of the recipe another person should know."""
+        """Return the recipe keys and the schedule to store in the checkpoint."""
         return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.file.named_schedule)}
 
     def smaller(self) -> str | None:
-        """Half the batch, where the objective takes it."""
+        """Halve the batch size, if the objective allows it."""
         count = self.recipe.batch_size
         changed = {**self.recipe.named(), "batch_size": count // 2}
         try:
@@ -98,7 +98,7 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
 
     @property
     def objective(self) -> Objective:
-        """The objective that was built last."""
+        """Objective built last."""
         assert self._objective is not None
         return self._objective
 

@@ -1,4 +1,4 @@
-"""Pre-training of Swin UNETR: fill what is cut out, tell turns, recognise views."""
+"""Pre-training of Swin UNETR: inpainting, rotation prediction and contrastive learning."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from pumit.training.pretraining.objective import (
 from pumit.training.recipes.pretraining import SwinSslRecipe
 from pumit.training.synthesis.grid import integer, uniform
 
-MOST = 0.3  # of the volume is cut out, each time
-SHORTEST, LONGEST = 0.05, 0.25  # of a side of the crop, for that of a cuboid
+MOST = 0.3  # largest share of the volume to cut out, per kind of filling
+SHORTEST, LONGEST = 0.05, 0.25  # side of a cuboid over that of the crop
 Cuboid = tuple[slice, slice, slice]
-TEMPERATURE = 0.5  # which cosines are divided by
+TEMPERATURE = 0.5  # of the contrastive loss
 
 
 def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> list[Cuboid]:
-    """Cuboids whose volumes, overlaps counted twice, sum to a random share of at most 30 %.
+    """Draw cuboids whose volumes (overlaps count twice) sum to at most a random share up to 30 %.
 
-    Each side has 5 to 25 % of the crop's, one voxel at least, and all of it lies inside.
+    Each side is 5 to 25 % of the crop's, at least one voxel, and cuboids lie inside the crop.
 
-    Differs from the source: there the last cuboid may go beyond the share, and cuboids are cut off
-    at the far ends of the crop, so that these are damaged more often and in smaller pieces.
+    Differs from the source: there the last cuboid may exceed the share, and cuboids are clipped at
+    the far ends of the crop, which are therefore damaged more often and in smaller pieces.
 
     Args:
         shape: Shape of the crop (d, h, w).
@@ -62,11 +62,11 @@ def _stretch(n: int, generator: torch.Generator) -> slice:
 def damaged(images: Tensor, generator: torch.Generator) -> Tensor:
     """Cut cuboids out of every crop of a batch.
 
-    1. Filled with noise of a normal distribution, scaled so that each cuboid spans 0 to 1.
-    2. Others filled with the same place of another crop of the batch, drawn at random; where it
-       is the crop itself, nothing is cut out.
+    1. Some are filled with Gaussian noise, scaled so that each cuboid spans 0 to 1.
+    2. Others are filled from the same position of a random crop of the batch; if that is the crop
+       itself, this step is skipped.
 
-    Differs from the source: the other crop is undamaged, whatever its number.
+    Differs from the source: the other crop is always undamaged.
 
     Args:
         images: Intensities in [0, 1], (B, C, D, H, W); unchanged.
@@ -91,12 +91,12 @@ def damaged(images: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass
 class ViewBatch(Batch):
-    """Two views of each of B crops: first one of all, then the other of all.
+    """Two views of each of B crops: the first view of all crops, then the second.
 
     Attributes:
-        views: Turned and damaged, intensities in [0, 1], (2B, C, D, H, W).
-        whole: The same, undamaged.
-        turns: Quarter turns of each in the plane (h, w), (2B,), 0 to 3.
+        views: Rotated and damaged, intensities in [0, 1], (2B, C, D, H, W).
+        whole: The rotated views without damage.
+        turns: Quarter turns of each view in the plane (h, w), (2B,), 0 to 3.
     """
 
     views: Tensor
@@ -109,7 +109,7 @@ class ViewBatch(Batch):
 
     @property
     def voxels(self) -> int:
-        """Voxels of all views."""
+        """Number of voxels of all views."""
         return self.views[:, 0].numel()
 
 
@@ -122,18 +122,18 @@ def draw_views(
 ) -> ViewBatch:
     """Draw crops and make two views of each.
 
-    A view is turned by 0 to 3 quarter turns in the plane (h, w), about the depth axis, which keeps
-    the shape of every crop, and damaged.
+    A view is damaged, and rotated by 0 to 3 quarter turns about the depth axis, which preserves the
+    shape of every crop.
 
-    Differs from the source: the authors' code turns in the plane of the last two axes, which in
-    their orientation is y-z; it takes cubes.
+    Differs from the source: the authors' code rotates in the plane of the last two axes, which is
+    y-z in their orientation, and needs cubic crops.
 
     Args:
-        source: Draws crops (B, 3, D, H, W), all of them upright: how a view was turned cannot be
-            distinguished from others.
-        channels: Number of the three channels to keep, from the first on.
-        generator: Generator of this process and step, on the CPU.
-        shared: Generator in the same state in every process.
+        source: Source of crops (B, 3, D, H, W), all upright; otherwise rotations could not be
+            recognised.
+        channels: Number of channels to keep, starting with the first.
+        generator: CPU generator of this process and step.
+        shared: Generator with the same state in every process.
     """
     batch = source.draw(da0, generator, shared)
     crops = batch.image[:, :channels]
@@ -147,30 +147,29 @@ def draw_views(
 
 
 class SwinSslTask(SourceTask):
-    """Draw views of crops and score what the three heads say of them.
+    """Self-supervised training of Swin UNETR with inpainting, rotation and contrastive heads.
 
     Args:
-        source: Draws upright crops, two at least: each is distinguished from the others.
+        source: Source of upright crops, at least two per batch for the contrastive loss.
 
     Source:
-        Tang et al., CVPR 2022, eq. 1 to 4, all three losses weighing 1, as released.
+        Tang et al., CVPR 2022, eq. 1 to 4, all three losses with weight 1, as released.
 
-    Differs from the source: intensities are standardised for the network by one affine map, as
-    fine-tuning's z-scores are; the reconstruction is of intensities in [0, 1], as published.
+    Differs from the source: input intensities are standardised by a fixed affine map, similar to
+    the z-scores of fine-tuning. The reconstruction has intensities in [0, 1], as published.
     """
 
     def worker_draw(self) -> Draw:
-        """Return what draws views in worker processes."""
+        """Return the function that draws views in worker processes."""
         return partial(draw_views, self.source, self.network.in_channels)
 
     def forward(self, batch: ViewBatch) -> dict[str, Tensor]:
-        """Score a batch.
+        """Compute the loss of a batch.
 
         Returns:
-            `loss`, the sum of the three that follow for the log: `l1`, the mean error of the whole
-            filled-in view; `turn`, cross-entropy of its quarter turns, ln 4 where nothing is
-            known; `contrast`, see `contrastive_loss`; and `turns_right`, the share of turns
-            recognised.
+            `loss`, the sum of `l1`, `turn` and `contrast`. `l1`: mean absolute error of the whole
+            reconstructed view. `turn`: cross-entropy of the rotation, ln 4 by chance. `contrast`:
+            see `contrastive_loss`. `turns_right`: share of rotations recognised.
         """
         batch = batch.to(next(self.network.parameters()).device)
         answer = self.network(standardised(batch.views))
@@ -189,13 +188,13 @@ class SwinSslTask(SourceTask):
 
 
 def contrastive_loss(vectors: Tensor) -> Tensor:
-    """NT-Xent: find the other view of a crop among all other views of the batch.
+    """Compute NT-Xent: identify the other view of a crop among all other views of the batch.
 
     Args:
         vectors: (2B, C); rows i and B + i are the views of a crop.
 
     Returns:
-        The mean cross-entropy in nats; ln(2B - 1) where nothing is known.
+        Mean cross-entropy in nats; ln(2B - 1) by chance.
 
     Source:
         Chen et al., SimCLR, ICML 2020, eq. 1.
@@ -209,7 +208,7 @@ def contrastive_loss(vectors: Tensor) -> Tensor:
 
 
 def check(recipe: SwinSslRecipe) -> None:
-    """Raise PumitError for keys that cannot be used, reading no data."""
+    """Raise PumitError for invalid keys, without reading data."""
     image_recipe.check(recipe)
     for crop in image_recipe.crops_of(recipe):
         for da0 in image_recipe.degrees_with_share(recipe):
@@ -225,7 +224,7 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
-        PumitError: If its data or weights are missing, or the network takes no such images.
+        PumitError: If data or weights are missing or do not fit the network.
     """
     channels = sizes_of(recipe)["in_channels"]
     if channels not in (1, 3):

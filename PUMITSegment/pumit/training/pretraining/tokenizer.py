@@ -1,4 +1,4 @@
-"""The visual tokenizer: reconstruct, use the codebook evenly, look real; and its recipe."""
+"""Pre-training of the visual tokenizer: reconstruction, codebook and adversarial losses."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from pumit.training.pretraining.objective import BuildContext, Objective, begun_
 from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
 from pumit.training.recipes.pretraining import TokenizerRecipe
 
-GENERATOR = "tokenizer."  # the weights under this name are the model
+GENERATOR = "tokenizer."  # prefix of the model's weights
 
 
 class TokenizerTraining(nn.Module):
-    """The tokenizer and, where there is one, its discriminator, which are trained together.
+    """The tokenizer and its optional discriminator, which are trained together.
 
     Args:
-        discriminator: Its opponent, or None to train without.
+        discriminator: Discriminator, or None to train without adversarial loss.
 
     Attributes:
         running_loss: Running mean of the discriminator's loss.
+        last_loss: Loss of the discriminator in the previous step.
     """
 
     running_loss: Tensor
@@ -48,14 +49,14 @@ class TokenizerTraining(nn.Module):
 
 
 class TokenizerTask(SourceTask):
-    """Draw images and score their reconstructions.
+    """Training of the tokenizer by reconstruction.
 
-    Generator and discriminator take their step together, on the same images, as published: the
-    discriminator sees the reconstruction without its gradient, and the tokenizer sees the
-    discriminator with its weights held fixed.
+    Tokenizer and discriminator are updated in the same step, on the same images, as published. The
+    discriminator receives the detached reconstruction, and the tokenizer's adversarial loss uses
+    the discriminator with fixed weights.
 
     Args:
-        perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
+        perceptual: Loss of (reconstruction, image, anisotropy, generator), or None.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class TokenizerTask(SourceTask):
         self.perceptual = perceptual
 
     def parameter_groups(self, schedule: Any) -> list[dict[str, Any]]:
-        """AdamW groups: no decay on vectors and the codebook; the discriminator learns faster."""
+        """Return parameter groups: no weight decay on vectors and codebook; discriminator rate."""
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, p in self.network.named_parameters():
             is_free = p.ndim <= 1 or name.endswith("codebook")
@@ -84,12 +85,12 @@ class TokenizerTask(SourceTask):
         ]
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
-        """Loss of a batch.
+        """Compute the loss of a batch.
 
         Returns:
-            `loss`, and for the log `l1`, `psnr` (dB, on the scale 0..1), `token_kl` (mean KL of
-            the token distributions to the uniform one, nats), `use_kl` (KL of their mean),
-            `perceptual`, `discriminator` and `gate` where they take part.
+            `loss`, and for the log `l1`, `psnr` (dB, for a range of 0..1), `token_kl` (mean KL of
+            the token distributions from uniform, nats), `use_kl` (KL of their mean from uniform),
+            and `perceptual`, `discriminator` and `gate` if used.
         """
         batch = batch.to(next(self.network.parameters()).device)
         w, anisotropy = self.weights, batch.anisotropy
@@ -97,14 +98,14 @@ class TokenizerTask(SourceTask):
         image = batch.image * 2 - 1
         out = self.network.tokenizer(image, anisotropy)
         back = out.reconstruction.float()
-        # 2. Reconstruction, and the prior of the tokens: used evenly, each sharply.
+        # 2. Reconstruction loss, and token prior: even usage overall, sharp distributions.
         l1 = F.l1_loss(back, image)
         negative_entropy, mean_entropy = prior_regularization(out.tokens.probabilities)
         sharpness = (mean_entropy - w.entropy_floor).clamp_min(0)
         loss = l1 + w.even * negative_entropy + w.sharp * sharpness
         if w.squared > 0:
             loss = loss + w.squared * F.mse_loss(back, image)
-        # 3. Figures for the log, errors on the scale 0 to 1.
+        # 3. Values for the log, errors for a range of 0 to 1.
         most = torch.log(torch.tensor(float(out.tokens.probabilities.shape[1])))
         error = F.mse_loss(back.detach().clamp(-1, 1), image) / 4
         scores = {
@@ -113,7 +114,7 @@ class TokenizerTask(SourceTask):
             "token_kl": most - mean_entropy,
             "use_kl": most + negative_entropy,
         }
-        # 4. Perceptual and adversarial parts, where the recipe has them.
+        # 4. Perceptual and adversarial losses, if the recipe has them.
         if self.perceptual is not None and w.perceptual > 0:
             generator = torch.Generator().manual_seed(int(image.sum().abs().item() * 1e3) % 2**31)
             scores["perceptual"] = self.perceptual(back, image, anisotropy, generator)
@@ -126,7 +127,7 @@ class TokenizerTask(SourceTask):
     def _adversarial(
         self, back: Tensor, image: Tensor, anisotropy: Anisotropy
     ) -> dict[str, Tensor]:
-        """Get the discriminator's hinge loss, and the tokenizer's term while the gate is open."""
+        """Compute the discriminator's hinge loss, and the tokenizer's term if the gate is open."""
         net, w = self.network, self.weights
         assert net.discriminator is not None
         real = net.discriminator(image, anisotropy).float()
@@ -153,7 +154,7 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
     """Build networks, data and task of a recipe.
 
     Raises:
-        PumitError: If its data or the perceptual network are missing.
+        PumitError: If the data or the perceptual network are missing.
     """
     from pumit.training.pretraining.perceptual import build_perceptual
 
@@ -178,15 +179,15 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
 
 
 def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain: float) -> None:
-    """Let the tokens differ from the first step on.
+    """Initialise codebook and logits so that tokens differ from the first step on.
 
-    Differs from the source: its codebook entries begin within 1 / K and its distributions nearly
-    uniform, so that the decoder sees next to nothing for the first tens of thousands of steps. A
-    short training has no time for that.
+    Differs from the source: there codebook entries start within 1 / K and distributions nearly
+    uniform, so the decoder input is almost constant for tens of thousands of steps. That is too
+    slow for a short training.
 
     Args:
-        codebook_range: Entries begin uniform between minus and plus this; None leaves them.
-        logit_gain: Factor on the projection to logits.
+        codebook_range: Entries are drawn uniformly from minus to plus this; None keeps them.
+        logit_gain: Factor on the weights of the projection to logits.
     """
     with torch.no_grad():
         if codebook_range is not None:

@@ -1,1 +1,1 @@
-"""Training of the promptable network, and its fine-tuning on own scans."""
+"""Training and fine-tuning of the promptable network."""

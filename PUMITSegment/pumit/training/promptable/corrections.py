@@ -1,4 +1,4 @@
-"""The simulated user's corrections of a whole batch, wherever the batch is."""
+"""Simulated correction clicks for a whole batch, computed on the batch's device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pumit.training.promptable.simulated_prompts import PromptState
 
-# Shares of corrections: the deepest place of all errors, and the deepest around a voxel drawn from
-# them; the others are any voxel, so a large error is clicked more often, but not always. All
-# corrections of a human-like session are any voxel.
+# Shares of clicks at the deepest voxel of all errors, and at the deepest voxel near a random error
+# voxel. The rest fall on a random error voxel, so large errors are clicked more often, but not
+# always. In human-like sessions every click falls on a random error voxel.
 DEEPEST, AROUND = 0.6, 0.3
-MOST_DEPTH = 12  # in-plane voxels; deeper places count as equal
+MOST_DEPTH = 12  # in-plane voxels; depth saturates here
 _CUBE = torch.cartesian_prod(*[torch.tensor([-1, 0, 1])] * 3)  # (27, 3)
 
 
@@ -25,34 +25,34 @@ def correct_all(
     rngs: Sequence[np.random.Generator],
     da0: int,
 ) -> None:
-    """Add to every state the click that a user would add.
+    """Add a simulated correction click to every state.
 
-    Only the places of the clicks leave the device; the states keep no earlier answer.
+    Only the click positions leave the device; the priors of the states are not updated.
 
     Args:
         states: Changed in place.
-        target: True mask, bool (B, D, H, W).
-        answer: Answered probability, (B, D, H, W).
+        target: Ground truth, bool (B, D, H, W).
+        answer: Predicted probability, (B, D, H, W).
         da0: Degree of anisotropy: a step along depth is about 2^da0 in-plane voxels.
     """
-    # 1. What is missing and what is too much, (B, 2, D, H, W), and how deep each error is.
+    # 1. False negatives and false positives, (B, 2, D, H, W), and their depth.
     mask = answer > 0.5
     errors = torch.stack((target & ~mask, mask & ~target), dim=1)
     depth = depth_of(errors.flatten(0, 1), da0).view(errors.shape)
     both = depth.amax(1).flatten(1)
-    # 2. Kinds of clicks, and shares that choose among equal places; the same numbers per sample
-    #    whatever the other samples are.
+    # 2. Kind of each click, and a random number to pick among candidates. Each sample draws from
+    #    its own generator, independent of the other samples.
     drawn = torch.tensor(np.array([rng.random(2) for rng in rngs]), device=target.device)
     is_human = torch.tensor([state.is_human for state in states], device=target.device)
     kind, share = torch.where(is_human, 1.0, drawn[:, 0]), drawn[:, 1]
-    # 3. A voxel of the deepest, or any voxel of an error.
+    # 3. One of the deepest voxels, or any error voxel.
     is_deepest = kind < DEEPEST
     deepest = both.amax(1, keepdim=True)
     index = _chosen(torch.where(is_deepest[:, None], both == deepest, both > 0), share)
-    # 4. From any voxel to the deepest place around it, within the same error.
+    # 4. For some, climb from that voxel to the deepest one nearby, within the same kind of error.
     climbed = _climbed(depth, index)
     index = torch.where((kind >= DEEPEST) & (kind < DEEPEST + AROUND), climbed, index)
-    # 5. The places join the prompts.
+    # 5. Add the clicks to the prompts.
     is_missing = errors[:, 0].flatten(1).gather(1, index[:, None])[:, 0]
     places = torch.stack(torch.unravel_index(index, target.shape[1:]), dim=1)
     found = torch.cat((places, is_missing[:, None], deepest > 0), dim=1).cpu().tolist()
@@ -62,10 +62,10 @@ def correct_all(
 
 
 def depth_of(masks: Tensor, da0: int) -> Tensor:
-    """Depth of every voxel in its mask, by erosion: 1 at the border, at most `MOST_DEPTH`.
+    """Compute the depth of each voxel in its mask by erosion: 1 at the border, up to `MOST_DEPTH`.
 
-    A cross and a cube take turns, which is nearly Euclidean. Beyond the field counts as outside,
-    except along an axis of one voxel.
+    Alternates a cross and a cube as structuring element, which approximates Euclidean distance.
+    Outside the field counts as background, except along an axis of one voxel.
 
     Args:
         masks: Bool (B, D, H, W).
@@ -92,7 +92,7 @@ def depth_of(masks: Tensor, da0: int) -> Tensor:
 
 
 def _eroded(mask: Tensor, axis: int) -> Tensor:
-    """Where a voxel and both neighbours along an axis are in the mask."""
+    """Erode a mask by one voxel along an axis."""
     n = mask.shape[axis]
     out = torch.zeros_like(mask)
     if n > 2:
@@ -102,7 +102,7 @@ def _eroded(mask: Tensor, axis: int) -> Tensor:
 
 
 def _chosen(candidates: Tensor, share: Tensor) -> Tensor:
-    """Flat index (B,) of the candidate at a share of all; candidates are bool (B, N)."""
+    """Return the flat index (B,) of the candidate at a fraction `share` (B,) of all, (B, N)."""
     count = candidates.cumsum(1, dtype=torch.int32)
     wanted = (share * count[:, -1]).floor().to(torch.int32)[:, None]
     index = torch.searchsorted(count, wanted, right=True)
@@ -110,12 +110,7 @@ def _chosen(candidates: Tensor, share: Tensor) -> Tensor:
 
 
 def _climbed(depth: Tensor, index: Tensor) -> Tensor:
-    """Walk from a voxel to deeper neighbours until none is.
-
-    Args:
-        depth: Depth in either kind of error, (B, 2, D, H, W).
-        index: Voxel to begin at, flat (B,).
-    """
+    """Climb in `depth` (B, 2, D, H, W) from flat indices (B,) until no neighbour is deeper."""
     d, h, w = depth.shape[2:]
     size = torch.tensor([d, h, w], device=depth.device)
     stride = torch.tensor([h * w, w, 1], device=depth.device)

@@ -1,4 +1,4 @@
-"""Batches of fields with a target each and what a user starts with: drawn, no network needed."""
+"""Random batches of fields with targets and a simulated user's first prompts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pumit.training.promptable.simulated_prompts import PromptState, first_promp
 from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
-ENDS = 0.3  # share of fields that the scan ends in
-# Fields of a step, times the batch size: thinner fields come in larger batches.
+ENDS = 0.3  # share of fields that contain an edge of the scan
+# Batch size multiplier of each degree of anisotropy: thinner fields come in larger batches.
 FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
-TRIES = 4  # places that are tried for a scene
-# Answers per target: the first, and one after each correction.
+TRIES = 4  # attempts to draw a scene
+# Predictions per target (the first, and one after each correction) and their shares.
 ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
 
 
 def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the same random flips and quarter turns for every channel of (C, D, H, W)."""
+    """Apply the same random flips and in-plane quarter turns to every channel of (C, D, H, W)."""
     for axis in (1, 2, 3):
         if torch.rand((), generator=generator) < 0.5:
             stack = stack.flip(axis)
@@ -38,12 +38,12 @@ def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
-    """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
+    """Draw the number of slices of a step's fields: often all, else fewer, as in a thin stack."""
     whole = field_shape(da0, size)[0]
-    unit = max(8 >> da0, 1)  # what three halvings need
+    unit = max(8 >> da0, 1)  # three downsampling steps need multiples of this
     if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
         return whole
-    # Not below two units: with two slices at 1/4, bfloat16 weight gradients of oneDNN's 3^3
+    # At least two units: with two slices at 1/4, bfloat16 weight gradients of oneDNN's 3^3
     # convolution are sometimes garbage (torch 2.13, CPU).
     return unit * int(torch.randint(2, whole // unit + 1, (), generator=shared))
 
@@ -51,22 +51,22 @@ def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
 def cut_out(
     stack: Tensor, depth: int, generator: torch.Generator, ends: float = ENDS
 ) -> tuple[Tensor, Tensor]:
-    """Cut a field to fewer slices around its first target, and let the scan end inside of it.
+    """Crop a field to fewer slices around its first target, and sometimes simulate a scan edge.
 
     Args:
         stack: Image and targets, (1 + T, D, H, W).
 
     Returns:
-        Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
+        Inside mask (depth, H, W), 0 outside the scan, and the stack (1 + T, depth, H, W).
     """
-    # 1. Fewer slices, one of them of the first target.
+    # 1. Keep fewer slices, at least one of which shows the first target.
     whole = stack.shape[1]
     slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
     middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
     low, high = max(0, middle - depth + 1), min(middle, whole - depth)
     start = int(torch.randint(low, high + 1, (), generator=generator))
     stack = stack[:, start : start + depth]
-    # 2. In some fields the scan ends, before or behind a voxel of that target.
+    # 2. In some fields the scan ends before or after a voxel of that target.
     inside = torch.ones(stack.shape[1:], device=stack.device)
     if torch.rand((), generator=generator) < ends:
         at = torch.nonzero(stack[1])
@@ -74,7 +74,7 @@ def cut_out(
         for axis, n in enumerate(stack.shape[1:]):
             if n == 1 or torch.rand((), generator=generator) < 0.5:
                 continue
-            # The border passes anywhere between the target and the field's face.
+            # The edge lies anywhere between that voxel and the face of the field.
             before = int(torch.randint(0, int(place[axis]) + 1, (), generator=generator))
             after = int(torch.randint(int(place[axis]) + 1, n + 1, (), generator=generator))
             cut = torch.ones(n, device=stack.device)
@@ -88,32 +88,32 @@ def cut_out(
 
 
 class Scans(Protocol):
-    """Scans that scenes are cut from."""
+    """Scans to cut scenes from."""
 
     scans: list[RealScan]
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Return a scene of a degree, or None where the drawn place has no usable target."""
+        """Return a scene of a degree of anisotropy, or None if it has no usable target."""
 
 
 @runtime_checkable
 class ClassScans(Protocol):
-    """Scans whose voxels have classes."""
+    """Scans with voxel classes."""
 
     def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Return a scene with classes that shows much of its scan, or None."""
+        """Return a scene with classes that covers much of its scan, or None."""
 
 
 @dataclass
 class DrawnField:
-    """One field.
+    """One training field.
 
     Attributes:
-        image: Input of the network, (3, D, H, W).
+        image: Network input, (3, D, H, W).
         masks: Targets, bool, each (D, H, W).
-        hidden: Voxels that each target has beyond the field; NaN where no one knows.
-        classes: Class of each voxel, (D, H, W); `UNKNOWN` where no one knows.
-        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` where no one knows.
+        hidden: Number of voxels of each target outside the field; NaN if unknown.
+        classes: Class of each voxel, (D, H, W); `UNKNOWN` if not annotated.
+        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` if not annotated.
     """
 
     image: Tensor
@@ -125,19 +125,19 @@ class DrawnField:
 
 @dataclass
 class FieldBatch(Batch):
-    """Fields of one degree of anisotropy with targets, equally many for each.
+    """Fields of one degree of anisotropy, each with the same number of targets.
 
     Attributes:
         image: (B, 3, D, H, W).
-        target: (T, D, H, W) bool, those of a field after one another.
+        target: (T, D, H, W) bool; the targets of one field are adjacent.
         ratio: (T,) slice ratio, 0 in 2D.
-        states: First prompts of the user, per target.
-        is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
-        beyond: (T,) voxels that the target has beyond its field; NaN where no one knows.
-        classes: Class of each voxel of the fields, (B, D, H, W); `UNKNOWN` where no one knows.
-        regions: Region of each voxel in its own field, likewise.
-        more: Further images (M, 3, D, H, W) with classes and no targets.
-        more_classes: Their classes, (M, D, H, W).
+        states: Simulated first prompts, per target.
+        is_real: (T,) bool, whether the scene is from a real scan and `is_labelled`.
+        beyond: (T,) number of voxels of the target outside its field; NaN if unknown.
+        classes: Class of each voxel, (B, D, H, W); `UNKNOWN` if not annotated.
+        regions: Region of each voxel within its field, (B, D, H, W); `UNKNOWN` if not annotated.
+        more: Additional images (M, 3, D, H, W) with classes but no targets.
+        more_classes: Classes of `more`, (M, D, H, W).
     """
 
     image: Tensor
@@ -159,27 +159,27 @@ class FieldBatch(Batch):
 
     @property
     def voxels(self) -> int:
-        """Voxels of all fields, for the log."""
+        """Number of voxels of all fields, for the log."""
         return self.image[:, 0].numel()
 
 
 @dataclass
 class FieldSource:
-    """Draw fields from generated and real scans, and first prompts for them.
+    """Source of fields from generated and real scans, with simulated first prompts.
 
     Attributes:
-        field_size: In-plane voxels of a field.
+        field_size: In-plane size of a field, voxels.
         scans: Real scans to mix in, or None for generated ones only.
-        real_share: Share of fields that come from real scans; one for all degrees, or by degree.
+        real_share: Share of fields from real scans, for all degrees of anisotropy or by degree.
         label_maps: Label maps to generate scans from, or None.
-        field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
-            takes `field_size`. A batch of others holds about as many voxels.
-        batch_size: Fields per step, times `FIELDS`.
-        rounds: Numbers of answers to the user, each with its share of the steps.
-        one_click: Share of real targets that a user begins with one click for, whatever share of
-            clicks there is among all.
-        more_fields: Fields without targets, for their classes, for each field with targets.
-        generated_from: Number of the first class of generated scenes; None gives these none.
+        field_sizes: In-plane field sizes, each with its share of the steps; None means always
+            `field_size`. The batch size is scaled to keep the voxel count about constant.
+        batch_size: Fields per step, before the factor in `FIELDS`.
+        rounds: Numbers of predictions per target, each with its share of the steps.
+        one_click: Share of real targets that start from a single click; the others draw from
+            `first_prompts`, like generated ones.
+        more_fields: Number of fields for the class loss only, per field with targets.
+        generated_from: Number of the first class of generated scenes; None gives them no classes.
         scene_shares: See `draw_scene`.
     """
 
@@ -200,12 +200,12 @@ class FieldSource:
     scene_shares: SceneShares = USUAL_SHARES
 
     def prepare(self) -> None:
-        """Do once what worker processes would otherwise each do, and each keep in memory."""
+        """Build the image pyramids before workers start, which would each build and hold a copy."""
         for scan in self.scans.scans if self.scans is not None else []:
             _ = scan.image.levels
 
     def _size(self, shared: torch.Generator) -> int:
-        """In-plane voxels of this step's fields."""
+        """Draw the in-plane size of this step's fields, voxels."""
         sizes = self.field_sizes or {self.field_size: 1.0}
         if len(sizes) == 1:
             return next(iter(sizes))
@@ -213,7 +213,7 @@ class FieldSource:
         return list(sizes)[int(torch.multinomial(shares, 1, generator=shared))]
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
-        """Return a scene, and whether it is of a real scan with labels."""
+        """Return a scene, and whether it is from a real scan and `is_labelled`."""
         share = self._real_share(da0)
         draw = float(torch.rand((), generator=generator))
         for _ in range(TRIES):
@@ -237,10 +237,7 @@ class FieldSource:
         return replace(scene, classes=scene.classes + self.generated_from)
 
     def _wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene with classes, or None, of a scan, a label map or the generator.
-
-        Without classes of label maps and generated scenes, of a scan.
-        """
+        """Draw a scene with classes, or return None; without `generated_from` only from scans."""
         draw, share = -1.0, self._real_share(da0)
         if self.generated_from is not None:
             draw = float(torch.rand((), generator=generator))
@@ -258,8 +255,8 @@ class FieldSource:
     def _field(
         self, scene: Scene, depth: int, generator: torch.Generator, *, ends: float = ENDS
     ) -> DrawnField:
-        """Turn a scene, cut it to `depth` slices and let the scan end inside of it."""
-        # 1. Image, targets, extent of the scan and classes as one stack (C, D, H, W).
+        """Augment a scene, crop it to `depth` slices and sometimes simulate a scan edge."""
+        # 1. Image, targets, inside mask, classes and regions as one stack (C, D, H, W).
         order = torch.randperm(len(scene.targets), generator=generator).tolist()
         there = [] if scene.inside is None else [scene.inside]
         unknown = torch.full_like(scene.image, UNKNOWN)
@@ -272,7 +269,7 @@ class FieldSource:
             whole_voxels(stack[1 + n]) if scene.wholes is None else scene.wholes[i]
             for n, i in enumerate(order)
         ]
-        # 2. Fewer slices, the scan's end, and how much of each target that hides.
+        # 2. Crop, and count the voxels of each target that are cut off.
         inside, stack = cut_out(stack, depth, generator, ends)
         classes, regions = torch.where(inside > 0, stack[-2:], UNKNOWN).round().short()
         stack = stack[:-2]
@@ -283,7 +280,7 @@ class FieldSource:
         stack[1:] *= inside
         if there:
             inside, stack = stack[-1], stack[:-1]
-        # 3. The channels that the network sees, (3, D, H, W).
+        # 3. Input channels of the network, (3, D, H, W).
         shown = field_channels(stack[0].cpu().numpy(), inside.cpu().numpy())
         image = torch.from_numpy(shown).to(inside.device)
         return DrawnField(image, [t > 0.5 for t in stack[1:]], hidden, classes, regions)
@@ -291,7 +288,7 @@ class FieldSource:
     def _more_fields(
         self, count: int, da0: int, size: int, depth: int, generator: torch.Generator
     ) -> list[DrawnField]:
-        """Fields only for their classes; at most `count`."""
+        """Draw at most `count` fields for the class loss only."""
         scenes = [self._wide(da0, size, generator) for _ in range(count)]
         return [
             self._field(scene, depth, generator, ends=0.0)
@@ -300,19 +297,20 @@ class FieldSource:
         ]
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
-        """Draw a batch of one degree; thinner fields come in larger batches.
+        """Draw a batch of one degree of anisotropy; thinner fields come in larger batches.
 
         Args:
-            generator: Random numbers of this process and step, on the CPU.
-            shared: Random numbers, the same in every process, that decide how long a step takes.
+            generator: CPU generator of this process and step.
+            shared: Generator with the same state in every process, for choices that determine
+                the duration of a step.
         """
         images, targets, ratios, real, beyond, classes, regions = [], [], [], [], [], [], []
-        # 1. The size of the fields, the same in every process, and how many fit into memory.
+        # 1. Field size, the same in every process, and the number of fields.
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
         batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
         count = batch_size * FIELDS[da0]
-        # 2. Each field (D, H, W) with some of its masks, compact ones more rarely.
+        # 2. Each field (D, H, W) with some of its masks; compact masks are drawn less often.
         for _ in range(count):
             scene, is_real = self._scene(da0, size, generator)
             drawn = self._field(scene, depth, generator)
@@ -326,7 +324,7 @@ class FieldSource:
             beyond += [drawn.hidden[usable[int(i)]] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
             real += [is_real] * self.targets_per_field
-        # 3. Fields only for the class vectors, then the first prompts of each target.
+        # 3. Fields for the class loss only, then the first prompts of each target.
         more = self._more_fields(round(count * self.more_fields), da0, size, depth, generator)
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
@@ -339,7 +337,7 @@ class FieldSource:
             else first_prompts(mask, ratio, own)
             for mask, ratio, own, is_real in begins
         ]
-        # 4. How many rounds of corrections follow, the same in every process.
+        # 4. Number of prediction rounds, the same in every process.
         shares = torch.tensor(list(self.rounds.values()))
         rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
         return FieldBatch(
@@ -360,14 +358,15 @@ class FieldSource:
 
 
 def spawn_generators(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """Return a source of randomness per sample, so that none depends on what befalls another."""
+    """Return one generator per sample, so that samples do not affect each other's random draws."""
     return [np.random.default_rng(int(seed)) for seed in rng.integers(2**62, size=count)]
 
 
 def whole_voxels(target: Tensor) -> float:
-    """Voxels of a target (D, H, W) of a scene that shows all there is, or NaN where it continues.
+    """Count the voxels of a target (D, H, W), or return NaN if it may continue outside the scene.
 
-    What touches a face continues beyond it, no one knows how far; a single slice shows all of its.
+    A target that touches a face may continue beyond it. The depth faces of a single slice do not
+    count.
     """
     mask = target > 0.5
     for axis, n in enumerate(mask.shape):
@@ -377,10 +376,10 @@ def whole_voxels(target: Tensor) -> float:
 
 
 def box_fill(mask: Tensor) -> float:
-    """Share of its own box that a mask (D, H, W) fills, 0 to 1.
+    """Return the share of its bounding box that a mask (D, H, W) fills, 0 to 1.
 
-    Organs are oblique and bent and fill a third of theirs; compact shapes, easy to draw and to
-    answer, would teach that a box means what it holds.
+    Organs are oblique and bent and fill about a third. Compact shapes, which are easy to generate
+    and segment, would teach the network to fill the whole box.
     """
     ends = []
     for axes in ((1, 2), (0, 2), (0, 1)):

@@ -1,4 +1,4 @@
-"""Fine-tuning on a lab's own scans: learn its structures, and answer elsewhere as before."""
+"""Fine-tuning on a lab's own scans, without forgetting other anatomy."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.promptable.task import Grade, PromptableTask, score
 from pumit.training.synthesis.scene import Scene
 
-# Over the in-plane spacing of a field that the session would look at. Its fields have a third more
-# voxels than those of training, so that these are a little coarser to show as much.
+# Range of the field's in-plane spacing over that of inference. Inference fields have a third more
+# voxels than training fields, which are therefore somewhat coarser to cover as much.
 COARSER = (0.85, 1.6)
-TURN = math.radians(12)  # standard deviation
-OFF_CENTRE = 0.2  # of the field, at most
-LEAST_SEEN = 0.3  # of a field must lie in the scan
-ELSEWHERE = 0.25  # of the scenes ask for something else that the scan shows
-SHARED = 0.2  # of something else may be labelled
-# A lab's first click counts most, and a step is the shorter the fewer clicks follow it.
+TURN = math.radians(12)  # standard deviation of the rotation angle
+OFF_CENTRE = 0.2  # largest shift from the drawn voxel, share of the field
+LEAST_SEEN = 0.3  # smallest share of a field inside the scan
+ELSEWHERE = 0.25  # share of scenes with pseudo-targets outside the labelled structures
+SHARED = 0.2  # largest labelled share of a pseudo-target
+# The first click matters most to a lab, and fewer rounds make shorter steps.
 ROUNDS = {1: 0.35, 2: 0.3, 3: 0.2, 5: 0.15}
 ONE_CLICK = 0.6
 
 
 @dataclass(frozen=True)
 class _FieldSite:
-    """A field size at which a session looks at a structure of a scan."""
+    """A field spacing at which inference views a structure of a scan."""
 
     scan: int
     structure: int
@@ -49,14 +49,14 @@ class _FieldSite:
 
 
 class OwnScans:
-    """Draw scenes at the places and sizes that inference looks at.
+    """Source of scenes at the positions and field sizes that inference uses.
 
-    Unlike `RealScans`, which shows a network as much as possible of a few scans, scans stay as they
-    lie and their grey values nearly as they are: a lab's scans are alike. Some scenes ask for what
-    lies outside the structures; they are not labelled, and show what is to be answered as before.
+    Unlike `RealScans`, which augments strongly, it keeps scans upright and their intensities nearly
+    unchanged, because the scans of one lab are alike. Some scenes have pseudo-targets outside the
+    labelled structures. These are marked as unlabelled; the network should answer them as before.
 
     Args:
-        field_size: In-plane voxels of a training field.
+        field_size: In-plane size of a training field, voxels.
     """
 
     def __init__(self, scans: Sequence[RealScan], field_size: int) -> None:
@@ -75,7 +75,7 @@ class OwnScans:
 
     @property
     def degrees(self) -> dict[int, float]:
-        """Share of each degree of anisotropy among the fields, every structure weighing equally."""
+        """Share of each degree of anisotropy among the fields, with structures weighted equally."""
         counts: dict[int, float] = {}
         structures = {s for by_structure in self._sites.values() for s in by_structure}
         for structure in structures:
@@ -85,24 +85,24 @@ class OwnScans:
         return dict(sorted(counts.items()))
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene of a degree, or None where the drawn place has no usable target."""
+        """Draw a scene of a degree of anisotropy, or return None if it has no usable target."""
         by_structure = self._sites.get(da0)
         if not by_structure:
             return None
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
-        # 1. A structure, every one as often, and a field about it at a size of inference.
+        # 1. A structure, drawn uniformly, and a field around it at a size used by inference.
         sites = by_structure[sorted(by_structure)[int(rng.integers(len(by_structure)))]]
         site = sites[int(rng.integers(len(sites)))]
         scan = self.scans[site.scan]
         where = _field(scan, site, da0, size, rng)
         rotation = _turned(rng, is_isotropic=da0 == 0)
-        # 2. The scan there; not where most of the field lies beyond it.
+        # 2. Sample the scan; reject fields that lie mostly outside it.
         image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
         if float(inside.mean()) < LEAST_SEEN:
             return None
         assert scan.labels is not None
         labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
-        # 3. Targets: the structure by its labels, or pieces of what lies outside all of them.
+        # 3. Targets: the labelled structure, or pseudo-targets mostly outside all labels.
         is_labelled = rng.random() >= ELSEWHERE
         if is_labelled:
             targets = [mask for _, mask in label_targets(scan, labels, site.structure, rng)]
@@ -125,10 +125,10 @@ class OwnScans:
 def _field(
     scan: RealScan, site: _FieldSite, da0: int, size: int, rng: np.random.Generator
 ) -> Field:
-    """Get a field of a degree about a voxel of the structure, moved into the scan where it fits."""
+    """Return a field around a random voxel of the structure, shifted into the scan if it fits."""
     spacing = np.asarray(scan.image.spacing_mm)
     in_plane = site.in_plane_mm * float(np.exp(rng.uniform(*np.log(COARSER))))
-    if 0 < da0 < PLANAR_DEGREE:  # of another spacing the degree would be another
+    if 0 < da0 < PLANAR_DEGREE:  # keep the spacing within the range of this degree
         in_plane = float(np.clip(in_plane, spacing[0] / 2 ** (da0 + 0.99), spacing[0] / 2**da0))
     elif da0 == 0:
         in_plane = max(in_plane, spacing[0] / 1.99)
@@ -149,7 +149,7 @@ def _field(
 
 
 def _turned(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
-    """Small turns about the depth axis, and about all three where voxels allow it."""
+    """Draw a small rotation about the depth axis, or about all three axes if isotropic."""
     matrix = np.eye(3)
     for axis in range(3 if is_isotropic else 1):
         angle = float(rng.normal(0, TURN))
@@ -162,19 +162,19 @@ def _turned(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.f
 
 
 class ClickTask(PromptableTask):
-    """Fields of a lab's own scans are scored by their labels, generated ones by the original.
+    """Fine-tuning objective: ground truth on a lab's own scans, distillation on all other fields.
 
-    What the network answered before on scans that are not the lab's is what it shall answer
-    afterwards: not what the generated labels say, which it has never matched entirely.
+    On fields without the lab's labels the network should keep its original predictions. The
+    generated labels are not used there, because the original network never matched them exactly.
 
     Args:
-        original: The network as it was; never changed.
-        real_share: Share of fields that come from them, by degree of anisotropy.
+        original: Network before fine-tuning; frozen.
+        real_share: Share of fields from `scans`, by degree of anisotropy.
 
     Source:
-        Li and Hoiem, Learning without Forgetting, ECCV 2016, the idea of the second term.
-        Differs from the source: on generated fields instead of the new data, and soft Dice
-        in addition to the cross-entropy, as answers are masks.
+        Li and Hoiem, Learning without Forgetting, ECCV 2016, the distillation term.
+        Differs from the source: distils on generated fields instead of the new data, and adds
+        soft Dice to the cross-entropy, because the predictions are masks.
     """
 
     def __init__(
@@ -201,14 +201,15 @@ class ClickTask(PromptableTask):
             ),
         )
         self.distillation_weight = distillation_weight
-        self._original = (original.requires_grad_(False).eval(),)  # no part of what is trained
+        # In a tuple, so that it is not registered as a submodule.
+        self._original = (original.requires_grad_(False).eval(),)
         self._shares_encoder = not any(p.requires_grad for p in network.image_encoder.parameters())
 
     def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
-        """Score the answers to real fields by their labels, to the others by the original's."""
+        """Return a function that scores labelled fields by ground truth, others by distillation."""
         (original,) = self._original
         real, kept = batch.is_real, ~batch.is_real
-        # 1. What the original network sees in the fields that are not the lab's.
+        # 1. Embed the fields to distil on with the original network.
         before: ImageEmbedding | None = None
         if bool(kept.any()):
             if self._shares_encoder:
@@ -224,7 +225,7 @@ class ClickTask(PromptableTask):
             prompts: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
         ) -> tuple[Tensor, Tensor, Tensor]:
             shown = torch.where(ambiguous, iou.detach().argmax(1), 0)
-            # 2. Real fields: loss against their labels.
+            # 2. Labelled fields: loss against the ground truth.
             loss, error = logits.new_zeros(()), iou.new_zeros(())
             share = real.float().mean()
             if bool(real.any()):
@@ -232,7 +233,7 @@ class ClickTask(PromptableTask):
                     logits[real], iou[real], batch.target[real], ambiguous[real], batch.beyond[real]
                 )
                 loss = loss + share * learnt
-            # 3. The others: distance to what the original answers to the same prompts.
+            # 3. Other fields: distance to the original's predictions for the same prompts.
             if before is not None:
                 with torch.no_grad():
                     kept_prompts = PromptBatch(**{k: v[kept] for k, v in vars(prompts).items()})
@@ -249,16 +250,17 @@ class ClickTask(PromptableTask):
 def difference(
     logits: Tensor, iou: Tensor, original_logits: Tensor, estimate: Tensor, ambiguous: Tensor
 ) -> Tensor:
-    """How far answers are from those of another network.
+    """Compute the distillation loss between the predictions of two networks.
 
     Args:
         logits: (B, M, D, H, W).
-        iou: Estimates (B, M).
-        original_logits: Logits of the other network.
-        ambiguous: Whether all answers count, or only the first, (B,).
+        iou: IoU estimates (B, M).
+        original_logits: Logits of the original network, (B, M, D, H, W).
+        estimate: IoU estimates of the original network, (B, M).
+        ambiguous: Whether all masks count, or only the first, (B,).
 
     Returns:
-        A scalar, the smallest where they are alike.
+        A scalar, smallest where the predictions agree.
     """
     with torch.autocast(logits.device.type, enabled=False):
         x, truth = (
@@ -266,7 +268,7 @@ def difference(
             original_logits.float().flatten(2).sigmoid(),
         )  # (B, M, V)
         p = x.sigmoid()
-        # With squares, the optimum of soft answers is the answers themselves.
+        # With squares in the denominator, the optimum for a soft target is the target itself.
         both, each = (p * truth).sum(-1), (p.square() + truth.square()).sum(-1)
         dice = 1 - (2 * both + 10) / (each + 10)
         cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none").mean(-1)
@@ -278,7 +280,7 @@ def difference(
 
 
 def _some(embedding: ImageEmbedding, chosen: Tensor) -> ImageEmbedding:
-    """Return the embeddings of some samples."""
+    """Select the embeddings of some samples."""
     return ImageEmbedding(
         image=embedding.image[chosen],
         full=embedding.full[chosen],

@@ -1,11 +1,11 @@
-"""Scans generated from label maps of real anatomy: deformed, with random tissue and a scanner.
+"""Scans synthesised from deformed label maps of real anatomy.
 
-What a label map leaves out around its structures is filled with one of the generator's own
-backgrounds, so that an organ does not stand in air. Some structures get lesions.
+Tissue intensities and acquisition are random. Unlabelled voxels are filled with a generated
+background, so that organs are not surrounded by air. Some structures get lesions.
 
 Source:
     Billot et al., SynthSeg, 2023: intensities drawn per label, deformed maps, random resolution.
-    Differs from the source: any structure, or some neighbours together, may be the target.
+    Differs from the source: the target may be any structure, a union of two, or a part of one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-# Part of the body that a file's name tells. Each part is drawn equally often: one atlas of a knee
-# shows as much that is new as twenty heads.
+# Patterns of file names for each part of the body. Parts are drawn equally often: one knee atlas
+# adds as much variety as twenty heads.
 PARTS: dict[str, str] = {
     "head": r"brain|head_|zanatomy_full_head",
     "neck": r"headneck",
@@ -46,21 +46,21 @@ PARTS: dict[str, str] = {
     "arm": r".*(hand|elbow|shoulder)",
 }
 MOST_TARGETS = 6
-MOST_CLASSES = 60  # a data set with more labels teaches none
-UNION = 0.15  # share of targets that are two structures
+MOST_CLASSES = 60  # data sets with more labels get no classes
+UNION = 0.15  # share of targets that are a union of two structures
 PART = 0.12  # share of targets that are a part of a structure
-ALIKE = 0.25  # share of the scenes in which some labels are one tissue
-LESIONS = 0.3  # share of the scenes in which a structure has lesions
+ALIKE = 0.25  # share of scenes in which some labels share a tissue
+LESIONS = 0.3  # share of scenes with lesions
 
 
 class LabelMaps:
-    """Draw scenes from label maps.
+    """Source of scenes generated from label maps.
 
-    A part of the body is drawn first, then a data set, as often as the root of its maps, then a
-    map, then a structure. A file's name tells the part, its first two words the data set.
+    Draws a part of the body, then a data set with weight sqrt(number of maps), then a map and a
+    structure. The part is inferred from the file name, the data set from its first two words.
 
     Args:
-        paths: Files of label maps; those of one data set have one meaning of each label.
+        paths: Label map files; a label means the same in all files of a data set.
 
     Raises:
         VolumeError: If a file cannot be read or shows no structure.
@@ -75,15 +75,15 @@ class LabelMaps:
             if not found.places:
                 raise VolumeError("A label map shows no structure.")
             name = path.name.split(".")[0]
-            # An atlas of several parts of the body numbers the structures of each on its own.
+            # Atlases that cover several parts of the body number the structures of each separately.
             key = f"{part_of_body(name)}: {data_set_of(name)}"
             self.sets.setdefault(key, []).append(found)
         logger.info("%d label maps of %d data sets", len(paths), len(self.sets))
 
     def number_classes(self, first: int) -> list[tuple[str, int]]:
-        """Return the number the labels of data sets, their backgrounds too; see `number_classes`.
+        """Assign class numbers to labels and backgrounds of all data sets; see `number_classes`.
 
-        Those with hundreds of labels, parcels and nuclei, are left out.
+        Data sets with more than `MOST_CLASSES` labels, such as parcellations, are left out.
         """
         named = {
             f"{name} (label maps)": maps
@@ -93,7 +93,7 @@ class LabelMaps:
         return number_classes(named, first)
 
     def _any(self, generator: torch.Generator, *, has_classes: bool) -> RealScan | None:
-        """Draw a map by part of the body, then data set; with classes only, on request."""
+        """Draw a map by part of the body, then data set; None if none has the classes required."""
         parts: dict[str, list[list[RealScan]]] = {}
         for name, maps in self.sets.items():
             if not has_classes or len(maps[0].classes):
@@ -114,14 +114,14 @@ class LabelMaps:
         *,
         is_wide: bool = False,
     ) -> Scene | None:
-        """Draw a scene of a degree, or None where the drawn place has no usable target.
+        """Draw a scene of a degree of anisotropy, or return None if it has no usable target.
 
         Args:
-            device: Device that it is drawn on; None draws on the CPU.
-            is_wide: Whether it shows much of its map, as that lies.
+            device: Device to generate on; None means CPU.
+            is_wide: Whether to draw only maps with classes and show much of the map, unrotated.
         """
         g = generator
-        # 1. The grid of the field, finer along depth where slices are thick.
+        # 1. Grid of the field, over-sampled along depth where slices are thick.
         ratio = slice_ratio_for(da0, g)
         planar = da0 == 5
         oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
@@ -129,18 +129,18 @@ class LabelMaps:
         grid = Grid(
             field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
         )
-        # 2. A label map as it is seen there, with its structures as a layout to paint.
+        # 2. Sample a label map on it, and turn its structures into a layout to paint.
         source = self._any(g, has_classes=is_wide)
         if source is None:
             return None
         labels, scale = _view(grid, source, is_wide=is_wide)
         layout = _layout(grid, labels)
-        named = torch.unique(labels[labels > 0]).tolist()  # as `_layout` counts them
+        named = torch.unique(labels[labels > 0]).tolist()  # same order as in `_layout`
         sizes = [source.voxels[int(v)] * scale / ratio for v in named]
         if chance(g, LESIONS):
             add_lesions(grid, layout)
         shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
-        # 3. Targets among the structures, and the classes of all voxels where they are named.
+        # 3. Targets among the structures, and the class of every voxel if the map has classes.
         targets = _targets(shown, layout, sizes, g)
         if not targets:
             return None
@@ -162,21 +162,21 @@ class LabelMaps:
 
 
 def part_of_body(name: str) -> str:
-    """Return the part of the body that a label map shows by its name, or `other`."""
+    """Infer the part of the body from a label map's file name; `other` if none matches."""
     return next((part for part, pattern in PARTS.items() if re.match(pattern, name)), "other")
 
 
 def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float]:
-    """Look at one of the map's structures, or at much of it.
+    """Sample the label map around one of its structures, rotated and deformed.
 
     Returns:
-        Labels, turned and deformed, (D', H, W), and how many cubes of in-plane voxels stand for a
-        voxel of the map.
+        Labels (D', H, W), and the volume of a map voxel in units of the cubed in-plane spacing,
+        after scaling.
     """
     g = grid.generator
     names = list(source.places)
     voxels, extent_mm = source.places[names[integer(g, 0, len(names) - 1)]]
-    # 1. Where, and how large a voxel is: the structure takes a fifth to more than all of the field.
+    # 1. Centre and in-plane spacing.
     place = voxels[integer(g, 0, len(voxels) - 1)]
     spacing = torch.tensor(source.image.spacing_mm)
     if is_wide:
@@ -185,7 +185,7 @@ def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float
     else:
         voxel_mm = extent_mm / (grid.size * share_of_field(g))
     voxel_mm = max(voxel_mm, 0.5 * float(spacing.min()))
-    # 2. Where each voxel of the grid comes from: turned, stretched, bent.
+    # 2. Map voxel of each grid point: shift, elastic deformation, scaling, rotation.
     points = grid.coordinates()  # (3, D', H, W), in-plane voxels
     shift = torch.tensor([uniform(g, -0.25, 0.25) * e for e in grid.extent])
     points = points + grid.on(shift)[:, None, None, None]
@@ -199,7 +199,7 @@ def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float
     offset = torch.einsum("ij,j...->i...", grid.on(matrix), points) * voxel_mm
     index = offset / grid.on(spacing)[:, None, None, None]
     index = (index + grid.on(torch.from_numpy(place).float())[:, None, None, None]).round().long()
-    # 3. Nearest labels; nothing beyond the map.
+    # 3. Nearest labels; 0 outside the map.
     limit = torch.tensor(source.image.array.shape, device=index.device)[:, None, None, None]
     inside = ((index >= 0) & (index < limit)).all(0)
     d, h, w = index.clamp_min(0).minimum(limit - 1).cpu().unbind(0)
@@ -209,25 +209,25 @@ def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float
 
 
 def _quarter_turn(generator: torch.Generator) -> Tensor:
-    """Return the map as it lies, or mirrored, shape (3, 3)."""
+    """Draw random flips of the axes, shape (3, 3)."""
     signs = torch.randint(2, (3,), generator=generator).float() * 2 - 1
     return torch.diag(signs)
 
 
 def _layout(grid: Grid, labels: Tensor) -> Layout:
-    """Labels counted from 1 with their tissues, over a background in what is unlabelled."""
+    """Renumber the labels from 1 and fill unlabelled voxels with a generated background."""
     g = grid.generator
     found, numbers = torch.unique(labels, return_inverse=True)
     has_outside = bool(found[0] == 0)
     numbers = numbers if has_outside else numbers + 1
     count = int(numbers.max())
-    # Labels of one tissue, as left and right are, look alike.
+    # Some labels share a tissue and look alike, as left and right organs do.
     if count > 2 and chance(g, ALIKE):
         twins = {i: integer(g, 1, i - 1) for i in range(2, count + 1) if chance(g, 0.3)}
     else:
         twins = {}
     around = background(grid, grid.coordinates()) + count + 1
-    # Unlabelled tissue is 0 as the generator's outside is, where the background is empty.
+    # Empty background is 0, like the outside in generated scenes.
     around = torch.where(around == count + 1, 0, around)
     layout = Layout(torch.where(numbers == 0, around, numbers), count=int(around.max()) + 1)
     layout.count = max(layout.count, count + 1)
@@ -236,22 +236,14 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
     under = 0
     for label in range(1, count + 1):
         layout.parents[label] = under
-        under = label  # neighbours in number are often neighbours in the body
+        under = label  # labels with adjacent numbers are often adjacent in the body
     return layout
 
 
 def _targets(
     shown: Tensor, layout: Layout, sizes: Sequence[float], generator: torch.Generator
 ) -> list[tuple[Tensor, float]]:
-    """Structures, some of them as a union or in part.
-
-    Args:
-        shown: Labels of the scene's slices, (D, H, W).
-        sizes: Voxels that each of its objects has as a whole.
-
-    Returns:
-        Masks (D, H, W), and the voxels of each as a whole.
-    """
+    """Choose targets, some of them a union or a part; return masks and sizes as `Scene.wholes`."""
     order = torch.randperm(len(layout.objects), generator=generator).tolist()
     targets = []
     for index in order:
@@ -259,7 +251,7 @@ def _targets(
         if chance(generator, UNION):
             parts += layout.objects[order[0]]
         mask = any_of(shown, parts)
-        # A lesion ends in what is seen of it.
+        # Lesions have no size outside the scene: count the visible voxels.
         whole = sum(sizes[part - 1] for part in set(parts) if part <= len(sizes))
         whole = whole or float(mask.sum())
         if chance(generator, PART):

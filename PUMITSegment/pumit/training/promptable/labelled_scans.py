@@ -1,4 +1,4 @@
-"""Fields cut from real scans: labelled structures, and pieces of coherent intensity."""
+"""Scenes cut from real scans, with labelled structures or pseudo-targets."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from pumit.training.synthesis.scene import (
 
 logger = logging.getLogger(__name__)
 
-INVERTED = 0.3  # share of images that are turned into their negatives
-# Share of scenes whose targets are no one's organ: the network is to obey, not to recognise.
+INVERTED = 0.3  # share of images with inverted intensities
+# Share of scenes with pseudo-targets instead of organs: the network should follow the prompt, not
+# recognise organs.
 UNLABELLED = 0.5
-UNION, PART = 0.12, 0.12  # share of labelled targets that are a union, or a part
-CLOSE = 0.15  # share of fields that hold a part of their structure only
-COARSENED = 2.5  # a scan whose slices force voxels so much coarser than drawn is passed over
+UNION, PART = 0.12, 0.12  # shares of labelled targets that are a union, or a part
+CLOSE = 0.15  # share of fields smaller than their structure
+COARSENED = 2.5  # a scan is skipped if its slices need voxels this much coarser than drawn
 WIDE = (0.2, 1.0)  # extent of a structure over that of an upright field
 VIEW = (0.4, 1.0)  # width of a wide field over that of its scan
-TILT = 0.2  # radians that an upright field is turned at most
-TRIES = 12  # scans that are tried for one scene
+TILT = 0.2  # largest in-plane rotation of an upright field, radians
+TRIES = 12  # scans tried per scene
 
 
 class RealScans:
-    """Draw scenes from folders of `<case>/{image,label}.nii.gz` and from unlabelled scans.
+    """Source of scenes from folders of `<case>/{image,label}.nii.gz` and from unlabelled scans.
 
-    A data set is drawn first, as often as the root of its patients; then a patient, one of their
-    scans, and one of its structures. Many scans of one kind then do not crowd out the others.
+    Draws a data set with weight sqrt(number of patients), then a patient, one of their scans and
+    one of its structures. Large data sets therefore do not dominate.
 
     Args:
         cases: Names of the cases to read.
-        unlabelled: Further scans without labels.
-        unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
-        shares: Data sets that are drawn as often as this says, 0 to 1; all others share the rest.
-        upright: Share of scenes of labelled structures that lie as their scan does, show grey
-            values as they are, and much of what is around: what a structure is, is learnt far
-            sooner from these.
+        unlabelled: Additional scans without labels.
+        unlabelled_targets: Share of scenes with pseudo-targets, drawn from the image alone.
+        shares: Fixed shares of some data sets, 0 to 1; the others divide the rest.
+        upright: Share of scenes of scans with labels that keep the orientation, do not invert
+            intensities and show more context. Structures are learnt much faster from these.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RealScans:
             self.add_unlabelled(path)
 
     def add(self, folder: Path, cases: Sequence[str]) -> None:
-        """Read further cases of another folder, with the data sets that its `index.json` names."""
+        """Read cases of another folder; its `index.json` may name their data sets and patients."""
         known = case_index(folder)
         for case in cases:
             label = folder / case / "label.nii.gz"
@@ -88,19 +88,19 @@ class RealScans:
             )
 
     def add_unlabelled(self, path: Path, *, series: str | None = None) -> None:
-        """Read a further scan without labels, by itself as of a patient.
+        """Read an additional scan without labels, as a patient of its own.
 
         Raises:
-            VolumeError: If it cannot be used.
+            VolumeError: If the scan cannot be used.
         """
         name = path.name if series is None else series
         self._add(load_scan(path, None, series=series), "unlabelled", name)
 
     def number_classes(self) -> list[tuple[str, int]]:
-        """Return the number the labels of all data sets, their backgrounds too.
+        """Assign class numbers to the labels and backgrounds of all data sets.
 
         Returns:
-            Data set and label of each class, in their order.
+            Data set and label of each class, ordered by class number.
         """
         return number_classes(
             {
@@ -115,18 +115,14 @@ class RealScans:
         self.scans.append(scan)
 
     def _any(self, rng: np.random.Generator) -> RealScan:
-        """Return a scan: by data set, then patient."""
+        """Draw a scan: first the data set, then the patient."""
         sets = list(self._sets.values())
         patients = list(sets[int(rng.choice(len(sets), p=self._set_shares()))].values())
         scans = patients[int(rng.integers(len(patients)))]
         return self.scans[scans[int(rng.integers(len(scans)))]]
 
     def _set_shares(self) -> npt.NDArray[np.float64]:
-        """How often each data set is drawn, in their order; sums to 1.
-
-        Raises:
-            PumitError: If `shares` names a data set that there is not.
-        """
+        """Return the probability of each data set; raise PumitError if `shares` names another."""
         if missing := sorted(set(self.shares) - set(self._sets)):
             known = ", ".join(sorted(self._sets))
             raise PumitError(
@@ -141,7 +137,7 @@ class RealScans:
         return np.asarray(weights) / sum(weights)
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene of the given degree, or None where no drawn place has a usable target."""
+        """Draw a scene of a degree of anisotropy, or return None if no try has a usable target."""
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         for _ in range(TRIES):
             scene = self._scene(self._any(rng), da0, size, rng, generator)
@@ -150,7 +146,7 @@ class RealScans:
         return None
 
     def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene with classes that shows much of its scan, as it lies; else None."""
+        """Draw an upright scene with classes that shows much of its scan, or return None."""
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         for _ in range(TRIES):
             scan = self._any(rng)
@@ -171,8 +167,8 @@ class RealScans:
         *,
         is_wide: bool = False,
     ) -> Scene | None:
-        """Return a scene of one scan, or None."""
-        # 1. A place: about a structure, or anywhere.
+        """Draw a scene from a scan, or return None if it is not usable."""
+        # 1. Centre and in-plane spacing: around a structure, or anywhere.
         ratio = slice_ratio_for(da0, generator)
         spacing = np.asarray(scan.image.spacing_mm)
         value = 0
@@ -193,7 +189,7 @@ class RealScans:
             centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
             whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
             in_plane = whole / size * float(np.exp(rng.uniform(np.log(0.25), np.log(1.1))))
-        # 2. A field there; slices are never finer than the scan's own.
+        # 2. Field there; slices are never thinner than those of the scan.
         in_plane = float(np.clip(in_plane, 0.7 * spacing[1], None))
         if da0 < 5:
             least = float(spacing[0]) / ratio
@@ -217,7 +213,7 @@ class RealScans:
         if float(inside.mean()) < 0.4:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
-        # 3. Targets: structures, or pieces of the image itself.
+        # 3. Targets: labelled structures, or pseudo-targets.
         classes = None
         labels = None
         if scan.labels is not None and (value or len(scan.classes)):
@@ -229,7 +225,7 @@ class RealScans:
             found = label_targets(scan, labels, value, rng)
             sizes = [scan.voxels[structure] / float(np.prod(step)) for structure, _ in found]
             targets, sizes = varied([mask for _, mask in found], sizes, rng, generator)
-            wholes = None if da0 == 5 else sizes  # one slice is all there is
+            wholes = None if da0 == 5 else sizes  # in 2D only the slice counts
         else:
             targets = pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
             wholes = None
@@ -247,14 +243,14 @@ class RealScans:
 
 
 def share_of_field(generator: torch.Generator) -> float:
-    """Extent of a structure over that of a field: mostly less, else as in a look at its border."""
+    """Draw the extent of a structure over that of its field; above 1 the field shows a part."""
     if torch.rand((), generator=generator) < CLOSE:
         return uniform(generator, 1.2, 3.0)
     return log_uniform(generator, 0.08, 1.2)
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:
-    """Read what `index.json` in or next to a folder of cases says of each; else nothing."""
+    """Read the facts of each case from `index.json` in or next to its folder; empty if absent."""
     for place in (folder / "index.json", folder.parent / "index.json"):
         if place.is_file():
             found = json.loads(place.read_text(encoding="utf-8-sig"))
@@ -263,13 +259,13 @@ def case_index(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def data_set_of(case: str) -> str:
-    """Return the data set that a case's name tells: its first two words."""
+    """Infer the data set from a case's name: its first two words, without digits."""
     words = re.split(r"[_-]", re.sub(r"\d+", "", case))
     return "_".join(words[:2])
 
 
 def part_of(mask: Tensor, generator: torch.Generator) -> Tensor:
-    """Return what is on one side of a random plane through a random voxel of a mask (D, H, W)."""
+    """Cut a mask (D, H, W) by a random plane through one of its voxels, and return one side."""
     at = torch.nonzero(mask)
     if len(at) == 0:
         return mask
@@ -289,14 +285,14 @@ def varied(
     rng: np.random.Generator,
     generator: torch.Generator,
 ) -> tuple[list[Tensor], list[float]]:
-    """Targets, some of them together with another, some in part.
+    """Replace some targets by a union with another, or by a part.
 
     Args:
         targets: Masks (D, H, W).
-        wholes: Voxels of each structure as a whole; see `Scene.wholes`.
+        wholes: Whole size of each structure, voxels; see `Scene.wholes`.
 
     Returns:
-        The masks, and the voxels of each as a whole; a part ends where it is cut.
+        The masks, and the whole size of each, voxels; scaled down for a part.
     """
     out, sizes = [], []
     for target, whole in zip(targets, wholes, strict=True):
@@ -315,13 +311,13 @@ def varied(
 
 
 def _turned(angle: float) -> npt.NDArray[np.float64]:
-    """In-plane rotation by an angle in radians, (3, 3)."""
+    """Return the matrix of an in-plane rotation by an angle in radians, (3, 3)."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
 
 
 def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
-    """Random in-plane rotation and flips; any axis becomes depth where voxels allow it."""
+    """Draw an in-plane rotation and flips; if isotropic, also permute the axes."""
     angle = rng.uniform(-np.pi, np.pi) if rng.random() < 0.7 else 0.0
     matrix = _turned(angle) * rng.choice([-1.0, 1.0], 3)[:, None]
     if is_isotropic:
@@ -332,10 +328,11 @@ def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np
 def label_targets(
     scan: RealScan, labels: Tensor, value: int, rng: np.random.Generator
 ) -> list[tuple[int, Tensor]]:
-    """Return the drawn structure, and others that the field shows, each with its mask (D, H, W).
+    """Return a structure and up to four others in the field with their masks (D, H, W).
 
     Args:
-        labels: Part of its label map that the field shows.
+        labels: Label map sampled on the field, (D, H, W).
+        value: Structure to return first.
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())
@@ -352,7 +349,7 @@ def label_targets(
 
 
 def vary(image: Tensor, rng: np.random.Generator, *, inverted: float = INVERTED) -> Tensor:
-    """Gamma, inversion and noise, as other scanners would have it."""
+    """Augment intensities with random gamma, inversion and noise."""
     low, high = image.min(), image.max()
     x = (image - low) / (high - low).clamp_min(1e-6)
     if rng.random() < 0.5:

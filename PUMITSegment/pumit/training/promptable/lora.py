@@ -1,4 +1,4 @@
-"""Low-rank adapters: train a few directions of a linear layer, and add them to its weights."""
+"""Low-rank adapters (LoRA) for linear layers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Names of what an adapted layer holds.
+# Parts of the state keys of an adapted layer.
 _DOWN, _UP, _LAYER = ".adapter_down", ".adapter_up", ".layer."
 
 
 class LowRankLinear(nn.Module):
-    """A linear layer that stays as it is, plus the product of two thin matrices that are trained.
+    """A frozen linear layer plus the product of two trainable low-rank matrices.
 
-    `up` begins at zero, so that the layer begins as it was.
+    `adapter_up` is initialised to zero, so that the output is unchanged at first.
 
     Source:
-        Hu et al., LoRA, ICLR 2022, eq. 3, h = W0 x + (alpha / r) B A x, with alpha = r: the rate
-        of the optimiser does the scaling, as section 4.1 says.
+        Hu et al., LoRA, ICLR 2022, eq. 3, h = W0 x + (alpha / r) B A x, with alpha = r: the
+        learning rate does the scaling (section 4.1).
     """
 
     def __init__(self, layer: nn.Linear, rank: int) -> None:
@@ -36,14 +36,14 @@ class LowRankLinear(nn.Module):
 
 
 def add_adapters(module: nn.Module, rank: int) -> int:
-    """Give every linear layer within a module an adapter, and train nothing else of the module.
+    """Add an adapter to every linear layer of a module, and freeze all other parameters.
 
     Args:
-        module: Changed in place; it computes what it did.
-        rank: Rank of the adapters; one as large as a layer's smaller side trains all of it.
+        module: Changed in place; its output stays the same.
+        rank: Rank of the adapters; the smaller side of a layer means full rank.
 
     Returns:
-        How many layers have one.
+        Number of adapted layers.
     """
     module.requires_grad_(False)
     found = [
@@ -62,7 +62,7 @@ def add_adapters(module: nn.Module, rank: int) -> int:
 
 
 def merge_adapters(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the network without adapters that computes the same."""
+    """Merge the adapters into the weights, and return the state of the plain network."""
     out = {}
     for name, value in state.items():
         if name.endswith((_DOWN, _UP)):

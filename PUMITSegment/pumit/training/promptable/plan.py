@@ -1,4 +1,4 @@
-"""Plan of a run with `task: promptable`, made from recipe and data before it trains."""
+"""Plan of a run with `task: promptable`, built from recipe and data before training."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from pumit.training.recipes.promptable import FineTuningRecipe
 
 @dataclass(frozen=True)
 class ClickPlan(SplitData):
-    """A run that can begin."""
+    """Checked recipe, data and initial model of a run."""
 
     recipe: FineTuningRecipe
     path: Path
     initial: Checkpoint
 
     def network(self, device: torch.device) -> PromptableNetwork:
-        """Return the initial model's network, a new one every time."""
+        """Build a new network with the initial model's weights."""
         network = build_from(self.initial, self.path, device)
         assert isinstance(network, PromptableNetwork)
         return network
@@ -52,10 +52,10 @@ def plan_clicks(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> ClickPlan:
-    """Read everything that may be wrong before anything is trained.
+    """Read and check the initial model and all data before training.
 
     Raises:
-        PumitError: If initial model or data cannot be used; one message names all cases.
+        PumitError: If the initial model or the data cannot be used; one message lists all cases.
     """
     given = resolve(recipe.initial)
     path = find_model(given if given.is_file() else recipe.initial)
@@ -69,10 +69,10 @@ def plan_clicks(
 
 
 def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
-    """Refuse classes that no case has enough of to be clicked on.
+    """Check that each class has at least `FEWEST_VOXELS` voxels in some case.
 
     Raises:
-        PumitError: With the names of these classes and the most voxels that a case has of each.
+        PumitError: If not; lists these classes with their largest voxel count.
     """
     most = {
         c.label.name: max(0 if i in fact.cut else fact.class_voxels[i] for fact in facts)
@@ -89,7 +89,7 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
 def build_click_task(
     plan: ClickPlan, scans: Sequence[RealScan], device: torch.device, *, seed: int
 ) -> tuple[ClickTask, dict[int, float]]:
-    """Return the objective, and the share of steps of each degree of anisotropy."""
+    """Build the training task, and the share of steps of each degree of anisotropy."""
     recipe = plan.recipe
     network = plan.network(device).train()
     if recipe.part == "decoder":
@@ -117,7 +117,7 @@ def build_click_task(
 
 
 def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> list[RealScan]:
-    """Every channel of every training case as a scan: a user may click on any."""
+    """Prepare every channel of every training case as a scan, because a user may click on any."""
     classes = plan.data.classes
     values = structures_of(classes)
     scans = []
@@ -126,7 +126,7 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
             progress(number)
         read = read_labelled(case, classes)
         volume, labels, whole = read.volume, read.labels, values
-        if (labels == UNKNOWN).any():  # where a structure ends must be known to click on it
+        if (labels == UNKNOWN).any():  # leave out classes whose extent is not fully annotated
             cut = cut_classes(labels, classes)
             whole = {i: members for i, members in values.items() if i not in cut}
             labels = np.where(labels == UNKNOWN, np.uint8(0), labels)
@@ -137,13 +137,13 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
 
 
 def structures_of(classes: Sequence[ClassValue]) -> dict[int, tuple[int, ...]]:
-    """Numbers of the classes, from 1 on, to those labels of `read_labelled` that make them up."""
+    """Map class numbers, from 1, to the labels of `read_labelled` that make up each class."""
     index = {value: i for i, value in enumerate(base_values(classes), start=1)}
     return {i: tuple(index[v] for v in c.values) for i, c in enumerate(classes, start=1)}
 
 
 def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
-    """Return the initial model as what validates, with its own network."""
+    """Build a segmenter for validation, with its own network."""
     initial = plan.initial
     return Segmenter(
         TorchEngine(plan.network(device), device, pick_precision(device)),
@@ -155,7 +155,7 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
 
 
 def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
-    """Return what clicks on the validation cases."""
+    """Build the validation on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
     validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)

@@ -1,4 +1,4 @@
-"""A real scan with its label map, in order for drawing fields from it."""
+"""A real scan with its label map, prepared for sampling fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumit.preprocessing.fields import Pyramid, depth_first
 from pumit.training.synthesis.scene import UNKNOWN
 from pumit.volume import Volume
 
-FEWEST_VOXELS = 30  # a smaller structure is no target
+FEWEST_VOXELS = 30  # smallest structure used as a target
 
 
 @dataclass
@@ -26,10 +26,11 @@ class RealScan:
 
     Attributes:
         labels: Pyramid of the label map (read at full resolution only), or None.
-        places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
-        voxels: Per structure how many voxels it has.
-        values: Per structure the labels that make it up.
-        classes: Number among all classes of each label from 0 on; empty for none.
+        places: Sampled voxels (n, 3) and in-plane extent in mm of each structure that has at least
+            `FEWEST_VOXELS` voxels.
+        values: Labels that make up each structure.
+        voxels: Number of voxels of each structure.
+        classes: Class number of each label, indexed by label from 0; empty without classes.
     """
 
     image: Pyramid
@@ -40,18 +41,19 @@ class RealScan:
     classes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def mask(self, labels: Tensor, structure: int) -> Tensor:
-        """Where a structure is in a piece of the label map."""
+        """Return the mask of a structure in a part of the label map."""
         return torch.isin(labels, torch.tensor(self.values[structure], dtype=labels.dtype))
 
 
 def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> list[tuple[str, int]]:
-    """Assign numbers to the labels of data sets, backgrounds too, in each scan.
+    """Assign class numbers to the labels and backgrounds of data sets, and store them in the scans.
 
     Args:
-        sets: Scans of each data set; those without labels have no classes.
+        sets: Scans of each data set; scans without labels get no classes.
+        first: Number of the first class.
 
     Returns:
-        Data set and label of each class, in their order.
+        Data set and label of each class, ordered by class number.
     """
     known: list[tuple[str, int]] = []
     for name, scans in sorted(sets.items()):
@@ -68,7 +70,7 @@ def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> li
 
 
 def load_scan(image_path: Path, label_path: Path | None, *, series: str | None = None) -> RealScan:
-    """Read one scan and, where there is one, its label map."""
+    """Read a scan and, if given, its label map."""
     volume = Volume.read(image_path, series=series)
     array = volume.array if volume.array.ndim == 3 else volume.array[0]
     if label_path is None:
@@ -86,12 +88,12 @@ def scan_of(
     labels: npt.NDArray[np.generic] | None,
     values: Mapping[int, tuple[int, ...]] | None = None,
 ) -> RealScan:
-    """Put a scan in order for drawing.
+    """Prepare a scan for sampling fields.
 
     Args:
         array: Intensities (D, H, W).
         labels: Label map of the same shape, or None.
-        values: Per structure the labels that make it up; None makes one of every label.
+        values: Labels that make up each structure; None makes each label a structure.
     """
     order = depth_first(spacing_mm, array.shape)
     d, h, w = (spacing_mm[a] for a in order)
@@ -120,12 +122,7 @@ def _voxels_of(
     windows: Sequence[tuple[slice, ...] | None],
     members: Sequence[int],
 ) -> npt.NDArray[np.int64]:
-    """Voxels of some labels in their order, (n, 3); only the window around these is searched.
-
-    Args:
-        windows: What `ndimage.find_objects` says of it.
-        members: Labels, from 1 on.
-    """
+    """Return the voxels of labels, (n, 3); `windows` are the result of `ndimage.find_objects`."""
     around = [w for m in members if 0 < m <= len(windows) and (w := windows[m - 1]) is not None]
     if not around:
         return np.empty((0, 3), np.int64)

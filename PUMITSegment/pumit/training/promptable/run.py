@@ -1,4 +1,4 @@
-"""`pumit train` with `task: promptable`: a promptable model that knows a lab's structures."""
+"""`pumit train` with `task: promptable`: fine-tune a promptable model on a lab's structures."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.validation_picture import OverlayPictures
 
-# Of two blends that score nearly alike, the one nearer to the initial model is taken: what it
-# knew of other anatomy is tested only on generated scans.
+# Among blends whose scores differ by less than this, the one nearest to the initial model wins,
+# because validation covers other anatomy only with generated scans.
 NEARLY = 0.005
 
 
 class PromptableJob(TrainingJob[FineTuningRecipe]):
-    """Fine-tune a promptable model.
+    """Fine-tuning of a promptable model.
 
-    In the output folder: `<name>.safetensors`, the best by Dice after one click less what is
-    forgotten, `<name>_last`, and `validation.json` with Dice after each click for each case and
-    class, of the initial model and of the best.
+    Writes to the output folder: `<name>.safetensors`, the best by Dice after one click minus the
+    loss on generated scans; `<name>_last`; and `validation.json` with Dice after each click for
+    each case and class, of the initial and the best model.
     """
 
     ready: ClickPlan
@@ -78,7 +78,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         }
 
     def validation(self) -> Validate:
-        """Click as a user would; the initial model is measured first, to compare with."""
+        """Simulate clicks on the validation cases; the initial model is measured first."""
         run, ready = self.run, self.ready
         self.scores = validation = build_validation(ready, run.device)
         validation.before_click = run.reporter.check
@@ -86,7 +86,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         self.initial = ready.initial.single
         if run.is_first:
             run.reporter.state("validating", "Clicking with the initial model, to compare with.")
-            is_new = not (run.output / LAST).is_file()  # else the log has all of this already
+            is_new = not (run.output / LAST).is_file()  # otherwise the log has these scores already
             if is_new:
                 validation.on_answer = pictures
             found = validation.begin(self.initial)
@@ -96,21 +96,21 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         return lambda state: validation(merge_adapters(state))
 
     def task(self) -> Task:
-        """Draw fields of the lab's scans and of generated ones, and score their answers."""
+        """Build the task: fields of the lab's scans and generated fields, with their losses."""
         run = self.run
         task, self.shares = build_click_task(self.ready, self.scans, run.device, seed=run.seed)
         return task
 
     def degrees(self) -> Mapping[int, float]:
-        """Those of the lab's scans, and of generated ones."""
+        """Return the share of steps of each degree of anisotropy."""
         return self.shares
 
     def model_state(self, state: State) -> State:
-        """Return the weights with the adapters in them."""
+        """Merge the adapters into the weights."""
         return merge_adapters(state)
 
     def content(self) -> dict[str, Any]:
-        """Return what `load_segmenter` needs."""
+        """Return the metadata that `load_segmenter` needs."""
         return {
             "kind": "promptable",
             "network": "promptable",
@@ -136,7 +136,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Try averages of the best weights with the initial ones, and keep the one to be used.
+        """Evaluate averages of the best and the initial weights, and keep the best average.
 
         Source:
             Wortsman et al., Robust fine-tuning of zero-shot models (WiSE-FT), CVPR 2022, eq. 1.
@@ -144,7 +144,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         run = self.run
         checkpoint = load_checkpoint(best[0])
         if "tuned_share" in checkpoint.recipe:
-            return  # a run that had ended was started again
+            return  # a finished run was restarted
         tuned = checkpoint.single
 
         def blended(share: float) -> State:
@@ -176,7 +176,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         run.report({"best": {"step": step, "tuned_share": share, **rounded}})
 
     def smaller(self) -> str | None:
-        """Fewer fields in a step, then fewer targets in a field."""
+        """Halve the fields per step, then the targets per field."""
         fields, targets = self.recipe.batch_size, self.recipe.targets_per_field
         if fields > 1:
             changes = {"batch_size": fields // 2}
@@ -191,12 +191,12 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         return sentence
 
     def _settings(self) -> dict[str, Any]:
-        """Keys of the recipe that another person should know."""
+        """Return the recipe keys to report."""
         return self.recipe.model_dump(include=set(SETTINGS))
 
 
 def _chosen(scores: Sequence[float]) -> int:
-    """Get the number of the last score that is nearly the best; the first where there is none."""
+    """Return the index of the last score within `NEARLY` of the best; 0 if no score is finite."""
     finite = [score for score in scores if math.isfinite(score)]
     good = [i for i, score in enumerate(scores) if finite and score >= max(finite) - NEARLY]
     return good[-1] if good else 0

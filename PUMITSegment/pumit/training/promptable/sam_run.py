@@ -1,4 +1,4 @@
-"""`pumit train` with `task: sam`: SAM's decoder and BA-SAM's slopes for a lab's images."""
+"""`pumit train` with `task: sam`: fine-tune SAM's decoder and BA-SAM's slopes."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SETTINGS = ("initial", "part", "image_size", "batch_size", "boxes", "answers")
 
 @dataclass(frozen=True, eq=False)
 class SamScan:
-    """A labelled scan, its depth axis first.
+    """A labelled scan, depth axis first.
 
     Attributes:
         pixels: (channels, D, H, W), one channel or three.
-        labels: (D, H, W), by `read_labelled`.
-        window: Intensities of black and white.
+        labels: (D, H, W), from `read_labelled`.
+        window: Intensities shown as black and white.
     """
 
     name: str
@@ -62,7 +62,7 @@ class SamScan:
 
     @staticmethod
     def of(case: LabelledVolume) -> SamScan:
-        """Take a case as SAM sees it; of several channels that are no colours, the first."""
+        """Prepare a case for SAM; of several non-colour channels, only the first is used."""
         volume = case.volume
         order = depth_first(volume.spacing_mm, volume.shape)
         array = volume.array if is_colour(volume) else grey(volume, 0)[None]
@@ -70,13 +70,13 @@ class SamScan:
         return SamScan(case.name, pixels, case.labels.transpose(order), display_window(pixels))
 
     def mask(self, depth: int, values: Sequence[int]) -> Mask:
-        """Pixels of a slice that hold one of some labels."""
+        """Return the pixels of a slice with one of the labels, (H, W)."""
         return np.isin(self.labels[depth], values)
 
 
 @dataclass(frozen=True)
 class SlicePlace:
-    """A slice of a scan with a structure on it."""
+    """A slice that shows a structure, with the structure's pixel count."""
 
     scan: int
     depth: int
@@ -86,7 +86,7 @@ class SlicePlace:
 
 @dataclass(frozen=True, eq=False)
 class SamPrompt:
-    """A slice, what is wanted on it, and the prompt: a box, or points."""
+    """A slice, its target mask, and the prompt: a box or points."""
 
     image: Tensor  # (1, 3, size, size)
     target: Tensor  # (H, W)
@@ -95,7 +95,7 @@ class SamPrompt:
 
 
 def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) -> list[SlicePlace]:
-    """Every slice with enough of a structure to be pointed at, and nothing unknown on it."""
+    """List the fully annotated slices with at least `FEWEST_PIXELS` of a structure."""
 
     def found() -> Iterator[SlicePlace]:
         for number, scan in enumerate(scans):
@@ -111,7 +111,7 @@ def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) 
 
 
 def box_of(mask: Mask) -> Box:
-    """Left, top, right and bottom of a mask, continuous indices."""
+    """Return the left, top, right and bottom edges of a mask in continuous indices."""
     rows, columns = np.nonzero(mask)
     return (
         *(float(columns.min()) - 0.5, float(rows.min()) - 0.5),
@@ -120,17 +120,18 @@ def box_of(mask: Mask) -> Box:
 
 
 class SamTask:
-    """Answer one random point inside a structure, or its box, on slices of labelled scans.
+    """Segment structures on slices of labelled scans from one random point or a bounding box.
 
     Args:
-        network: A network `sam`; what of it is not trained is frozen here.
-        structures: Numbers of classes to the labels that make them up.
-        size: Pixels that the encoder sees along the longer side.
-        part: "slopes", or "decoder" for the decoder with the slopes.
+        network: SAM network; parameters outside `part` are frozen here.
+        structures: Labels that make up each class, by class number.
+        size: Longer side of the encoder input, pixels.
+        boxes: Share of box prompts; the others are points.
+        part: "slopes", or "decoder" for the decoder and the slopes.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, section 5: fine-tuned with one random point.
-        Differs from the source: the backbone is SAM's ViT, and stays as it is.
+        Differs from the source: the backbone is SAM's ViT, and is frozen.
     """
 
     def __init__(
@@ -156,17 +157,17 @@ class SamTask:
 
     @property
     def network(self) -> nn.Module:
-        """The network to train."""
+        """Network to train."""
         return self._network
 
     def draw(
         self, da0: int, generator: torch.Generator, shared: torch.Generator
     ) -> list[SamPrompt]:
-        """Draw prompts, every structure as often as the others."""
+        """Draw a batch of prompts, with structures drawn uniformly."""
         return [self._prompt(generator) for _ in range(self.batch_size)]
 
     def worker_draw(self) -> Draw:
-        """Return what draws the same in worker processes."""
+        """Return the function that draws batches in worker processes."""
         return self.draw
 
     def _prompt(self, generator: torch.Generator) -> SamPrompt:
@@ -187,11 +188,11 @@ class SamTask:
         )
 
     def forward(self, batch: Sequence[SamPrompt]) -> dict[str, Tensor]:
-        """Score answers: of several masks the best, and how well their overlap is estimated.
+        """Compute the loss of the best of several masks, and of their IoU estimates.
 
         Returns:
-            `loss`, the sum of cross-entropy, soft Dice and the squared error of the estimates;
-            `dice`, that of the best masks.
+            `loss`, the sum of cross-entropy, soft Dice and the squared error of the IoU estimates;
+            `dice` of the best masks.
         """
         network: Any = self._network
         device = next(network.parameters()).device
@@ -221,7 +222,7 @@ class SamTask:
 
 @dataclass(frozen=True)
 class SamRow:
-    """Dice of a structure on the slice that shows most of it, after one click and of its box."""
+    """Dice of a structure on the slice that shows most of it, for one click and for a box."""
 
     case: str
     label: str
@@ -230,10 +231,13 @@ class SamRow:
 
 
 class SamValidation:
-    """Dice after a click at the innermost place, and after a box, on the slice with most pixels.
+    """Validation by Dice on the slice that shows most of each structure.
+
+    Prompts are a click at the voxel farthest from the border, and the bounding box.
 
     Args:
-        network: A network of the same sizes; its weights are replaced.
+        network: Network of the same sizes; its weights are replaced.
+        most: Largest number of structures, over all scans, to measure.
     """
 
     def __init__(
@@ -259,7 +263,7 @@ class SamValidation:
         self.rows: list[SamRow] = []
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
-        """Score weights: `score`, the mean of `dice_1` (a click) and `dice_box`."""
+        """Evaluate weights: `score` is the mean of `dice_1` (one click) and `dice_box`."""
         self._network.load_state_dict(state)
         with torch.inference_mode():
             self.rows = [self._row(place) for place in self._places]
@@ -289,10 +293,10 @@ class SamValidation:
 
 
 class SamJob(TrainingJob[SamRecipe]):
-    """Fine-tune SAM.
+    """Fine-tuning of SAM.
 
-    In the output folder: `<name>.safetensors`, the best by Dice after a click and after a box,
-    `<name>_last`, and `validation.json` with Dice of each case and class.
+    Writes to the output folder: `<name>.safetensors`, the best by mean Dice of a click and a box;
+    `<name>_last`; and `validation.json` with Dice of each case and class.
     """
 
     path: Path
@@ -324,7 +328,7 @@ class SamJob(TrainingJob[SamRecipe]):
         """Read the training cases.
 
         Raises:
-            PumitError: If no slice has enough of any class.
+            PumitError: If no slice has enough pixels of any class.
         """
         self.scans = self._scans(self.data.training)
         if not places_of(self.scans, structures_of(self.classes)):
@@ -335,7 +339,7 @@ class SamJob(TrainingJob[SamRecipe]):
         return {**self._settings(), "data": self.data.settled(self.run.file.keys["data"])}
 
     def validation(self) -> Validate:
-        """Ask for each structure with a click and a box; the initial model is measured first."""
+        """Validate each structure with a click and a box; the initial model is measured first."""
         classes = self.classes
         names = {i: c.label.name for i, c in enumerate(classes, start=1)}
         self.scores = SamValidation(
@@ -348,13 +352,13 @@ class SamJob(TrainingJob[SamRecipe]):
         )
         if self.run.is_first:
             found = self.scores(self.initial.single)
-            if not (self.run.output / LAST).is_file():  # else the log has it already
+            if not (self.run.output / LAST).is_file():  # otherwise the log has it already
                 self.run.report({"step": 0, "validation": finite(found)})
         self.before = self.scores.rows
         return self.scores
 
     def task(self) -> Task:
-        """Draw slices with a prompt each, and score the answers."""
+        """Build the task: slices with one prompt each, and the loss of the masks."""
         return SamTask(
             self._engine().network,
             self.scans,
@@ -366,7 +370,7 @@ class SamJob(TrainingJob[SamRecipe]):
         )
 
     def content(self) -> dict[str, Any]:
-        """Return what `load_segmenter` needs."""
+        """Return the metadata that `load_segmenter` needs."""
         return {
             "kind": "promptable",
             "network": "sam",
@@ -388,7 +392,7 @@ class SamJob(TrainingJob[SamRecipe]):
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Measure the best model, case by case."""
+        """Evaluate the best model and write its scores per case."""
         checkpoint = load_checkpoint(best[0])
         found = self.scores(checkpoint.single)
         pairs = zip(self.scores.rows, self.before, strict=True)
@@ -399,21 +403,21 @@ class SamJob(TrainingJob[SamRecipe]):
         self.run.report({"best": {"step": checkpoint.header.step, **rounded}})
 
     def smaller(self) -> str | None:
-        """Fewer prompts in a step."""
+        """Halve the prompts per step."""
         return self.half_the_batch("prompts")
 
     def _engine(self) -> SamEngine:
-        """Return a new network with the weights to begin with."""
+        """Build a new network with the initial weights."""
         return load_sam(self.path, str(self.run.device), size=self.size)[0]
 
     @property
     def classes(self) -> Sequence[ClassValue]:
-        """Classes of the data."""
+        """Classes of the data set."""
         return self.data.data.classes
 
     def _scans(self, cases: Sequence[LabelledCase]) -> list[SamScan]:
         return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
 
     def _settings(self) -> dict[str, Any]:
-        """Keys of the recipe that another person should know."""
+        """Return the recipe keys to report."""
         return self.recipe.model_dump(include=set(SETTINGS), exclude_none=True)

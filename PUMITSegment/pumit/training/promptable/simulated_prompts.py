@@ -1,4 +1,4 @@
-"""The simulated user of training: first prompts, and corrections of the model's own errors."""
+"""Simulated user for training: first prompts, and corrections of the model's errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Rng = np.random.Generator
 
 @dataclass
 class PromptState:
-    """Prompts of one sample while it is being corrected, in field voxel indices (d, h, w).
+    """Prompts of one sample so far, in field voxel indices (d, h, w).
 
     Attributes:
+        points: Clicks (d, h, w, is_positive).
         box: Lower and upper corner, or None.
-        prior: Earlier answer as probabilities (D, H, W), or None.
-        is_human: Whether its clicks fall anywhere in what is wrong, as people's do.
+        prior: Previous prediction as probabilities (D, H, W), or None.
+        is_human: Whether clicks fall anywhere in an error, like those of real users.
     """
 
     points: list[tuple[float, float, float, bool]] = field(default_factory=list)
@@ -31,21 +32,21 @@ class PromptState:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether several structures would answer it: one click, or a box alone."""
+        """Whether several structures fit the prompt: only one click, or only a box."""
         return self.prior is None and len(self.points) + (self.box is not None) == 1
 
 
-HUMAN = 0.4  # share of sessions whose clicks fall anywhere in what is wrong
-# Shares of the clicks of the other sessions; what is left falls anywhere deeper than half.
+HUMAN = 0.4  # share of sessions with clicks anywhere in an error
+# Shares of clicks in the other sessions; the rest fall deeper than half of the maximum depth.
 DEEPEST, BORDER = 0.6, 0.1
 
 
 def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
-    """Where a click may fall that is not the deepest: along the border, or deeper than half.
+    """Return the band of a mask along its border, or the part deeper than half of the maximum.
 
     Args:
-        depth: Distance to what is outside of the mask, in-plane voxels.
-        at_border: Whether the band along the border is meant.
+        depth: Distance to the outside of the mask, in-plane voxels.
+        at_border: Whether to return the band along the border.
     """
     half = 0.5 * float(depth.max())
     band = (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
@@ -55,22 +56,22 @@ def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
 def click_in(
     mask: Mask, ratio: float, rng: Rng, *, deepest: float = DEEPEST, border: float = BORDER
 ) -> tuple[float, float, float]:
-    """Return a voxel of `mask` where a user would click.
+    """Simulate a click in the largest connected component of a mask.
 
     Args:
-        mask: Bool (D, H, W).
+        mask: Bool (D, H, W), not empty.
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        deepest: Share of clicks in the deepest voxel of the largest piece.
-        border: Share of clicks along its border; the others fall anywhere deeper than half.
+        deepest: Share of clicks at the deepest voxel.
+        border: Share of clicks along the border; the others fall deeper than half of the maximum.
 
     Source:
-        RITM (Sofiiuk et al., 2021): clicks where the distance is more than half of the greatest.
+        RITM (Sofiiuk et al., 2021): clicks deeper than half of the maximum distance.
         ScribblePrompt (Wong et al., 2024): clicks in a band along the border.
     """
     spacing = (ratio if ratio > 0 else 1.0, 1.0, 1.0)
     piece = largest_component(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
-    # Beyond a planar field there is nothing: its one slice does not make all of it border.
+    # No padding along an axis of one voxel, or the whole slice of a 2D field would be border.
     rim = [int(n > 1) for n in mask.shape]
     padded = np.pad(piece[window], [(r, r) for r in rim])
     inner = tuple(slice(r, n - r) for r, n in zip(rim, padded.shape, strict=True))
@@ -88,7 +89,7 @@ def click_in(
 
 
 def click_of(state: PromptState, mask: Mask, ratio: float, rng: Rng) -> tuple[float, float, float]:
-    """Return a voxel of `mask` where the user of a session would click; see `click_in`."""
+    """Simulate a click in a mask: anywhere if the session is human-like, else by `click_in`."""
     if not state.is_human:
         return click_in(mask, ratio, rng)
     places = np.flatnonzero(mask)
@@ -97,18 +98,18 @@ def click_of(state: PromptState, mask: Mask, ratio: float, rng: Rng) -> tuple[fl
 
 
 def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
-    """Points along a stroke in one slice of `mask`, as a scribble becomes, at least one."""
+    """Simulate a scribble in one slice of `mask` as points along a curve; at least one."""
     slices = np.flatnonzero(mask.any((1, 2)))
     d = int(rng.choice(slices))
     places = np.argwhere(mask[d])
-    # From one place of the slice to the farthest of a few others, bent through a third.
+    # Quadratic Bezier curve from a random voxel to the farthest of a few others.
     start = places[int(rng.integers(len(places)))]
     others = places[rng.integers(len(places), size=6)]
     end = others[int(np.square(others - start).sum(1).argmax())]
     bend = others[int(rng.integers(len(others)))]
     t = np.linspace(0, 1, int(rng.integers(3, 9)))[:, None]
     line = (1 - t) ** 2 * start + 2 * t * (1 - t) * bend + t**2 * end
-    # The stroke stays inside: each point goes to the nearest voxel of the slice.
+    # Snap each point to the nearest mask voxel of the slice, so that the stroke stays inside.
     near = [places[int(np.square(places - p).sum(1).argmin())] for p in line]
     return [(float(d), float(h), float(w)) for h, w in dict.fromkeys(map(tuple, near))]
 
@@ -116,12 +117,11 @@ def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
 def draw_box(
     mask: Mask, rng: Rng, *, guessed_depth: float = 0.08, partial: float = 0.06
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Draw a box around a mask: tight, a voxel loose, as careless as 15 % of its size, or partial.
+    """Simulate a box around a mask with loose edges: by about a voxel, or up to 15 % of its size.
 
     Args:
-        mask: Mask that it is drawn around.
-        guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as someone guessed.
-        partial: Share of boxes that cut a part of their structure off.
+        guessed_depth: Share of boxes with a guessed depth extent, like a box drawn on one slice.
+        partial: Share of boxes that cut off a part of the structure.
     """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     low = np.array([s.start for s in window], dtype=np.float64)
@@ -129,7 +129,7 @@ def draw_box(
     slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
     low = low - rng.uniform(-0.3, 1.0, 3) * slack
     high = high + rng.uniform(-0.3, 1.0, 3) * slack
-    if rng.random() < partial:  # one face cuts a part off
+    if rng.random() < partial:
         axis, cut = int(rng.integers(3)), rng.uniform(0.05, 0.35)
         if rng.random() < 0.5:
             low[axis] += cut * (high[axis] - low[axis])
@@ -142,7 +142,7 @@ def draw_box(
 
 
 def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
-    """Return a mask as a coarser answer would have it: blurred, grown, shrunk, with parts off."""
+    """Turn a mask into the probabilities of an imperfect prediction: coarse, noisy and biased."""
     probability = mask.astype(np.float32)
     factor = int(rng.integers(2, 5))
     coarse = ndimage.zoom(probability, [1 if n < 8 else 1 / factor for n in mask.shape], order=1)
@@ -157,14 +157,14 @@ def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
 
 
 def one_click(target: Mask, ratio: float, rng: Rng) -> PromptState:
-    """Return a user who clicks once, and does not yet know whether that is enough."""
+    """Simulate a session that starts with one click."""
     state = PromptState(is_human=rng.random() < HUMAN)
     state.points.append((*click_of(state, target, ratio, rng), True))
     return state
 
 
 def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
-    """Return the user's first prompts: a click, a box, a scribble, or an answer to refine."""
+    """Simulate the first prompts: a click, a box, a scribble, or a prediction to refine."""
     state = PromptState(is_human=rng.random() < HUMAN)
     kind = rng.random()
     if kind < 0.46:
@@ -186,7 +186,7 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
 def correct(
     state: PromptState, target: Mask, answer: npt.NDArray[np.float32], ratio: float, rng: Rng
 ) -> None:
-    """Add the click that a user would add, in the largest error, and keep the answer as prior."""
+    """Add a click in the kind of error with the largest component; set the prediction as prior."""
     mask = answer > 0.5
     missing, excess = target & ~mask, mask & ~target
     state.prior = answer

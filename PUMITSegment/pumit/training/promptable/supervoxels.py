@@ -1,4 +1,4 @@
-"""Pseudo-targets of unlabelled scans: bands of intensity, and supervoxels merged into regions."""
+"""Pseudo-targets for unlabelled scans: intensity bands, and regions of merged supervoxels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Labels = npt.NDArray[np.int32]
 
 
 def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
-    """Catchment basins of the gradient, labels from 1, shape (D, H, W).
+    """Compute watershed supervoxels of the gradient magnitude, labels from 1, shape (D, H, W).
 
     Args:
         image: Intensities, shape (D, H, W).
-        sigma: Smoothing before the gradient, in-plane voxels.
+        sigma: Standard deviation of the Gaussian smoothing, in-plane voxels.
         ratio: Slice spacing over in-plane spacing.
     """
     width = [
@@ -35,12 +35,12 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
 
 
 def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
-    """Merge neighbours that differ less than they vary inside, the most alike first.
+    """Merge adjacent regions that differ less than they vary inside, most similar first.
 
     Args:
         image: Intensities, shape (D, H, W).
         labels: Regions, from 1.
-        scale: The larger, the larger the regions that remain; in units of intensity times voxels.
+        scale: Larger values give larger regions; in units of intensity times voxels.
 
     Returns:
         Labels from 1, shape (D, H, W).
@@ -49,11 +49,11 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
         Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the
         graph of supervoxels.
     """
-    # 1. Size and mean of every region.
+    # 1. Size and mean intensity of every region.
     count = int(labels.max()) + 1
     sizes = np.bincount(labels.ravel(), minlength=count).astype(np.float64)
     means = np.bincount(labels.ravel(), image.ravel(), minlength=count) / np.maximum(sizes, 1)
-    # 2. Edges (E, 2) between regions that touch, with the difference of their means.
+    # 2. Edges (E, 2) between adjacent regions, with the difference of their means.
     pairs = []
     for axis in range(3):
         n = labels.shape[axis]
@@ -62,7 +62,7 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
         pairs.append(np.stack((a[touching], b[touching]), axis=1))
     edges = np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
     difference = np.abs(means[edges[:, 0]] - means[edges[:, 1]])
-    # 3. Union-find over the edges, the most alike first.
+    # 3. Union-find over the edges, smallest difference first.
     parent = np.arange(count)
     inner = np.zeros(count)
 
@@ -79,7 +79,7 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
             parent[j] = i
             sizes[i] += sizes[j]
             inner[i] = weight
-    # 4. Every voxel gets the number of its region's root.
+    # 4. Relabel the voxels by the root of their region.
     roots = np.array([root(i) for i in range(count)])
     return np.asarray(np.unique(roots, return_inverse=True)[1].reshape(-1)[labels], dtype=np.int32)
 
@@ -87,11 +87,11 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
 def region_pieces(
     image: Floats, inside: npt.NDArray[np.bool_], ratio: float, rng: np.random.Generator
 ) -> list[npt.NDArray[np.bool_]]:
-    """Regions of one random scale, the larger the likelier, at most four.
+    """Draw up to four merged regions at a random scale; larger ones are more likely.
 
     Args:
         image: Intensities of about [0, 1], shape (D, H, W).
-        inside: Voxels within the scan.
+        inside: Voxels inside the scan.
         ratio: Slice spacing over in-plane spacing.
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
@@ -111,11 +111,11 @@ def region_pieces(
 def pseudo_targets(
     image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
 ) -> list[Tensor]:
-    """Return what a user could click on without labels: bands or regions of one scale."""
+    """Draw targets from an image without labels: intensity bands, or regions of one scale."""
     is_inside = inside.numpy() > 0
     if rng.random() < 0.6:
         return coherent_pieces(image.numpy(), is_inside, rng)
-    # Soft tissue counts as well as bone and air.
+    # The equalised channel gives soft tissue as much contrast as bone and air.
     equal = field_channels(image.numpy(), inside.numpy())[1]
     return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
 
@@ -123,10 +123,9 @@ def pseudo_targets(
 def coherent_pieces(
     image: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], rng: np.random.Generator
 ) -> list[Tensor]:
-    """Return connected pieces between two intensity thresholds of the smoothed image.
+    """Draw connected components of intensity bands of the smoothed image.
 
-    Pseudo-targets with real borders and textures: what a user could reasonably click on because
-    it stands out from its neighbours.
+    They have real borders and textures, and stand out enough that a user might click on them.
     """
     sigma = rng.uniform(0.6, 2.0)
     smooth = ndimage.gaussian_filter(image, [0 if n == 1 else sigma for n in image.shape])
@@ -135,7 +134,7 @@ def coherent_pieces(
     targets = []
     for band in rng.permutation(int(bands.max()) + 1)[:3]:
         mask = (bands == band) & inside
-        # Opened, so that noise is not connected.
+        # Opening disconnects noise.
         mask = ndimage.binary_opening(mask, np.ones((1, 3, 3))) if rng.random() < 0.8 else mask
         labels, count = ndimage.label(mask)
         sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]

@@ -1,4 +1,4 @@
-"""The objective of the promptable network: answer prompts, then corrections of its own errors."""
+"""Training task of the promptable network: answer prompts, then corrections of its own errors."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from pumit.training.promptable.simulated_prompts import PromptState
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
-# Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
+# (prompts, logits, IoU estimates, is ambiguous) -> (loss, index of the shown mask, IoU error).
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-CLASS_WEIGHT, REGION_WEIGHT = 0.5, 0.25  # of the losses of classes and of regions
-LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
-COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
+CLASS_WEIGHT, REGION_WEIGHT = 0.5, 0.25  # weights of the class loss and the region loss
+LOST, COARSENED = 0.08, 0.12  # shares of priors that are dropped or coarsened
+COMPILED_SHAPES = 64  # `torch.compile` cache size: compiled variants kept per function
 
 
 class SeparateGradients:
-    """Sum of the gradients of several losses, each computed as soon as its loss is known.
+    """Sum of the gradients of several losses, each computed as soon as its loss is added.
 
     Args:
-        inputs: Leaves, and tensors of a graph before the losses, of which the gradients are taken.
+        inputs: Tensors to differentiate by: leaves, and intermediate tensors shared by the losses.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         self.inputs = [x for x in inputs if x.requires_grad]
-        # In a graph of its own each loss ends at these; parameters are their own leaves.
+        # Detached copies cut the graph of each loss here; parameters are leaves already.
         self._ends = {id(x): x.detach().requires_grad_() for x in self.inputs if not x.is_leaf}
         self._sums: list[Tensor | None] = [None] * len(self.inputs)
 
     def end(self, x: Tensor) -> Tensor:
-        """Return an input as the losses must use it."""
+        """Return the detached copy of an input, which the losses must use instead."""
         return self._ends.get(id(x), x)
 
     def add(self, loss: Tensor) -> Tensor:
-        """Add the gradients of a loss, and return it without its graph."""
+        """Add the gradients of a loss, and return the detached loss."""
         with torch.autocast(loss.device.type, enabled=False):
             found = torch.autograd.grad(loss, [self.end(x) for x in self.inputs], allow_unused=True)
         for i, new in enumerate(found):
@@ -63,13 +63,13 @@ class SeparateGradients:
         return loss.detach()
 
     def attached_to(self, value: Tensor) -> Tensor:
-        """Return the sum of the losses, whose backward pass gives the gradients that are known."""
+        """Return a copy of `value` whose backward pass yields the accumulated gradients."""
         found: Tensor = _Known.apply(value, self._sums, *self.inputs)  # type: ignore[no-untyped-call]
         return found
 
 
 class _Known(torch.autograd.Function):
-    """A value with gradients that were computed before."""
+    """Identity with precomputed gradients."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor | None], *_: Tensor) -> Tensor:
@@ -83,11 +83,12 @@ class _Known(torch.autograd.Function):
 
 
 class PromptableTask(SourceTask):
-    """Draw fields, simulate a user on them, and score the answers.
+    """Training by simulated interaction: draws fields, simulates a user, computes the losses.
 
     Args:
-        network: The network to train; where it lies is where everything is computed.
-        compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
+        network: Network to train; its device is used for all computation.
+        compiler: Backend of `torch.compile` for the image encoder, such as `inductor`, or None.
+        stability_weight: Weight of `stability_loss`.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
     """
@@ -109,25 +110,25 @@ class PromptableTask(SourceTask):
         if compiler is not None:
             from torch._dynamo import config  # takes seconds
 
-            # Every degree of anisotropy is its own program. The decoder stays as it is: it
-            # branches on what the prompts hold, so it would fall into many small programs.
+            # Each degree of anisotropy compiles separately. The decoder is not compiled: it
+            # branches on the prompts, so its graph would break into many small ones.
             config.cache_size_limit = COMPILED_SHAPES
             self._embed = torch.compile(network.embed, backend=compiler)
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
-        """Draw a batch of one degree; see `FieldSource.draw`."""
+        """Draw a batch of one degree of anisotropy; see `FieldSource.draw`."""
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """Return what draws in worker processes, with all done that they would else each do."""
+        """Prepare the source, and return the function that draws batches in worker processes."""
         self.source.prepare()
         return self.source.draw
 
     def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
-        """Return a function that scores the answers to a batch, each as `score` does.
+        """Return the loss function of a batch's predictions; see `score`.
 
         Args:
-            embedding: Embedding of its fields, once for each target.
+            embedding: Embedding of the fields, repeated for each target.
         """
 
         def grade(
@@ -138,17 +139,18 @@ class PromptableTask(SourceTask):
         return grade
 
     def forward(self, batch: FieldBatch) -> dict[str, Tensor]:
-        """Loss over the first answer and the corrections.
+        """Compute the loss over the first prediction and the corrections.
 
         Returns:
-            `loss`, and for the log `dice_first`, `dice_last`, `iou_error`.
+            `loss`, and for the log `region_loss`, `dice_first`, `dice_last`, `iou_error` and, with
+            classes, `dice_classes`.
         """
         # 1. Embed the fields: image (B, C, D, H, W), prompts and targets of its B x T samples.
         batch = batch.to(next(self.network.parameters()).device)
         rngs = spawn_generators(batch.rng, len(batch.states))
         states = [replace(s, points=list(s.points)) for s in batch.states]
         embedding = self._embedded(batch.image, batch.da0)
-        # 2. Classes of voxels, known before any prompt.
+        # 2. Class and region losses, which need no prompts.
         of_classes = self._class_losses(batch, embedding)
         if batch.rounds == 0:
             return {"loss": of_classes["loss"], **_logged(of_classes)}
@@ -156,8 +158,8 @@ class PromptableTask(SourceTask):
         if embedding.classes is not None:
             with torch.autocast(batch.image.device.type, enabled=False):
                 of_regions = region_loss(embedding.classes, batch.regions)
-        # 3. One embedding for each of the T targets of a field. Rounds share only that, so the
-        #    gradients of each are computed at once, and memory holds one round.
+        # 3. Repeat the embedding for the T targets of a field. Rounds share nothing else, so each
+        #    round's gradients are computed at once, and memory holds the graph of one round.
         gradients = self._separate_gradients(embedding)
         if gradients is not None:
             of = embedding
@@ -170,14 +172,14 @@ class PromptableTask(SourceTask):
         prior: Tensor | None = None
         losses, first, last, iou_error = [], None, None, []
         for i in range(batch.rounds):
-            # 4. Answer the prompts so far, from the answer before: logits (B x T, masks, D, H, W),
-            # expected IoU (B x T, masks).
+            # 4. Predict from the prompts so far and the previous prediction: logits
+            #    (B x T, masks, D, H, W), expected IoU (B x T, masks).
             prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:], prior)
             if prior is not None:
                 prompts = damaged(prompts, rngs)
             ambiguous = torch.tensor([prior is None and s.is_ambiguous for s in states])
             logits, iou = self.network.decode(embedding, prompts)
-            # 5. Loss of the best of the masks where a first prompt may mean several structures.
+            # 5. Loss; an ambiguous first prompt trains several masks.
             there = ambiguous.to(logits.device, non_blocking=True)
             loss, chosen, error = grade(prompts, logits, iou, there)
             if prior is not None and self.stability_weight:
@@ -185,12 +187,12 @@ class PromptableTask(SourceTask):
                 loss = loss + self.stability_weight * stability.mean()
             losses.append(loss if gradients is None else gradients.add(loss))
             iou_error.append(error.detach())
-            # 6. The answer that the user sees, (B x T, D, H, W).
+            # 6. The mask shown to the user, (B x T, D, H, W).
             index = chosen[:, None, None, None, None].expand(-1, 1, *logits.shape[2:])
             answer = logits.detach().gather(1, index)[:, 0]
             dice = hard_dice(answer, batch.target)
             first, last = (dice if first is None else first), dice
-            # 7. The simulated user corrects its largest error.
+            # 7. The simulated user corrects an error.
             if i + 1 < batch.rounds:
                 prior = answer.sigmoid()
                 correct_all(states, batch.target, prior, rngs, batch.da0)
@@ -211,7 +213,7 @@ class PromptableTask(SourceTask):
         }
 
     def _separate_gradients(self, embedding: ImageEmbedding) -> SeparateGradients | None:
-        """Sum up the gradients of each round by itself; None where a parameter is sharded."""
+        """Set up per-round gradients; None without autograd or with sharded parameters."""
         parameters = list(self.network.parameters())
         if not torch.is_grad_enabled() or any(map(is_sharded, parameters)):
             return None
@@ -219,13 +221,13 @@ class PromptableTask(SourceTask):
         return SeparateGradients([of.full, of.half, of.quarter, of.tokens, *parameters])
 
     def _embedded(self, image: Tensor, da0: int) -> ImageEmbedding:
-        """Embedding of fields of one degree; on a GPU in the layout that convolves fastest."""
+        """Embed fields; on a GPU in channels-last layout, the fastest for convolutions."""
         if image.is_cuda:
             image = image.contiguous(memory_format=torch.channels_last_3d)
         return self._embed(image, Anisotropy(da0))
 
     def _class_losses(self, batch: FieldBatch, embedding: ImageEmbedding) -> dict[str, Tensor]:
-        """Loss and Dice of the classes of all fields, those without targets too."""
+        """Compute loss and Dice of the classes over all fields, including those without targets."""
         if embedding.classes is None or not len(self.class_sets):
             return {"loss": batch.image.new_zeros(())}
         sets = self.class_sets.to(batch.image.device)
@@ -244,7 +246,7 @@ class PromptableTask(SourceTask):
     def _class_loss(
         self, embedding: ImageEmbedding, truth: Tensor, sets: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`class_loss` of the fields of one embedding."""
+        """Compute `class_loss` for the fields of one embedding."""
         vectors = embedding.classes
         assert vectors is not None
 
@@ -267,9 +269,9 @@ def prompt_batch(
     Args:
         ratio: Slice ratios (B,), on the device of the result.
         shape: Field voxels (D, H, W).
-        prior: Earlier answers of all samples, (B, D, H, W); None takes those of the states.
+        prior: Previous predictions of all samples, (B, D, H, W); None takes those of the states.
     """
-    # 1. Points (B, N, 3) and boxes (B, 2, 3) of all samples, fewer points filled up.
+    # 1. Points (B, N, 3), padded, and boxes (B, 2, 3) of all samples.
     count = max(1, max(len(s.points) for s in states))
     batch, device = len(states), ratio.device
     points = np.zeros((batch, count, 3), np.float32)
@@ -293,7 +295,7 @@ def prompt_batch(
     def on(tensor: Tensor) -> Tensor:
         return tensor.to(device, non_blocking=True)
 
-    # 3. Depth in in-plane voxels, as the network measures distances.
+    # 3. Scale depth to in-plane voxels, the unit of the network's coordinates.
     scale = torch.ones(batch, 1, 3, device=device)
     scale[:, 0, 0] = ratio
     return PromptBatch(
@@ -308,7 +310,7 @@ def prompt_batch(
 
 
 def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> PromptBatch:
-    """Return prompts with some earlier answers lost or coarsened, so that clicks count."""
+    """Drop or coarsen some priors, so that the network does not rely on them over the clicks."""
     draws = np.array([rng.random(2) for rng in rngs])
     is_lost = draws[:, 0] < LOST
     factors = np.where(draws[:, 0] < LOST + COARSENED, 2 + (3 * draws[:, 1]).astype(int), 1)
@@ -324,14 +326,14 @@ def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> Prompt
 
 
 def hard_dice(logits: Tensor, target: Tensor) -> Tensor:
-    """Dice of logits > 0 with a bool target, per sample, (B,)."""
+    """Compute Dice of logits > 0 with a bool target, per sample, (B,)."""
     mask = (logits > 0).flatten(1)
     truth = target.flatten(1)
     return 2 * (mask & truth).sum(1) / (mask.sum(1) + truth.sum(1)).clamp_min(1)
 
 
 def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Soft Dice plus cross-entropy, per sample and mask, (B, M)."""
+    """Compute soft Dice plus cross-entropy, per sample and mask, (B, M)."""
     truth = target[:, None].expand_as(logits).to(logits.dtype).flatten(2)
     x = logits.flatten(2)
     p = x.sigmoid()
@@ -342,14 +344,14 @@ def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
-    """Cross-entropy of the voxels that the answer before a correction had right, per sample, (B,).
+    """Compute cross-entropy over the voxels that were correct before a correction, (B,).
 
-    So a click that repairs one place and breaks another costs more than its Dice tells.
+    Penalises a correction that breaks correct voxels elsewhere more than Dice does.
 
     Args:
-        logits: Answers, (B, D, H, W).
+        logits: Predictions, (B, D, H, W).
         target: Bool, (B, D, H, W).
-        prior: Answered probability before, (B, D, H, W).
+        prior: Previous probabilities, (B, D, H, W).
     """
     with torch.autocast(logits.device.type, enabled=False):
         truth = target.flatten(1).float()
@@ -360,7 +362,7 @@ def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
 
 
 def _per_size(cross: Tensor, truth: Tensor) -> Tensor:
-    """Mean cross-entropy; small targets weigh nearly as much as large ones."""
+    """Average cross-entropy, weighted so that small targets count nearly as much as large ones."""
     return 0.5 * cross.mean(-1) / truth.mean(-1).clamp_min(0.01).sqrt()
 
 
@@ -371,34 +373,37 @@ def score(
     ambiguous: Tensor,
     beyond: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss of the masks and of the IoU estimate.
+    """Compute the loss of the masks and of the IoU estimates.
 
-    An ambiguous prompt (one click, or a box alone) trains the first mask and the best of the
-    others, and these a little all, so that none is left behind; any other prompt trains the first
-    mask. The estimate is that of the IoU with the whole structure: one that shows a part of it
-    only is not right, however well it fits there, so that fields can be compared by it.
+    An ambiguous prompt (only one click, or only a box) trains the first mask and the best of the
+    others. The remaining masks get a small weight, so that none stops learning. Any other prompt
+    trains only the first mask.
+
+    The IoU is that with the whole structure, including voxels outside the field. A field that
+    shows only a part gets a low IoU even if the mask fits there, so fields can be compared by it.
 
     Args:
-        logits: Answers (B, M, D, H, W).
-        iou: Estimates (B, M).
+        logits: Predictions (B, M, D, H, W).
+        iou: IoU estimates (B, M).
         target: Bool (B, D, H, W).
-        ambiguous: Whether all answers count, (B,).
-        beyond: Voxels of the structure beyond the field, (B,), NaN where no one knows, which
-            trains no estimate; None for none.
+        ambiguous: Whether all masks count, (B,).
+        beyond: Number of voxels of the structure outside the field, (B,). Samples with NaN
+            (unknown) do not train the estimate. None means 0.
 
     Returns:
-        Loss, index of the mask that a user would be shown (B,), error of the IoU estimate.
+        Loss, index of the mask shown to the user (B,), mean absolute error of the IoU estimates.
     """
     if beyond is None:
         beyond = torch.zeros(len(target), device=target.device)
-    with torch.autocast(logits.device.type, enabled=False):  # which bars cross-entropies on CUDA
+    # CUDA autocast rejects binary cross-entropy.
+    with torch.autocast(logits.device.type, enabled=False):
         return _score(logits.float(), iou.float(), target, ambiguous, beyond)
 
 
 def _score(
     logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor, beyond: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`score`, in the precision of the arguments."""
+    """Compute `score` in the precision of the arguments."""
     losses = mask_loss(logits, target)  # (B, M)
     single, others = losses[:, 0], losses[:, 1:]
     several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
@@ -413,8 +418,8 @@ def _score(
     counts = counts * is_known[:, None]
     total = counts.sum().clamp_min(1)
     error = ((iou - true_iou).abs() * counts).sum() / total
-    # Cross-entropy rather than squares: its gradient does not fade where the estimate saturates.
-    # It refuses what is not a number, CUDA by ending the process; the loss shall tell instead.
+    # Unlike squared error, cross-entropy keeps a gradient where the estimate saturates. It rejects
+    # NaN, on CUDA by aborting the process; NaN is passed to the loss instead.
     likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
     cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
     cross = torch.where(iou.isnan(), iou, cross)

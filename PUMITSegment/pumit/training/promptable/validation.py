@@ -1,4 +1,4 @@
-"""Click on cases that are not trained on, as a user would, and on generated scans as before."""
+"""Validation with simulated clicks on held-out cases and on generated scans."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
 
 CLICKS = 3
-# Generated scans: larger than one field, as real ones are, and of every degree that is usual.
+# Generated scans are larger than one field, like real ones, and cover the usual degrees.
 SCENE_SIZE = 80
 SCENE_DEGREES = (0, 2, 1, 5, 2, 3)
-SCENE_SEED = 70_000  # far from those of a training
+SCENE_SEED = 70_000  # far from the seeds of training
 
 Mask = npt.NDArray[np.bool_]
-Pairs = Iterable[tuple[str, Mask, Mask]]  # of a case: name, answer and truth of each class
+Pairs = Iterable[tuple[str, Mask, Mask]]  # name, prediction and ground truth of each class
 
 
 @dataclass(frozen=True)
 class ClickRow:
-    """A structure of a case, or of a generated scan."""
+    """Dice of a structure of a case after each click."""
 
     case: str
     label: str
@@ -46,13 +46,13 @@ class ClickRow:
 def validated_structures(
     facts: Mapping[str, CaseFacts], cases: Sequence[str], classes: Sequence[ClassValue], most: int
 ) -> dict[str, list[int]]:
-    """Which classes to click on in which case: every class in turn, and of it every case in turn.
+    """Choose which classes to click on in which cases, cycling through classes and cases.
 
     Args:
-        most: Largest number of structures in all.
+        most: Largest number of structures in total.
 
     Returns:
-        Numbers of classes from 0 on, by case; cases without any are left out.
+        Class numbers, from 0, by case; cases without any are left out.
     """
     having = [
         [
@@ -66,22 +66,23 @@ def validated_structures(
     for turn in range(len(cases)):
         for i, names in enumerate(having):
             if turn < len(names):
-                # Another case first for each class, so that few answers tell of many cases.
+                # Each class starts at another case, so that few structures cover many cases.
                 turns.append((names[(turn + i) % len(names)], i))
     chosen = turns[:most]
     return {c: sorted(i for name, i in chosen if name == c) for c in cases if c in dict(chosen)}
 
 
 class ClickValidation:
-    """Dice after one click and after three, through the session that the user has.
+    """Validation by Dice after one and after three clicks in an `InteractiveSession`.
 
     Args:
-        segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
-        structures: Classes to click on in each, by `validated_structures`.
+        segmenter: Model of the same sizes as the trained one; its weights are replaced.
+        structures: Classes to click on in each case, from `validated_structures`.
+        scenes: Number of generated scans.
 
     Attributes:
-        before_click: Callback before each structure that is clicked on; may raise.
-        on_answer: Callback for each case and its answer after one click.
+        before_click: Callback before each structure; may raise.
+        on_answer: Callback for each case and its masks after one click.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class ClickValidation:
         *,
         scenes: int,
     ) -> None:
-        # An estimate of the IoU that was measured on other weights says nothing of these.
+        # The IoU calibration was measured with other weights and does not hold for these.
         recipe = {k: v for k, v in segmenter.recipe.items() if k != "calibration"}
         self.segmenter = replace(segmenter, recipe=recipe)
         assert isinstance(segmenter.engine, TorchEngine)
@@ -108,20 +109,19 @@ class ClickValidation:
         self._before: list[float] | None = None
 
     def begin(self, state: Mapping[str, Tensor]) -> dict[str, float]:
-        """Measure the weights to begin with, which the later ones are compared with."""
+        """Evaluate the initial weights, the baseline for `forgotten`."""
         self._before = None
         found = self(dict(state))
         self._before = self._scene_scores
         return found
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
-        """Score weights.
+        """Evaluate weights.
 
         Returns:
-            `score`, Dice after the first click less what is lost on generated scans; `dice_1` and
-            `dice_3`, means over classes; `dice_<class>` after the first click; `dice_generated`
-            after the first click on generated scans, and `forgotten`, what that is less than
-            before.
+            `dice_1` and `dice_3`: means over classes. `dice_<class>`: after the first click.
+            `dice_generated`: after the first click on generated scans. `forgotten`: its decrease
+            since `begin`. `score`: `dice_1` minus `forgotten` if positive.
         """
         self.network.load_state_dict(state)
         with torch.inference_mode():
@@ -157,7 +157,7 @@ class ClickValidation:
                 for mask, _ in simulate_clicks(session, target, CLICKS):
                     first.setdefault(i, mask)
                     scores.append(dice(mask, target))
-                scores += [1.0] * (CLICKS - len(scores))  # nothing was left to click at
+                scores += [1.0] * (CLICKS - len(scores))  # no error left to click on
                 yield ClickRow(case.name, self.classes[i].label.name, tuple(scores))
             nothing = np.zeros(case.labels.shape, dtype=bool)
             self.on_answer(
@@ -181,7 +181,7 @@ class ClickValidation:
 
 
 def generated_scan(number: int) -> tuple[Volume, Mask]:
-    """Return a generated scan and what to click on in it, always the same for a number."""
+    """Generate a scan and a target mask, deterministic for each number."""
     generator = torch.Generator().manual_seed(SCENE_SEED + number)
     da0 = SCENE_DEGREES[number % len(SCENE_DEGREES)]
     scene = draw_scene(da0, SCENE_SIZE, generator)

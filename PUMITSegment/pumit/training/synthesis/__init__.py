@@ -1,1 +1,1 @@
-"""Generated scans: label maps from families of shapes, intensities by domain randomisation."""
+"""Generated scans: label maps of random shapes and anatomy, with domain-randomised intensities."""

@@ -1,4 +1,4 @@
-"""Intensities for a label map: domain randomisation, then what scanners do to an image."""
+"""Intensities for a label map: domain randomisation, then simulated acquisition."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch.nn import functional as F
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.painting import Layout
 
-# Shares of scenes that look like PET or SPECT, like ultrasound, and like walls of cells.
+# Shares of scenes that look like PET or SPECT, like ultrasound, and like cell membranes.
 EMISSION, ECHOES, MEMBRANES = 0.07, 0.07, 0.05
 
 
 def region_means(grid: Grid, layout: Layout) -> Tensor:
-    """Get a mean per label in [0, 1], mostly apart from what lies underneath, shape (labels,)."""
+    """Draw a mean per label in [0, 1], mostly distinct from the label underneath; (labels,)."""
     g = grid.generator
-    # 1. Any mean; of the background often that of air.
+    # 1. Random means; the background is often air.
     means = torch.rand(layout.count, generator=g)
     if chance(g, 0.5):
         means[0] = uniform(g, 0.0, 0.08)  # air
-    # 2. Structures one after the other: what the layout says, or apart from what is underneath.
+    # 2. Structures in order: the layout's mean if given, else distinct from the label underneath.
     least = log_uniform(g, 0.06, 0.35)
     for label in range(1, layout.count):
         if label in layout.means:
@@ -44,20 +44,20 @@ def region_means(grid: Grid, layout: Layout) -> Tensor:
 
 
 def textured(grid: Grid, layout: Layout) -> Tensor:
-    """Mean plus texture per label, shape (D', H, W)."""
+    """Draw mean and texture per label, and shading; shape (D', H, W)."""
     g = grid.generator
     means = grid.on(region_means(grid, layout))
     image = means[layout.labels]
     if layout.shading is not None:
         image = image * layout.shading
-    calm = 0.25 if layout.means else 1.0  # tissues that differ little have little texture
+    calm = 0.25 if layout.means else 1.0  # less texture where tissues differ little
     strength = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.14) * calm
     image = image + grid.fractal(log_uniform(g, 1.5, 12.0)) * grid.on(strength)[layout.labels]
     if chance(g, 0.5):
         other = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.10) * calm
         image = image + grid.fractal(log_uniform(g, 1.5, 5.0), 1) * grid.on(other)[layout.labels]
     if chance(g, 0.3):
-        # A gradient across every region, as perfusion or coil sensitivity leaves.
+        # Gradient across all regions, as from perfusion or coil sensitivity.
         image = image + grid.noise(max(grid.extent))[0] * uniform(g, 0.0, 0.12)
     if not layout.is_natural and chance(g, MEMBRANES):
         image = _membranes(grid, image, layout.labels)
@@ -65,7 +65,7 @@ def textured(grid: Grid, layout: Layout) -> Tensor:
 
 
 def _membranes(grid: Grid, image: Tensor, labels: Tensor) -> Tensor:
-    """Bright or dark walls between regions that look alike, as cells in a microscope."""
+    """Draw bright or dark walls between regions of similar intensity, as in microscopy of cells."""
     walls = torch.zeros_like(image)
     for axis, n in enumerate(labels.shape):
         if n > 1:
@@ -79,7 +79,7 @@ def _membranes(grid: Grid, image: Tensor, labels: Tensor) -> Tensor:
 
 
 def gaussian_blur(image: Tensor, sigma: tuple[float, float, float]) -> Tensor:
-    """Separable Gaussian blur of (D, H, W), sigma in voxels, edges replicated."""
+    """Apply a separable Gaussian blur to (D, H, W); sigma in voxels, edges replicated."""
     x = image[None, None]
     for axis, s in enumerate(sigma):
         if s < 0.2 or image.shape[axis] == 1:
@@ -96,7 +96,7 @@ def gaussian_blur(image: Tensor, sigma: tuple[float, float, float]) -> Tensor:
 
 
 def _noise(grid: Grid, image: Tensor) -> Tensor:
-    """Gaussian, Rician or speckle noise, sometimes correlated by reconstruction."""
+    """Add Gaussian, Rician or speckle noise, sometimes correlated as by reconstruction."""
     g = grid.generator
     sigma = log_uniform(g, 0.004, 0.09)
     noise = grid.normal(tuple(image.shape))
@@ -114,7 +114,7 @@ def _noise(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _streaks(grid: Grid, image: Tensor) -> Tensor:
-    """Bright and dark rays from a point, as around metal in CT."""
+    """Add streaks from a point, like metal artefacts in CT."""
     g = grid.generator
     xyz = grid.coordinates()[1:, : image.shape[0]]
     centre = torch.tensor([uniform(g, -0.4, 0.4) * grid.size for _ in range(2)])
@@ -126,7 +126,7 @@ def _streaks(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _emission(grid: Grid, image: Tensor) -> Tensor:
-    """Hot structures, a wide blur, and noise that grows with the signal: PET and SPECT."""
+    """Simulate PET and SPECT: hot structures, strong blur, signal-dependent noise."""
     g = grid.generator
     hot = image.clamp_min(0) ** uniform(g, 1.5, 4.0)
     width = uniform(g, 0.8, 2.5)
@@ -137,24 +137,24 @@ def _emission(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _echoes(grid: Grid, image: Tensor) -> Tensor:
-    """Speckle, shadows behind what reflects, and depth that fades: ultrasound."""
+    """Simulate ultrasound: speckle, acoustic shadows and attenuation with depth."""
     g = grid.generator
     # 1. Speckle, finer along the beam than across it.
     across = uniform(g, 0.8, 2.0)
     parts = [gaussian_blur(grid.normal(tuple(image.shape)), (0.5, 0.5, across)) for _ in range(2)]
     speckle = (parts[0].square() + parts[1].square()).sqrt()
     image = image.clamp_min(0) * (speckle / speckle.mean()) ** uniform(g, 0.4, 1.0)
-    # 2. The deeper, the darker, most of all behind what is bright.
+    # 2. Attenuation with depth, strongest behind bright structures.
     n = image.shape[1]
     taken = (image - image.mean()).clamp_min(0).cumsum(1) / n
     depth = torch.linspace(0, 1, n, device=image.device)[:, None]
     image = image * torch.exp(-uniform(g, 0, 6) * taken - uniform(g, 0, 1.5) * depth)
-    # 3. As a display compresses it.
+    # 3. Log compression, as for display.
     return torch.log1p(uniform(g, 2, 20) * image)
 
 
 def _projected(grid: Grid, image: Tensor) -> Tensor:
-    """Add what is before and behind it in a radiograph: bands, lumps and a wide gradient."""
+    """Add overlying structures of a radiograph: ribs, lumps and a wide gradient."""
     g = grid.generator
     h, w = grid.coordinates()[1:, : image.shape[0]] / grid.size
     strength = uniform(g, 0.03, 0.25)
@@ -169,7 +169,7 @@ def _projected(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _ghost(grid: Grid, image: Tensor) -> Tensor:
-    """Return a faint shifted copy along one in-plane axis: motion in MR."""
+    """Add a faint copy shifted along one in-plane axis, like MR motion ghosts."""
     g = grid.generator
     shift = int(uniform(g, 0.1, 0.5) * grid.size)
     axis = 1 + int(chance(g, 0.5))
@@ -177,7 +177,7 @@ def _ghost(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _ringing(grid: Grid, image: Tensor) -> Tensor:
-    """Gibbs ringing: the in-plane spectrum cut off."""
+    """Simulate Gibbs ringing by truncating the in-plane spectrum."""
     keep = uniform(grid.generator, 0.55, 0.9)
     spectrum = torch.fft.fftshift(torch.fft.fft2(image), dim=(-2, -1))
     n = grid.size
@@ -187,12 +187,12 @@ def _ringing(grid: Grid, image: Tensor) -> Tensor:
 
 
 def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
-    """Imitate a scanner: slices, partial volume, bias field, noise, artefacts.
+    """Simulate acquisition: slices, partial volume, bias field, artefacts, noise.
 
     Args:
-        grid: Grid with the oversampling the image was drawn at.
+        grid: Grid with the over-sampling that the image was drawn at.
         image: Shape (D', H, W).
-        is_natural: Whether its greys are those of a scanner, and stay in their order.
+        is_natural: Whether intensities imitate a real scanner, and must not be inverted.
 
     Returns:
         Shape (D, H, W), about [0, 1].
@@ -202,9 +202,9 @@ def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
     # 1. Slices, (D', H, W) -> (D, H, W).
     if m > 1:
         slabs = image.reshape(d, m, *image.shape[1:])
-        # A slice is thinner than its spacing where there is a gap.
+        # With a gap, slices are thinner than their spacing.
         image = slabs.mean(1) if chance(g, 0.7) else slabs[:, m // 2]
-    # 2. Resolution, less of it along the slices or none.
+    # 2. Resolution: blur in-plane, and along depth less or not at all.
     coarse = grid.without_oversampling()
     style = 1.0 if is_natural else uniform(g, 0, 1)
     if style < EMISSION:
@@ -214,7 +214,7 @@ def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
     blur = uniform(g, 0.0, 1.0) if chance(g, 0.8) else uniform(g, 1.0, 1.8)
     along = blur / grid.slice_ratio if chance(g, 0.7) else 0.0
     image = gaussian_blur(image, (along, blur, blur))
-    # 3. Bias field of the receiving coils.
+    # 3. Bias field of the receive coils.
     if chance(g, 0.5):
         image = image * torch.exp(coarse.noise(max(grid.extent) * 0.8)[0] * uniform(g, 0.0, 0.3))
     # 4. Artefacts.
@@ -228,7 +228,7 @@ def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
         image = _ringing(coarse, image)
     if chance(g, 0.15):
         image = image + grid.normal((d, 1, 1)) * 0.03  # slices of unequal brightness
-    # 5. Noise, then the curve of display, which may be inverted.
+    # 5. Noise, then the display curve, which may be inverted.
     image = _noise(coarse, image)
     if chance(g, 0.4):
         span = image.max() - image.min()

@@ -1,4 +1,4 @@
-"""The wall of a trunk and the coordinates in it: skin, fat, muscle, ribs, diaphragm and spine."""
+"""Coordinates, body wall, chest and spine of a generated trunk."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from torch import Tensor
 from pumit.training.synthesis.grid import chance, log_uniform, uniform
 from pumit.training.synthesis.painting import Anatomy
 
-Triple = tuple[float, float, float]  # towards the head, the back and the left side
+Triple = tuple[float, float, float]  # towards superior, posterior and left
 
 
 @dataclass
 class Body(Anatomy):
-    """A trunk that is being drawn; lengths in millimetres.
+    """A trunk being drawn; lengths in mm.
 
     Attributes:
-        z: Position towards the head, from the level of the kidneys, (D', H, W).
-        y: Position towards the back, from the middle of the body.
-        x: Position towards the left side of the body.
-        thickness: Half its thickness from front to back.
-        cavity: Where muscle and ribs leave room, (D', H, W), bool; `wall` finds it.
-        diaphragm: Height of the diaphragm over each place, (D', H, W); `wall` finds it, too.
+        z: Position towards superior, from about the level of the kidneys, (D', H, W).
+        y: Position towards posterior, from the centre of the body, (D', H, W).
+        x: Position towards left, from the centre of the body, (D', H, W).
+        width: Half the width of the body.
+        thickness: Half the anterior-posterior extent of the body.
+        cavity: Region inside the body wall, (D', H, W), bool; set by `wall`.
+        diaphragm: Height of the diaphragm at each position, (D', H, W); set by `wall`.
     """
 
     z: Tensor
@@ -37,44 +38,44 @@ class Body(Anatomy):
     diaphragm: Tensor = field(init=False)
 
     def ball(self, centre: Triple, radii: Triple) -> Tensor:
-        """Distance from a point over the radii, along z, y and x."""
+        """Compute the distance from a point, normalised by the radii along z, y and x."""
         parts = zip((self.z, self.y, self.x), centre, radii, strict=True)
         return torch.stack([((p - c) / r).square() for p, c, r in parts]).sum(0).sqrt()
 
     def pipe(self, y: float, x: float, radii: tuple[float, float], sway: float) -> Tensor:
-        """Distance from a line along the body, that sways so far, over the radii across."""
+        """Compute the distance from a swaying line along z, normalised by the radii (y, x)."""
         bent = self.x - x - sway * torch.sin(self.z / 60)
         return ((bent / radii[1]).square() + ((self.y - y) / radii[0]).square()).sqrt()
 
     def tube(self, points: Sequence[Triple], radii: Sequence[float]) -> Tensor:
-        """Least distance from the pieces of a line through some points, over its radius there."""
+        """Compute the distance from a polyline, normalised by its local radius."""
         best = torch.full_like(self.z, torch.inf)
         for i in range(len(points) - 1):
-            # 1. How far along the piece the nearest point lies, 0 to 1.
+            # 1. Position of the nearest point along the segment, 0 to 1.
             away = [p - c for p, c in zip((self.z, self.y, self.x), points[i], strict=True)]
             piece = [b - a for a, b in zip(points[i], points[i + 1], strict=True)]
             length = sum(p * p for p in piece)
             along = torch.stack([a * p for a, p in zip(away, piece, strict=True)]).sum(0)
             part = (along / length).clamp(0, 1)
-            # 2. The distance from it, over the radius there.
+            # 2. Distance from that point over the radius there.
             offsets = [(a - part * p).square() for a, p in zip(away, piece, strict=True)]
             radius = radii[i] + (radii[i + 1] - radii[i]) * part
             best = torch.minimum(best, torch.stack(offsets).sum(0) / radius.square())
         return best.sqrt()
 
     def moved(self, point: Triple, mm: float) -> Triple:
-        """Return a point moved at random by some millimetres."""
+        """Move a point by Gaussian offsets with a standard deviation of `mm` per axis."""
         z, y, x = (float(torch.randn((), generator=self.grid.generator)) * mm for _ in range(3))
         return (point[0] + z, point[1] + y, point[2] + x)
 
     def scaled(self, *lengths: float, by: float = 1.25) -> Triple:
-        """Three lengths, each up to a factor longer or shorter."""
+        """Scale three lengths, each by a random factor between 1 / `by` and `by`."""
         z, y, x = (length * log_uniform(self.grid.generator, 1 / by, by) for length in lengths)
         return (z, y, x)
 
 
 def wall(body: Body) -> None:
-    """Paint skin, fat, muscle and ribs, and find the room within and the diaphragm over it."""
+    """Paint skin, fat, muscle and ribs, and set the cavity and the diaphragm."""
     g = body.grid.generator
     # 1. Layers of a rounded box, of uneven thickness.
     power = uniform(g, 2.0, 2.8)
@@ -83,21 +84,21 @@ def wall(body: Body) -> None:
     mean = (body.width + body.thickness) / 2
     fat = log_uniform(g, 5, 40) / mean
     muscle = uniform(g, 8, 18) / mean
-    # It is thickest on two sides across from each other.
+    # Fat is thickest on two opposite sides.
     uneven = fat * (1 + 0.4 * torch.cos(2 * torch.atan2(body.y, body.x) + uniform(g, 0, 6.3)))
     body.add(outline < 1, body.grey("fat"))
     if chance(g, 0.5):
         body.add((outline < 1) & (outline > 1 - 2.5 / mean), body.grey("muscle"))
     body.add(outline < 1 - uneven, body.grey("muscle"))
-    if chance(g, 0.7):  # layers of muscle with fat between them
+    if chance(g, 0.7):  # fat between muscle layers
         between = (outline - (1 - uneven - 0.5 * muscle)).abs() < uniform(g, 0.6, 1.5) / mean
         body.add(between & (body.z < 40), body.grey("fat"))
-    # 2. Ribs run down and forward; cartilage is not drawn.
+    # 2. Ribs, oblique from front to back, without cartilage.
     slope = body.z + uniform(g, 0.3, 0.8) * body.y
     band = torch.sin(slope * (2 * math.pi / uniform(g, 26, 36))) > 0.35
     rib = (outline - (1 - uneven - 0.45 * muscle)).abs() < 4.5 / mean
     body.add(rib & band & (body.y > -0.6 * body.thickness) & (body.z > -50), body.grey("bone"))
-    # 3. The room within, filled with fat, and the diaphragm with its two domes.
+    # 3. Cavity, filled with fat, and the diaphragm with its two domes.
     body.cavity = outline < 1 - uneven - muscle
     body.add(body.cavity, body.grey("fat"))
     height = uniform(g, 45, 85)
@@ -107,9 +108,9 @@ def wall(body: Body) -> None:
 
 
 def chest(body: Body) -> tuple[list[int], list[int], list[int]]:
-    """Paint lungs and heart over the diaphragm; labels of right lung, left lung and heart."""
+    """Paint lungs and heart above the diaphragm; return labels of right and left lung and heart."""
     g = body.grid.generator
-    # 1. Lungs with vessels, apart by what lies between them.
+    # 1. Lungs with vessels, separated by the mediastinum.
     above = body.cavity & (body.z > body.diaphragm)
     between = (body.x - 8).abs() < uniform(g, 25, 40) - 0.15 * body.y
     branches = body.grid.noise(max(11 * body.mm, 1.5), 2).abs().amax(0) < uniform(g, 0.05, 0.25)
@@ -120,7 +121,7 @@ def chest(body: Body) -> tuple[list[int], list[int], list[int]]:
         if parts:
             parts += body.add(lung & branches, body.grey("lung vessel"))
         lungs.append(parts)
-    # 2. The heart: muscle with blood in it.
+    # 2. Heart: muscle with blood inside.
     centre, radii = body.moved((118, -28, 22), 6), body.scaled(48, 46, 58)
     level = body.ball(centre, radii) + 0.05 * body.lumps(25)
     inside = body.cavity & (body.z > body.diaphragm - 4)
@@ -131,19 +132,19 @@ def chest(body: Body) -> tuple[list[int], list[int], list[int]]:
 
 
 def spine(body: Body) -> dict[str, list[int]]:
-    """Paint the muscles of the back, the spine and the large vessels before it."""
+    """Paint the back muscles, the spine and the great vessels in front of it."""
     g = body.grid.generator
     sway = uniform(g, -6, 6)
     back = 0.5 * body.thickness + uniform(g, -6, 6)
     labels = {}
-    # 1. Psoas and the long muscles beside the spine, with streaks of fat.
+    # 1. Psoas, and the paraspinal muscles with streaks of fat.
     for side in (-1, 1):
         size = uniform(g, 10, 20)
         psoas = body.pipe(back, side * 36, (size, size * 0.9), sway) + 0.004 * (body.z + 30)
         body.add((psoas < 1) & (body.z < 20), body.grey("muscle"))
         long = body.pipe(back + 40, side * 32, (20, 27), sway)
         body.add((long < 1) & ~(body.lumps(8) > uniform(g, 1.2, 2.5)), body.grey("muscle"))
-    # 2. Vertebrae with discs between them, their arches and the canal.
+    # 2. Vertebral arches, vertebrae with discs, and the canal.
     body.add((body.pipe(back + 32, 0, (26, 24), sway) < 1), body.grey("bone"))
     column = body.pipe(back, 0, (17, 21), sway) + 0.03 * body.lumps(12)
     disc = torch.sin(body.z * (2 * math.pi / uniform(g, 28, 38))) > uniform(g, 0.75, 0.95)
@@ -153,7 +154,7 @@ def spine(body: Body) -> dict[str, list[int]]:
     labels["canal"] = body.add(canal < 1, body.grey("fluid"))
     if labels["canal"]:
         labels["canal"] += body.add((canal < 0.55) & (body.z > -20), body.grey("cord"))
-    # 3. Aorta on the left, vena cava on the right, each in a thin wall of fat.
+    # 3. Aorta on the left, vena cava on the right, each in a thin layer of fat.
     front = back - uniform(g, 24, 30)
     size, flat = uniform(g, 8, 13), log_uniform(g, 0.8, 1.25)
     blood = body.grey("blood")

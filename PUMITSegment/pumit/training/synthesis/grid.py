@@ -1,4 +1,4 @@
-"""The grid a scene is drawn on: coordinates in in-plane voxels, and smooth random fields on it."""
+"""Grid of a generated scene: coordinates in in-plane voxels, and smooth random fields."""
 
 from __future__ import annotations
 
@@ -11,39 +11,38 @@ from torch.nn import functional as F
 
 
 def uniform(generator: torch.Generator, low: float, high: float) -> float:
-    """One number from U(low, high)."""
+    """Draw a number from U(low, high)."""
     return low + (high - low) * float(torch.rand((), generator=generator))
 
 
 def log_uniform(generator: torch.Generator, low: float, high: float) -> float:
-    """One number whose logarithm is uniform between those of `low` and `high`."""
+    """Draw a log-uniform number between `low` and `high`."""
     return math.exp(uniform(generator, math.log(low), math.log(high)))
 
 
 def integer(generator: torch.Generator, low: int, high: int) -> int:
-    """One integer from low to high, both included."""
+    """Draw an integer from `low` to `high`, both included."""
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
 def chance(generator: torch.Generator, probability: float) -> bool:
-    """Return true with the given probability."""
+    """Return True with the given probability."""
     return bool(torch.rand((), generator=generator) < probability)
 
 
 @dataclass
 class Grid:
-    """Voxel coordinates of a scene, finer along depth than the slices where these are thick.
+    """Voxel grid of a scene, over-sampled along depth if slices are thick.
 
     Attributes:
-        depth: Slices of the finished field.
+        depth: Slices of the final field.
         size: In-plane voxels per side.
         slice_ratio: Slice spacing over in-plane spacing.
         oversampling: Sub-slices drawn per slice.
-        generator: Source of all randomness, on the CPU: what decides sizes and branches is a
-            number there, so that no device has to be waited for.
-        device: Device of the grid's maps. Points and matrices stay on the CPU; `on` moves
-            them.
-        source: Source of maps of noise on a device other than the CPU, seeded from `generator`.
+        generator: CPU generator. Numbers that decide sizes and branches are drawn on the CPU, to
+            avoid synchronisation with a GPU.
+        device: Device of the grid's maps. Points and matrices stay on the CPU; `on` moves them.
+        source: Generator of noise maps on other devices, seeded from `generator`.
     """
 
     depth: int
@@ -60,21 +59,21 @@ class Grid:
             self.source = torch.Generator(self.device).manual_seed(seed)
 
     def without_oversampling(self) -> Grid:
-        """Return the grid of the finished field, going on with the same randomness."""
+        """Return the grid of the final field, with the same generators."""
         return replace(self, oversampling=1)
 
     def on(self, tensor: Tensor) -> Tensor:
-        """Return a tensor on the device of the grid."""
+        """Move a tensor to the device of the grid."""
         return tensor.to(self.device, non_blocking=True)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Numbers from N(0, 1) on the device of the grid."""
+        """Draw numbers from N(0, 1) on the device of the grid."""
         source = self.generator if self.source is None else self.source
         return torch.randn(shape, generator=source, device=self.device)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape (D * oversampling, H, W) the scene is drawn at."""
+        """Shape (D * oversampling, H, W) that the scene is drawn at."""
         return (self.depth * self.oversampling, self.size, self.size)
 
     @property
@@ -83,11 +82,11 @@ class Grid:
         return (self.depth * self.slice_ratio, float(self.size), float(self.size))
 
     def coordinates(self) -> Tensor:
-        """Positions relative to the centre, in in-plane voxels, shape (3, D', H, W)."""
+        """Return positions relative to the centre, in in-plane voxels, shape (3, D', H, W)."""
         return torch.stack(torch.meshgrid(*self.axes(), indexing="ij"))
 
     def axes(self) -> list[Tensor]:
-        """Positions along each axis relative to the centre, in in-plane voxels."""
+        """Return positions along each axis relative to the centre, in in-plane voxels."""
         axes = []
         for n, extent in zip(self.shape, self.extent, strict=True):
             step = extent / n
@@ -96,10 +95,11 @@ class Grid:
         return axes
 
     def window(self, centre: Tensor, radius: float) -> tuple[slice, slice, slice] | None:
-        """Voxels that a ball may reach, or None where it lies outside.
+        """Return the bounding box of a ball, or None if it lies outside the grid.
 
         Args:
             centre: (z, h, w) in in-plane voxels from the centre of the field, on the CPU.
+            radius: In-plane voxels.
         """
         slices = []
         for n, extent, c in zip(self.shape, self.extent, centre.tolist(), strict=True):
@@ -111,7 +111,7 @@ class Grid:
         return (slices[0], slices[1], slices[2])
 
     def noise(self, length: float, channels: int = 1) -> Tensor:
-        """Smooth noise of unit variance with a correlation length in in-plane voxels.
+        """Draw smooth noise of unit variance with a correlation length in in-plane voxels.
 
         Returns:
             Shape (channels, D', H, W).
@@ -124,11 +124,11 @@ class Grid:
             cells[0] = 1
         coarse = self.normal((1, channels, *cells))
         smooth = F.interpolate(coarse, size=self.shape, mode="trilinear", align_corners=True)[0]
-        # Interpolation takes variance away between the nodes.
+        # Interpolation reduces the variance between the nodes.
         return smooth / smooth.std().clamp_min(1e-3)
 
     def fractal(self, length: float, octaves: int = 2) -> Tensor:
-        """Sum of noises at length, length / 2, ..., each half as strong; shape (D', H, W)."""
+        """Sum noise at length, length / 2, ..., each half as strong; shape (D', H, W)."""
         total = self.noise(length)[0]
         for octave in range(1, octaves):
             total = total + self.noise(max(length / 2**octave, 1.0))[0] * 0.5**octave

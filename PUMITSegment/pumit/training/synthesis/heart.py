@@ -1,4 +1,4 @@
-"""Hearts: a cavity in its wall, a crescent next to it, and what lies around them."""
+"""Hearts: left ventricle (wall and cavity), right ventricle (crescent), and surroundings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.painting import Layout, paint
 from pumit.training.synthesis.shapes import random_centre, rotation
 
-HEART = ("wall", "cavity", "crescent")  # structures that a heart shows
+HEART = ("wall", "cavity", "crescent")  # class names of a heart
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Axes:
 
     Attributes:
         along: Position from the base to the apex, 0 at the base.
-        across: Two coordinates across, the first towards the crescent.
+        across: Two perpendicular coordinates, the first towards the crescent.
     """
 
     along: Tensor
@@ -28,13 +28,14 @@ class Axes:
 
 
 def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
-    """Directions of a heart as rows: along its long axis, and two across; (3, 3), on the CPU.
+    """Draw the directions of a heart as rows: long axis and two perpendicular ones; (3, 3), CPU.
 
-    The long axis runs through the slices of a thin stack, as short-axis views have it.
+    In 2D and in thick slices the long axis is often close to the slice normal, as in short-axis
+    views; otherwise the orientation is uniform.
 
     Args:
-        tilt: The most that the axis leans away from the slices' normal, as a slope.
-        thick: Share of the hearts in thick slices that are seen so; others are turned anyhow.
+        tilt: Largest slope of the long axis against the slice normal.
+        thick: Share of short-axis views among hearts in thick slices.
     """
     g = grid.generator
     frame = rotation(grid)
@@ -48,7 +49,7 @@ def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
 
 
 def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
-    """Coordinates of a heart about a point."""
+    """Draw the coordinates of a heart around a point."""
     frame = frame_of_heart(grid, tilt=0.3, thick=0.8)
     offset = xyz - grid.on(centre)[:, None, None, None]
     local = torch.einsum("ij,j...->i...", grid.on(frame), offset)
@@ -56,7 +57,7 @@ def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
 
 
 def cone(along: Tensor, length: float, power: float) -> Tensor:
-    """Radius over that of the base: 1 at the base, 0 at the apex and beyond either."""
+    """Return the radius relative to the base: 1 at the base, 0 at the apex, -1 beyond either."""
     s = along / length
     inside = (s >= 0) & (s < 1)
     return torch.where(
@@ -65,42 +66,42 @@ def cone(along: Tensor, length: float, power: float) -> Tensor:
 
 
 def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) -> None:
-    """Paint a heart: fat around it, crescent, wall and cavity, each its own object.
+    """Paint a heart: surrounding fat, crescent, wall and cavity; the last three are objects.
 
-    Both cavities hold the same blood most of the time; muscles stand into them and belong to
-    them, as readers draw it.
+    Both cavities mostly have the same blood intensity. Papillary muscles and trabeculae count as
+    part of the cavities, as in manual annotations.
 
     Args:
         size: Radius at the base, in-plane voxels; None draws one that suits the field.
     """
     g = grid.generator
-    # 1. Axes of a heart of some size and place.
+    # 1. Axes of a heart of random size and position.
     if size is None:
         size = uniform(g, 0.13, 0.42) * grid.size
     length = size * uniform(g, 1.8, 3.4)
     axes = _axes(grid, xyz, random_centre(grid, 0.2), length)
     a, b = axes.across
-    # 2. The outer surface: a cone with an uneven, squeezed outline.
+    # 2. Outer surface: a cone with an uneven, elliptical outline.
     wobble = 1 + grid.noise(max(size * uniform(g, 0.6, 1.5), 2.0))[0] * uniform(g, 0.0, 0.07)
     squeeze = uniform(g, 0.85, 1.15)
     radius = ((a * squeeze).square() + (b / squeeze).square()).sqrt() * wobble
     power = uniform(g, 1.5, 4.0)
     outer = radius < size * cone(axes.along, length, power)
 
-    # 3. The cavity within it: the same shape, smaller by a wall of uneven thickness.
+    # 3. Cavity: the same shape, smaller by a wall of uneven thickness.
     wall = size * uniform(g, 0.14, 0.5)
     bearing = torch.atan2(b, a)
     uneven = 1 + uniform(g, 0.0, 0.35) * torch.cos(bearing + uniform(g, 0, 6.3))
     core = cone(axes.along, length - wall * uniform(g, 0.6, 1.2), power) * size - wall * uneven
     if chance(g, 0.3):
-        core = torch.minimum(core, (axes.along - wall) * 10)  # closed at the base too
+        core = torch.minimum(core, (axes.along - wall) * 10)  # also closed at the base
     inner = (radius < core) & outer
 
-    # 4. The crescent: an ellipse pushed into the wall, shorter than the other cavity.
+    # 4. Crescent: an ellipse that overlaps the wall, not longer than the left ventricle.
     reach = length * uniform(g, 0.55, 1.0)
     taper = cone(axes.along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
     offset = size * uniform(g, 0.75, 1.25) * taper.clamp_min(0).sqrt()
-    # Seen across it, the far side is bent round the near one.
+    # In cross-section the crescent bends around the left ventricle.
     u = (a - offset) / (size * uniform(g, 0.45, 1.0)) + uniform(g, 0.0, 0.5) * (b / size).square()
     v = (b - size * uniform(g, -0.3, 0.3)) / (size * uniform(g, 0.7, 1.25))
     distance = (u.square() + v.square()).sqrt() * wobble
@@ -112,27 +113,26 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         margin = uniform(g, 1.1, 1.45)
         fat = (radius < size * margin * (axes.along > -0.3 * length)) | (distance < margin * taper)
         paint(layout, fat)
-    # 6. Paint each as its own object, in an order that tells apart wall and blood, and wall and
-    # surroundings; tissues look alike as in scans.
+    # 6. Paint each structure, with shared intensities as in scans.
     shapes = {"wall": outer, "cavity": inner, "thin": torch.zeros_like(outer), "crescent": crescent}
     if chance(g, 0.7):
-        # The thin wall of the right side; no one draws it.
+        # Wall of the right ventricle, which is rarely annotated and so not a target.
         shapes["thin"] = (distance < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
     labels = {name: paint(layout, m) for name, m in shapes.items() if bool(m.any())}
     layout.objects += [[label] for name, label in labels.items() if name != "thin"]
     if "wall" in labels:
-        layout.objects.append([labels["wall"]])  # twice as often: a ring is what is hard to learn
+        layout.objects.append([labels["wall"]])  # twice as often, because rings are hard to learn
     if "wall" in labels and around > 1 and chance(g, 0.4):
-        # As dark as what lies about the heart: only the blood stands out.
+        # Wall with the intensity of its surroundings, so that only the blood stands out.
         layout.twins[labels["wall"]] = int(uniform(g, 0, around - 1e-3))
     if "cavity" in labels and chance(g, 0.6):
         layout.contrasts[labels["cavity"]] = uniform(g, 0.2, 0.5)
     if {"wall", "thin"} <= labels.keys():
         layout.twins[labels["thin"]] = labels["wall"]
     if {"cavity", "crescent"} <= labels.keys() and chance(g, 0.75):
-        layout.twins[labels["crescent"]] = labels["cavity"]  # the same blood in both
+        layout.twins[labels["crescent"]] = labels["cavity"]
     layout.names |= {label: name for name, label in labels.items() if name in HEART}
-    # 7. Muscles within the cavities, vessels at the base.
+    # 7. Muscles inside the cavities, vessels at the base.
     _muscles(grid, layout, labels, shapes, size)
     _vessels(grid, layout, axes, labels, size)
     if chance(g, 0.1) and {"wall", "cavity"} <= labels.keys():
@@ -142,7 +142,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
 def _muscles(
     grid: Grid, layout: Layout, labels: dict[str, int], shapes: dict[str, Tensor], size: float
 ) -> None:
-    """Papillary muscles and trabeculae: of the wall's tissue, but part of the cavity."""
+    """Paint papillary muscles and trabeculae with the wall's intensity, as part of the cavities."""
     g = grid.generator
     for name in ("cavity", "crescent"):
         if name not in labels or "wall" not in labels or chance(g, 0.4):
@@ -160,7 +160,7 @@ def _muscles(
 
 
 def _vessels(grid: Grid, layout: Layout, axes: Axes, labels: dict[str, int], size: float) -> None:
-    """Atria and great vessels beyond the base, filled with the same blood; not to be included."""
+    """Paint atria and great vessels beyond the base, mostly with the same blood; not targets."""
     g = grid.generator
     a, b = axes.across
     for _ in range(int(uniform(g, 0, 3.99))):

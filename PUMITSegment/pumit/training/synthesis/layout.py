@@ -1,4 +1,4 @@
-"""Label maps: a background that resembles a body, and objects painted over it in order."""
+"""Random label maps: a background that resembles a body, and objects painted over it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pumit.training.synthesis.shapes import draw_shape, random_centre
 from pumit.training.synthesis.short_axis import short_axis
 from pumit.training.synthesis.trunk import trunk
 
-FEWEST = 12  # voxels of a lesion
+FEWEST = 12  # smallest lesion, voxels
 
 
 def add_lesions(grid: Grid, layout: Layout) -> None:
-    """Paint lesions into one structure; each is a target, and all of them together.
+    """Paint lesions into one structure; each is a target, and so is their union.
 
-    The structure includes its lesions, and so does each target that includes the structure.
+    Every target that includes the structure also includes its lesions.
     """
     g = grid.generator
     if not layout.objects:
@@ -28,7 +28,7 @@ def add_lesions(grid: Grid, layout: Layout) -> None:
     xyz = grid.coordinates()
     host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
     count = 1 if chance(g, 0.6) else integer(g, 2, 6)
-    # Lesions of one scan are of one tissue.
+    # Lesions of one scan share a tissue.
     size = log_uniform(g, 0.03, 0.2) * grid.size
     contrast = uniform(g, 0.15, 0.6)
     lesions: list[list[int]] = []
@@ -57,12 +57,12 @@ def add_lesions(grid: Grid, layout: Layout) -> None:
 
 @dataclass(frozen=True)
 class SceneShares:
-    """How many of the generated scans show what.
+    """Shares of the kinds of generated scans.
 
     Attributes:
-        heart: Share of scans of thick slices and of images with a heart in its chest; of
-            others half as many.
-        trunk: Share of the others with a trunk and its organs.
+        heart: Share of chests with a heart among 2D images and scans with thick slices; half of
+            this among the others.
+        trunk: Share of trunks with organs among the remaining scans.
     """
 
     heart: float = 0.1
@@ -73,7 +73,7 @@ USUAL_SHARES = SceneShares()
 
 
 def voronoi(grid: Grid, xyz: Tensor, cells: int) -> Tensor:
-    """Partition into warped, unequal cells: structures that touch their like."""
+    """Partition the grid into warped, unequal Voronoi cells, like adjacent similar structures."""
     g = grid.generator
     warp = grid.noise(uniform(g, 6, 20), channels=3) * uniform(g, 0.5, 4.0)
     points = xyz + warp
@@ -90,7 +90,7 @@ def voronoi(grid: Grid, xyz: Tensor, cells: int) -> Tensor:
 
 
 def levels(grid: Grid, count: int) -> Tensor:
-    """Argmax of smooth random fields: interlocking soft regions."""
+    """Return the argmax of smooth random fields: interlocking regions."""
     length = uniform(grid.generator, 8, 26)
     best = grid.fractal(length)
     labels = torch.zeros(grid.shape, dtype=torch.long, device=grid.device)
@@ -102,7 +102,7 @@ def levels(grid: Grid, count: int) -> Tensor:
 
 
 def torso(grid: Grid, xyz: Tensor) -> Tensor:
-    """Body outline with layers under the skin; labels 0 outside, 1 .. 3 from skin inwards."""
+    """Draw a body outline with layers; labels are 0 outside and 1 to 3 from the skin inwards."""
     g = grid.generator
     scale = torch.tensor([uniform(g, 0.9, 3.0), uniform(g, 0.42, 0.7), uniform(g, 0.42, 0.7)])
     scale = scale * torch.tensor([max(grid.extent)] * 3)
@@ -115,7 +115,7 @@ def torso(grid: Grid, xyz: Tensor) -> Tensor:
 
 
 def background(grid: Grid, xyz: Tensor) -> Tensor:
-    """One of the backgrounds, labels from 0."""
+    """Draw one of the backgrounds, labels from 0."""
     g = grid.generator
     draw = uniform(g, 0, 1)
     if draw < 0.3:
@@ -132,14 +132,14 @@ def _add_parts(grid: Grid, layout: Layout, xyz: Tensor, mask: Tensor, size: floa
     parts = []
     for _ in range(integer(grid.generator, 1, 2)):
         inner = draw_shape(grid, xyz, max(size * uniform(grid.generator, 0.15, 0.5), 1.5)) & mask
-        # Beyond a third of the object a part would be the object.
+        # Larger parts would dominate the object.
         if 8 < int(inner.sum()) < 0.33 * int(mask.sum()):
             parts.append(paint(layout, inner))
     return parts
 
 
 def _add_filling(grid: Grid, layout: Layout, mask: Tensor) -> list[int]:
-    """Fill a share of an object with something else, as air and food fill a stomach."""
+    """Fill a share of an object with another label, like air or food in a stomach."""
     g = grid.generator
     if chance(g, 0.5):
         side = grid.coordinates()[1 + int(chance(g, 0.5))]
@@ -161,7 +161,7 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
         return layout
     if chance(g, shares.trunk):
         return _in_trunk(grid, xyz)
-    # 1. The background, and what stands in it.
+    # 1. Background, and the options for a heart.
     layout = Layout(background(grid, xyz))
     has_heart = chance(g, 0.12)
     is_in_front = chance(g, 0.75)
@@ -170,12 +170,12 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
     layout.objects = [[label] for label in range(1, layout.count)] if shows_background else []
     if has_heart and not is_in_front:
         heart(grid, layout, xyz)
-    # 2. Objects one over the other, some within an earlier one, some with parts or a filling.
+    # 2. Objects in order, some inside an earlier one, some with parts or a filling.
     for _ in range(integer(g, 1, 9)):
         size = log_uniform(g, 0.06, 0.42) * grid.size
         mask = draw_shape(grid, xyz, size)
         if chance(g, 0.2) and layout.objects:
-            # Kept inside one earlier object: a lesion in an organ.
+            # Inside an earlier object, like a lesion in an organ.
             host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
             mask &= layout.shows(host)
         if int(mask.sum()) < 12:
@@ -186,14 +186,14 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
             parts = _add_filling(grid, layout, mask)
         if not is_alone:
             layout.objects.append([label, *parts])
-    # 3. A heart in front of all.
+    # 3. A heart over everything else.
     if has_heart and is_in_front:
         heart(grid, layout, xyz)
     return layout
 
 
 def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
-    """Organs where they belong, now and then with lesions in one."""
+    """Draw a trunk with organs, in half of the cases with lesions in a structure."""
     g = grid.generator
     layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
     trunk(grid, layout, xyz)

@@ -1,4 +1,4 @@
-"""Organs of the abdomen at their places, with what they hold; lengths in millimetres."""
+"""Abdominal organs in their usual positions, with their contents; lengths in mm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from pumit.training.synthesis.body import Body, Triple
 from pumit.training.synthesis.grid import chance, integer, log_uniform, uniform
 
-# About where each organ lies: towards the head, the back and the left side.
+# Approximate centre of each organ: towards superior, posterior and left.
 CENTRES: dict[str, Triple] = {
     "liver": (25, -5, -75),
     "stomach": (30, -25, 65),
@@ -23,19 +23,19 @@ CENTRES: dict[str, Triple] = {
 
 
 def _uneven(body: Body) -> Tensor:
-    """Return the offset of a limit that makes it uneven by 5 mm."""
+    """Draw a random offset for uneven borders, standard deviation about 5 mm."""
     return 5 * body.lumps(35)
 
 
 def _below_the_diaphragm(body: Body) -> Tensor:
-    """Return the room of the abdomen."""
+    """Return the mask of the abdominal cavity."""
     return body.cavity & (body.z < body.diaphragm - 3)
 
 
 def liver(body: Body) -> list[int]:
-    """Return a wedge under the right dome, its left lobe in front; with veins, at times a cleft."""
+    """Paint the liver: a wedge under the right dome with a left lobe, veins, and maybe a cleft."""
     g = body.grid.generator
-    # 1. Limits below and behind, and to the left.
+    # 1. Inferior, left and posterior borders.
     low, slope = uniform(g, -115, -35), uniform(g, 0.45, 0.95)
     floor = low + slope * (body.x + 135) + uniform(g, 0.1, 0.5) * (body.y - 15).clamp_min(0)
     mask = _below_the_diaphragm(body) & (body.z > floor + _uneven(body))
@@ -47,14 +47,14 @@ def liver(body: Body) -> list[int]:
     parts = body.add(mask, grey)
     if not parts:
         return []
-    # 2. Veins as a tree of thick and thin branches, brighter or darker than it.
+    # 2. Veins as thick and thin branches, brighter or darker than the liver.
     vein = min(grey * body.grey("vein of the liver"), 1.0)
     bare = chance(g, 0.12)
     for length, thick in ((40, uniform(g, 0.1, 0.3)), (17, uniform(g, 0.1, 0.35))):
         branches = body.grid.noise(max(length * body.mm, 1.5), 2).abs().amax(0) < thick
         if not bare:
             parts += body.add(mask & branches, vein)
-    # 3. Fat in the cleft between the lobes; no one draws that as liver.
+    # 3. Fat in the cleft between the lobes, not part of the liver in annotations.
     if chance(g, 0.4):
         cleft = (body.x + uniform(g, 0, 25) + 0.3 * body.y + 4 * body.lumps(25)).abs()
         below = body.z < floor + uniform(g, 10, 35)
@@ -63,7 +63,7 @@ def liver(body: Body) -> list[int]:
 
 
 def stomach(body: Body) -> list[int]:
-    """Get a bent sack from the left dome to the middle: its wall, and air over fluid and food."""
+    """Paint the stomach: a bent sack from the left dome to the middle, with contents."""
     g = body.grid.generator
     size = log_uniform(g, 18, 62)
     path = [
@@ -80,11 +80,11 @@ def stomach(body: Body) -> list[int]:
     parts = body.add(mask, body.grey("wall of the gut"))
     if not parts:
         return []
-    # 1. What it holds lies within its folded wall.
+    # 1. Contents inside the folded wall.
     thick = uniform(g, 2, 6) / size
     inside = mask & (level + uniform(g, 0.0, 0.12) * body.lumps(9) < 1 - thick)
     parts += body.add(inside, body.grey("gut"))
-    # 2. Food as lumps, air at the front.
+    # 2. Lumps of food, and air in front.
     if chance(g, 0.6):
         food = body.lumps(uniform(g, 5, 25)) > uniform(g, -0.5, 1.0)
         parts += body.add(inside & food, body.grey("gut"))
@@ -95,20 +95,20 @@ def stomach(body: Body) -> list[int]:
 
 
 def spleen(body: Body) -> list[int]:
-    """Return a bowl against the wall of the left side."""
+    """Paint the spleen: a bowl against the left body wall."""
     g = body.grid.generator
     level = body.ball(body.moved((30, 42, 104), 6), body.scaled(52, 46, 40)) + 0.06 * body.lumps(25)
     hollow = body.ball(body.moved((15, 5, 62), 8), (60, 52, 48)) > 1
     mask = (level < 1) & hollow & _below_the_diaphragm(body)
     parts = body.add(mask, body.grey("spleen"))
-    if parts and chance(g, 0.2):  # early after contrast it is striped
+    if parts and chance(g, 0.2):  # striped in the early arterial phase
         stripes = torch.sin(0.35 * (body.z + body.x) + 2 * body.lumps(12)) > 0
         parts += body.add(mask & stripes, body.grey("spleen"))
     return parts
 
 
 def kidney(body: Body, side: int) -> list[int]:
-    """Bark and pyramids around a hollow, in its fat.
+    """Paint a kidney: cortex and pyramids around the sinus, in perirenal fat.
 
     Args:
         side: 1 for the left, -1 for the right.
@@ -116,14 +116,14 @@ def kidney(body: Body, side: int) -> list[int]:
     g = body.grid.generator
     centre = body.moved(CENTRES["left kidney" if side > 0 else "right kidney"], 8)
     radii = body.scaled(54, 27, 27, by=1.2)
-    # 1. It leans outwards below.
+    # 1. The lower pole lies further lateral.
     tilt = uniform(g, 0.05, 0.4) * side
     across = body.x - centre[2] + tilt * (body.z - centre[0])
     back, along = body.y - centre[1], body.z - centre[0]
     level = torch.stack((along / radii[0], back / radii[1], across / radii[2])).square().sum(0)
     level = level.sqrt() + 0.05 * body.lumps(15)
     body.add((level < 1 + uniform(g, 1, 12) / 27) & body.cavity, body.grey("fat"))
-    # 2. The hollow opens towards the middle.
+    # 2. The sinus opens medially.
     inner = across + side * uniform(g, 12, 18)
     hollow = (along / (0.5 * radii[0])).square() + (back / 11).square() + (inner / 16).square() < 1
     mask = (level < 1) & body.cavity
@@ -136,9 +136,9 @@ def kidney(body: Body, side: int) -> list[int]:
     sinus = body.add(mask & hollow, body.grey("fat"))
     pelvis = body.lumps(8) > uniform(g, -0.3, 1.0)
     sinus += body.add(mask & hollow & pelvis, body.grey("fluid"))
-    if chance(g, 0.4):  # some readers draw the hollow, too
+    if chance(g, 0.4):  # some annotators include the sinus
         parts += sinus
-    # 3. Now and then a cyst, which is the kidney's.
+    # 3. Sometimes a cyst, which counts as kidney.
     if chance(g, 0.15):
         size = uniform(g, 5, 18)
         cyst = body.ball(body.moved(centre, 15), (size, size, size)) < 1
@@ -147,14 +147,14 @@ def kidney(body: Body, side: int) -> list[int]:
 
 
 def gallbladder(body: Body) -> list[int]:
-    """Return a pear under the liver."""
+    """Paint the gallbladder: an ellipsoid under the liver."""
     radii = body.scaled(28, 15, 14, by=1.4)
     level = body.ball(body.moved(CENTRES["gallbladder"], 8), radii) + 0.06 * body.lumps(20)
     return body.add((level < 1) & body.cavity, body.grey("fluid"))
 
 
 def pancreas(body: Body) -> list[int]:
-    """Return a lobed band from the right of the vena cava to the spleen."""
+    """Paint the pancreas: a lobed band from the right side to the spleen."""
     g = body.grid.generator
     path = [body.moved(p, 6) for p in ((-22, 2, -34), (0, -12, -5), (14, 8, 45), (26, 32, 88))]
     thick = uniform(g, 7, 13)
@@ -164,7 +164,7 @@ def pancreas(body: Body) -> list[int]:
 
 
 def bladder(body: Body) -> list[int]:
-    """Return a ball of urine in its wall."""
+    """Paint the bladder: wall and urine."""
     radii = body.scaled(35, 35, 44, by=1.5)
     level = body.ball(body.moved(CENTRES["bladder"], 8), radii) + 0.05 * body.lumps(30)
     parts = body.add((level < 1) & body.cavity, body.grey("muscle"))
@@ -172,9 +172,9 @@ def bladder(body: Body) -> list[int]:
 
 
 def bowel(body: Body) -> list[int]:
-    """Loops of small bowel, then the colon as a frame around them; the labels of the colon."""
+    """Paint small bowel loops, and the colon around them; return the labels of the colon."""
     g = body.grid.generator
-    # 1. Small bowel: cells of a noise, each wall and content.
+    # 1. Small bowel: cells of random noise, each with wall and content.
     room = body.cavity & (body.z < uniform(g, -40, 10)) & (body.y < 30)
     cells = body.grid.noise(max(uniform(g, 14, 24) * body.mm, 2.0), 2)
     loops = room & (cells.abs().amin(0) > uniform(g, 0.08, 0.3))
@@ -182,7 +182,7 @@ def bowel(body: Body) -> list[int]:
     for level in cells:
         content = loops & (level > uniform(g, 0.3, 0.9)) & (cells.abs().amin(0) > 0.35)
         body.add(content, body.grey("gut"))
-    # 2. Colon: up the right side, across the front, down the left side.
+    # 2. Colon: ascending on the right, transverse in front, descending on the left.
     side, front = 0.68 * body.width, -0.62 * body.thickness
     path = [
         (-170.0, 0.0, -side),

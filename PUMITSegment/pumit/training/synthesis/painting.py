@@ -1,4 +1,4 @@
-"""Label maps, how objects get onto them, and regions of the body that are drawn so."""
+"""Label maps for generated scans, and functions to paint objects on them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, uniform
 
-Greys = dict[str, tuple[float, float]]  # least and most of each tissue; 1 is white
-SMALLEST = 4  # voxels of what is painted
+Greys = dict[str, tuple[float, float]]  # intensity range of each tissue; 1 is white
+SMALLEST = 4  # fewest voxels to paint
 
 
 @dataclass
 class Layout:
-    """A label map and what belongs together in it.
+    """A label map with its possible targets and intensity constraints.
 
     Attributes:
         labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
-        objects: Labels that each possible target consists of.
-        parents: Structure under each object: label -> most frequent label underneath.
-        twins: Labels of the same tissue: label -> an earlier label it looks like.
-        contrasts: Labels that must differ from what lies underneath by at least so much.
-        means: Labels whose mean intensity the layout itself decides, in [0, 1].
-        names: Structures of some labels: label -> name of a structure.
-        is_natural: Whether the means are those of a scanner, which nothing turns round.
-        is_upright: Whether it lies as its scanner's images always lie.
-        shading: Brightness that each voxel's grey is multiplied by, (D', H, W), or None.
-        count: Number of labels in use; 0 counts them.
+        objects: Possible targets, each a list of labels.
+        parents: Label -> most frequent label underneath.
+        twins: Label -> earlier label with the same intensity.
+        contrasts: Label -> smallest difference in mean intensity from the label underneath.
+        means: Label -> fixed mean intensity in [0, 1].
+        names: Label -> name of its structure, for labels with a class.
+        is_natural: Whether intensities imitate a real scanner, and must not be inverted.
+        is_upright: Whether it has the usual orientation of its scanner's images.
+        shading: Factor on the intensity of each voxel, (D', H, W), or None.
+        count: Number of labels in use, including the outside; 0 means to count them.
     """
 
     labels: Tensor
@@ -49,12 +49,12 @@ class Layout:
             self.count = int(self.labels.max()) + 1
 
     def shows(self, parts: Sequence[int]) -> Tensor:
-        """Where any of some labels is to be seen, bool (D', H, W)."""
+        """Return the mask of the given labels, bool (D', H, W)."""
         return any_of(self.labels, parts)
 
 
 def any_of(labels: Tensor, parts: Sequence[int]) -> Tensor:
-    """Where a label map shows one of `parts`; faster than `torch.isin` for a few."""
+    """Return the mask of the labels `parts`; faster than `torch.isin` for a few labels."""
     mask = torch.zeros_like(labels, dtype=torch.bool)
     for part in parts:
         mask |= labels == part
@@ -62,7 +62,7 @@ def any_of(labels: Tensor, parts: Sequence[int]) -> Tensor:
 
 
 def paint(layout: Layout, mask: Tensor) -> int:
-    """Give the voxels of `mask` a new label; returns it."""
+    """Paint a mask with a new label, and return the label."""
     label = layout.count
     under = torch.bincount(layout.labels[mask], minlength=1).cpu().numpy()
     layout.parents[label] = int(under.argmax())
@@ -72,17 +72,18 @@ def paint(layout: Layout, mask: Tensor) -> int:
 
 
 def any_scan(scans: tuple[tuple[float, Greys], ...], generator: torch.Generator) -> Greys:
-    """One of some kinds of scans, by their shares."""
+    """Draw one of several kinds of scans, given as (share, intensity ranges)."""
     shares = torch.tensor([share for share, _ in scans])
     return scans[int(torch.multinomial(shares, 1, generator=generator))][1]
 
 
 @dataclass
 class Anatomy:
-    """A region of the body that is being drawn.
+    """Base class of body regions being drawn.
 
     Attributes:
-        mm: In-plane voxels of a millimetre.
+        greys: Intensity range of each tissue.
+        mm: In-plane voxels per mm.
     """
 
     grid: Grid
@@ -91,11 +92,11 @@ class Anatomy:
     mm: float
 
     def grey(self, tissue: str) -> float:
-        """Return a grey that the tissue may have."""
+        """Draw an intensity for a tissue."""
         return uniform(self.grid.generator, *self.greys[tissue])
 
     def add(self, mask: Tensor, grey: float) -> list[int]:
-        """Paint one grey; the new label, or none where there is hardly anything to paint."""
+        """Paint a mask with one intensity; return the new label, or none if the mask is tiny."""
         if int(mask.sum()) < SMALLEST:
             return []
         label = paint(self.layout, mask)
@@ -103,5 +104,5 @@ class Anatomy:
         return [label]
 
     def lumps(self, mm: float) -> Tensor:
-        """Unevenness of unit variance and this many millimetres."""
+        """Draw fractal noise, of about unit variance, with a correlation length in mm."""
         return self.grid.fractal(max(mm * self.mm, 3.0))

@@ -1,4 +1,4 @@
-"""A generated torso scan with known organs: for the demonstration, for tests and as sample data."""
+"""Torso phantom: a generated CT with known organs, for demonstration, tests and sample data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Mask = npt.NDArray[np.bool_]
 SHAPE = (64, 176, 208)
 SPACING_MM = (3.0, 1.8, 1.8)
 
-# name: (centre, radii) in mm as (z, h, w) from the middle of the scan, HU; h grows to posterior,
-# w to the patient's left.
+# name: centre and radii in mm as (z, h, w) from the centre of the scan, and HU; h increases towards
+# posterior, w towards the patient's left.
 ORGANS: dict[str, tuple[tuple[float, float, float], tuple[float, float, float], float]] = {
     "stomach": ((35, -28, 52), (38, 30, 34), 30.0),
     "spleen": ((30, 35, 92), (38, 32, 20), 105.0),
@@ -31,18 +31,18 @@ ORGANS: dict[str, tuple[tuple[float, float, float], tuple[float, float, float], 
 
 @dataclass
 class Phantom:
-    """A generated scan and what is in it.
+    """A generated scan and its masks.
 
     Attributes:
         volume: HU, int16, (D, H, W).
-        masks: Bool masks by organ name, and "liver lesion".
+        masks: Bool masks of the organs, "liver lesion" and "aorta", by name.
     """
 
     volume: Volume
     masks: dict[str, npt.NDArray[np.bool_]]
 
     def centre_lps(self, name: str) -> tuple[float, float, float]:
-        """Return a point deep inside an organ, LPS mm."""
+        """Return the point of an organ farthest from its border, LPS mm."""
         depth = ndimage.distance_transform_edt(self.masks[name], sampling=self.volume.spacing_mm)
         index = np.unravel_index(int(depth.argmax()), depth.shape)
         x, y, z = self.volume.index_to_world(index)
@@ -55,7 +55,7 @@ def _ball(mm: Floats, centre: tuple[float, ...], radii: tuple[float, ...], wobbl
 
 
 def _noise(rng: np.random.Generator, length_mm: float) -> Floats:
-    """Smooth noise of unit variance with a correlation length."""
+    """Draw smooth noise of unit variance with a correlation length in mm."""
     cells = [
         max(2, min(n, math.ceil(n * s / length_mm) + 1))
         for n, s in zip(SHAPE, SPACING_MM, strict=True)
@@ -71,7 +71,7 @@ def _blurred(array: Floats, sigma: tuple[float, float, float]) -> Floats:
 
 
 def torso_phantom(seed: int = 10) -> Phantom:
-    """Generate a contrast-enhanced CT of an abdomen that no one has."""
+    """Generate a contrast-enhanced CT of an abdomen."""
     rng = np.random.default_rng(seed)
 
     def wobble(length_mm: float, amount: float) -> Floats:
@@ -82,16 +82,16 @@ def torso_phantom(seed: int = 10) -> Phantom:
         (np.arange(n, dtype=np.float32) - (n - 1) / 2) * s
         for n, s in zip(SHAPE, SPACING_MM, strict=True)
     ]
-    # 1. Millimetres from the middle of the grid.
+    # 1. Coordinates in mm from the centre of the grid.
     mm = np.stack(np.meshgrid(*axes, indexing="ij")).astype(np.float32)  # (3, D, H, W)
     z, h, w = mm
-    # 2. Skin, fat, muscle and the fat within, as shells.
+    # 2. Nested shells: subcutaneous fat, muscle, visceral fat.
     body = np.sqrt((h / 118) ** 2 + (w / 160) ** 2) + wobble(120, 0.012)
     hu = np.full(SHAPE, -1000.0, dtype=np.float32)
     hu = np.where(body < 1.0, -100 + wobble(20, 6), hu)
     hu = np.where(body < 0.9, 55 + wobble(15, 6), hu)
     hu = np.where(body < 0.8, -95 + wobble(25, 8), hu)
-    # 3. Organs side by side; the hilum of the kidneys; vessels and a lesion in the liver.
+    # 3. Disjoint organs; renal hilum; vessels and a lesion in the liver.
     masks: dict[str, Mask] = {}
     for name, (centre, radii, value) in ORGANS.items():
         mask = _ball(mm, centre, radii, wobble(55, 0.09)) & (body < 0.84)
@@ -122,7 +122,7 @@ def torso_phantom(seed: int = 10) -> Phantom:
     angle = np.arctan2(h, w)
     ribs = (body > 0.815) & (body < 0.865) & (np.sin(z / 9 + 2.4 * np.cos(angle)) > 0.55)
     hu = np.where(ribs, 420.0, hu)
-    # 5. The scanner: blur and noise.
+    # 5. Scanner blur and noise.
     hu = _blurred(hu, (0.4, 0.7, 0.7))
     noise = _blurred(rng.standard_normal(SHAPE).astype(np.float32), (0.0, 0.6, 0.6))
     hu = hu + 14 * noise / noise.std()

@@ -1,4 +1,4 @@
-"""A generated scan with its targets."""
+"""Scenes: generated scans with their targets."""
 
 from __future__ import annotations
 
@@ -18,39 +18,38 @@ from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares, draw_layo
 from pumit.training.synthesis.painting import any_of
 from pumit.training.synthesis.trunk import TRUNK
 
-MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
-# Of a real structure: inference looks at it in fields of any size, and must know small ones too.
+MIN_SHARE, MAX_SHARE = 0.002, 0.55  # range of useful target sizes, share of the field
+# Smaller for real structures: inference uses fields of any size, where structures may be small.
 MIN_REAL_SHARE = 0.0003
-UNKNOWN = -1  # class of a voxel that no one knows
-# Structures of generated scenes that have classes, and those of each kind in their order; the
-# background of a kind is its own class, before them.
+UNKNOWN = -1  # class of voxels without annotation
+# Classes of each kind of generated scene, in order; each kind also has a background class before
+# them.
 GENERATED = {"generated heart": HEART, "generated trunk": TRUNK}
 
 
 def components(masks: Tensor) -> Tensor:
-    """Label the pieces that are connected over faces.
+    """Label connected components (face connectivity) on a GPU.
 
-    Along a line all of a piece takes the highest label of its run at once (a running maximum that
-    starts again at every gap), then every voxel takes the label of the voxel that its label names;
-    a few rounds follow any path that a mask has. Meant for a GPU, where masks need not travel; on
-    the CPU `scipy.ndimage` is faster.
+    Each round propagates the highest label along runs of each axis (a running maximum that restarts
+    at every gap), then replaces each label by that of the voxel it refers to (pointer jumping). A
+    few rounds converge for any shape. On the CPU, `scipy.ndimage` is faster.
 
     Args:
         masks: Bool (B, D, H, W).
 
     Returns:
-        Labels (B, D, H, W), 0 outside: voxels per field less the flat index of the piece's first
-        voxel. They differ between the pieces of a field, not between fields.
+        Labels (B, D, H, W), 0 outside: voxels per field minus the flat index of the component's
+        first voxel. Labels are unique within a field, not across fields.
     """
     size = masks[0].numel()
-    # The largest number is a label and all gaps of a line. Four bytes, which take half of the time,
-    # hold that of fields of training.
+    # The largest value is a label plus all gaps of a line. It fits int32, which takes half the
+    # time, for fields of training size.
     largest = (max(masks.shape[1:]) + 1) * (size + 1)
     kind = torch.int32 if largest < 2**31 else torch.int64
     labels = torch.arange(size, 0, -1, device=masks.device, dtype=kind)
     labels = labels.view(masks.shape[1:]) * masks
     axes = [axis for axis in (1, 2, 3) if masks.shape[axis] > 1]
-    # Runs of one line are distinguished by the gaps before them, counted from either end.
+    # Offsets by the number of gaps, counted from either end, separate the runs of a line.
     gaps = {axis: (~masks).cumsum(axis, dtype=kind) * (size + 1) for axis in axes}
     while True:
         before = labels
@@ -68,27 +67,27 @@ def components(masks: Tensor) -> Tensor:
 
 
 def generated_classes() -> list[tuple[str, int]]:
-    """Kind of scene and label of each class of generated scenes, in the order of their numbers."""
+    """Return the kind of scene and the label of each generated class, ordered by class number."""
     return [(kind, i) for kind, names in GENERATED.items() for i in range(len(names) + 1)]
 
 
 @dataclass
 class Scene:
-    """An image and masks of what a user might want from it.
+    """An image with target masks.
 
     Attributes:
         image: Shape (D, H, W), arbitrary units.
         targets: Bool masks, each (D, H, W), at least one.
         slice_ratio: Slice spacing over in-plane spacing, at least 1; very large in 2D.
-        inside: 1 where the image lies in the scan, 0 beyond; None where all of it does.
-        is_upright: Whether it lies as its scanner's images always lie, and is to stay so.
-        is_labelled: Whether its targets are what someone wants, not merely places to click.
-        wholes: Voxels, of this scene's size, that each target has as a whole, here and beyond the
-            scene; None where no one knows.
-        classes: Number of each voxel's class among those of what drew the scene, (D, H, W),
-            `UNKNOWN` beyond the scan; None where the scene has no classes.
-        regions: Number of each voxel's region in this scene, (D, H, W), `UNKNOWN` where nothing
-            tells; None where nothing tells of any.
+        inside: 1 inside the scan, 0 outside; None if all of the image is inside.
+        is_upright: Whether it has the scanner's usual orientation, which must be kept.
+        is_labelled: Whether to treat the targets as labelled; False for `OwnScans`' pseudo-targets.
+        wholes: Whole size of each target, including outside the scene, in voxels of this scene;
+            None if unknown.
+        classes: Class number of each voxel within the scene's source, (D, H, W), `UNKNOWN` outside
+            the scan; None if the scene has no classes.
+        regions: Region number of each voxel in this scene, (D, H, W), `UNKNOWN` if not known; None
+            without regions.
     """
 
     image: Tensor
@@ -103,25 +102,25 @@ class Scene:
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
-    """Return a slice spacing ratio of the given degree of anisotropy, log-uniform in its octave."""
+    """Draw a slice spacing ratio: log-uniform in the octave of the degree; for degree 0 uniform."""
     if da0 == 0:
         return uniform(generator, 1.0, 1.9)
     return float(2.0 ** (da0 + uniform(generator, 0.0, 0.95)))
 
 
 def is_target(mask: Tensor, smallest: float = MIN_SHARE) -> bool:
-    """Return whether a mask is neither too small in its field nor too large to teach anything.
+    """Return whether a mask has a useful size as a target.
 
     Args:
         mask: Bool (D, H, W).
-        smallest: Least share of the field.
+        smallest: Smallest share of the field.
     """
     count = int(mask.sum())
     return count >= 8 and smallest <= count / mask.numel() <= MAX_SHARE
 
 
 def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
-    """Return at most three connected pieces of a mask of `smallest` voxels, largest first."""
+    """Return up to three connected components of at least `smallest` voxels, largest first."""
     if mask.device.type != "cpu":
         return _connected_there(mask, smallest=smallest)
     labels, _ = ndimage.label(mask.numpy())
@@ -135,7 +134,7 @@ def _connected_there(mask: Tensor, *, smallest: int) -> list[Tensor]:
     labels = components(mask[None])[0]
     pieces = []
     found, sizes = torch.unique(labels[labels > 0], return_counts=True)
-    found, sizes = found.flip(0), sizes.flip(0)  # of pieces of one size, the first comes first
+    found, sizes = found.flip(0), sizes.flip(0)  # of components of one size, the first comes first
     order = sizes.sort(descending=True, stable=True).indices[:3]
     for label, count in zip(found[order].cpu().tolist(), sizes[order].cpu().tolist(), strict=True):
         if count >= smallest:
@@ -150,25 +149,24 @@ def draw_scene(
     device: torch.device | None = None,
     shares: SceneShares = USUAL_SHARES,
 ) -> Scene:
-    """Draw a scan of the given degree of anisotropy.
+    """Generate a scan of a degree of anisotropy.
 
     Args:
         da0: 0 (isotropic) to 5 (2D).
-        size: In-plane voxels per side; depth is that of `field_shape`.
-        generator: Source of randomness, on the CPU; the same state gives the same scene on the
-            same kind of device.
-        device: Device that it is drawn on; None draws on the CPU.
-        shares: How many show a heart, and how many a trunk.
+        size: In-plane voxels per side; the depth is that of `field_shape`.
+        generator: CPU generator; the same state gives the same scene on the same kind of device.
+        device: Device to generate on; None means CPU.
+        shares: Shares of scans with a heart or a trunk.
 
     Returns:
-        Scene with one to several targets of 0.2 % to 55 % of the field.
+        Scene with one or more targets of 0.2 % to 55 % of the field.
     """
-    # 1. The grid of the field, finer along depth where slices are thick.
+    # 1. Grid of the field, over-sampled along depth where slices are thick.
     depth = field_shape(da0, size)[0]
     planar = da0 == 5
     ratio = slice_ratio_for(da0, generator)
     oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
-    # In 2D the drawing plane is one thin slice of a thick world.
+    # In 2D, draw one slice of isotropic voxels.
     grid = Grid(
         depth,
         size,
@@ -177,19 +175,19 @@ def draw_scene(
         generator,
         torch.device("cpu") if device is None else device,
     )
-    # 2. Structures, until some of them can be targets.
+    # 2. Structures, redrawn until some of them can be targets.
     while True:
         layout = draw_layout(grid, shares)
         labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
         targets = []
         for parts in layout.objects:
             mask = any_of(labels, parts)
-            whole = chance(generator, 0.35)  # several pieces under one name
+            whole = chance(generator, 0.35)  # keep several components as one target
             pieces = [mask] if whole else connected(mask, smallest=8)
             targets += [piece for piece in pieces if is_target(piece)]
         if targets:
             break
-    # 3. The image (D, H, W) as a scanner shows them.
+    # 3. Simulated image (D, H, W).
     image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
     classes = _classes(layout.names, labels)
     return Scene(
@@ -198,7 +196,7 @@ def draw_scene(
 
 
 def _classes(names: Mapping[int, str], labels: Tensor) -> Tensor | None:
-    """Return each voxel's class, (D, H, W); None for a scene without a heart or a trunk."""
+    """Return the class of each voxel, (D, H, W); None for a scene without named structures."""
     first = 0
     for known in GENERATED.values():
         if any(name in known for name in names.values()):

@@ -1,8 +1,8 @@
 """Families of shapes, as signed functions on a grid: positive inside.
 
 Each family is a function `(grid, coordinates, size) -> (D', H, W)` float, with `size` the typical
-radius in in-plane voxels; `draw_shape` picks one. Shapes follow what anatomy offers: solid
-organs, hollow ones, vessels, walls, clusters.
+radius in in-plane voxels; `draw_shape` picks one. The families resemble anatomy: solid and hollow
+organs, vessels, walls, clusters.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 
-MAX_TUBE_NODES = 24  # balls along a tube; more would cost more than they show
+MAX_TUBE_NODES = 24  # largest number of balls along a tube, to limit the cost
 
 
 def rotation(grid: Grid) -> Tensor:
-    """Return a rotation matrix, uniform over all orientations, shape (3, 3), on the CPU."""
+    """Draw an orthogonal matrix, uniform over all orientations, shape (3, 3), on the CPU."""
     q, r = torch.linalg.qr(torch.randn(3, 3, generator=grid.generator))
     return q * r.diagonal().sign()
 
 
 def _local(grid: Grid, xyz: Tensor, centre: Tensor) -> Tensor:
-    """Coordinates around `centre`, rotated and stretched by up to 2.5 along each axis."""
+    """Return coordinates around `centre`, rotated and stretched by up to 2.5 between axes."""
     most = math.sqrt(2.5)
     scale = torch.tensor([log_uniform(grid.generator, 1 / most, most) for _ in range(3)])
     matrix = rotation(grid) / scale[:, None]
@@ -34,12 +34,12 @@ def _local(grid: Grid, xyz: Tensor, centre: Tensor) -> Tensor:
 
 
 def random_centre(grid: Grid, margin: float = 0.45) -> Tensor:
-    """Return a point in the field, (z, h, w) in in-plane voxels from its centre, on the CPU."""
+    """Draw a point in the field, (z, h, w) in in-plane voxels from its centre, on the CPU."""
     return torch.tensor([uniform(grid.generator, -margin, margin) * e for e in grid.extent])
 
 
 def ellipsoid(grid: Grid, xyz: Tensor, size: float, centre: Tensor | None = None) -> Tensor:
-    """Deformed ellipsoid or superquadric."""
+    """Draw a deformed ellipsoid or superquadric."""
     g = grid.generator
     p = _local(grid, xyz, random_centre(grid) if centre is None else centre)
     if chance(g, 0.3):
@@ -52,7 +52,7 @@ def ellipsoid(grid: Grid, xyz: Tensor, size: float, centre: Tensor | None = None
 
 
 def shell(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """Wall of a hollow organ: a deformed shell, often open on one side as a cup is."""
+    """Draw the wall of a hollow organ: a deformed shell, often open on one side like a cup."""
     g = grid.generator
     centre = random_centre(grid, 0.25)
     solid = ellipsoid(grid, xyz, size, centre)
@@ -68,7 +68,7 @@ def shell(grid: Grid, xyz: Tensor, size: float) -> Tensor:
 
 
 def _add_ball(grid: Grid, out: Tensor, centre: Tensor, radius: float) -> None:
-    """Join a ball to a shape, in place; beyond the ball's reach nothing is computed."""
+    """Add a ball to a shape in place, computed only within its bounding box."""
     window = grid.window(centre, radius)
     if window is None:
         return
@@ -81,7 +81,7 @@ def _add_ball(grid: Grid, out: Tensor, centre: Tensor, radius: float) -> None:
 
 
 def tube(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """Vessel, bowel or cord: a curved tube, sometimes with branches."""
+    """Draw a vessel, bowel or cord: a curved tube, sometimes with branches."""
     g = grid.generator
     radius = max(size * uniform(g, 0.15, 0.5), 1.3)
     out = torch.full(grid.shape, -1e3, device=grid.device)
@@ -106,7 +106,7 @@ def tube(grid: Grid, xyz: Tensor, size: float) -> Tensor:
 
 
 def sheet(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """Thin wall: the band around the zero level of a smooth field."""
+    """Draw a thin wall: the band around a level set of a smooth field."""
     g = grid.generator
     length = max(size * 2.0, 6.0)
     level = grid.noise(length)[0] - uniform(g, -0.5, 0.5)
@@ -114,7 +114,7 @@ def sheet(grid: Grid, xyz: Tensor, size: float) -> Tensor:
 
 
 def blob(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """Where a smooth random field is high: irregular, lobed, sometimes in pieces."""
+    """Draw an irregular, lobed shape from a smooth random field; sometimes in pieces."""
     level = grid.fractal(max(size * 1.6, 4.0), octaves=3)
     centre = random_centre(grid, 0.3)
     offset = xyz - grid.on(centre)[:, None, None, None]
@@ -123,7 +123,7 @@ def blob(grid: Grid, xyz: Tensor, size: float) -> Tensor:
 
 
 def cluster(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """Return a bunch of small balls: nodes, grapes, nodules."""
+    """Draw a cluster of small balls, like lymph nodes or nodules."""
     g = grid.generator
     centre = random_centre(grid, 0.35)
     out = torch.full(grid.shape, -1e3, device=grid.device)
@@ -145,7 +145,7 @@ FAMILIES: dict[str, tuple[float, Callable[[Grid, Tensor, float], Tensor]]] = {
 
 
 def draw_shape(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """Draw one shape of a random family; bool mask (D', H, W)."""
+    """Draw a shape of a random family, bool mask (D', H, W)."""
     weights = torch.tensor([w for w, _ in FAMILIES.values()])
     index = int(torch.multinomial(weights, 1, generator=grid.generator))
     family = list(FAMILIES.values())[index][1]

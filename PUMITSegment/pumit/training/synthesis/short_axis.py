@@ -1,4 +1,4 @@
-"""Hearts in their chest as scanners show them, in slices across the long axis."""
+"""Short-axis views: hearts in their chest with the intensities of real scanners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumit.training.synthesis.heart import cone, frame_of_heart
 from pumit.training.synthesis.painting import Anatomy, Greys, Layout, any_scan
 from pumit.training.synthesis.shapes import random_centre
 
-# Balanced steady-state cine MR: blood and fat are bright, muscle is dark, lung is black.
+# Balanced steady-state free precession cine MR: blood and fat bright, muscle dark, lung black.
 CINE: Greys = {
     "air": (0.0, 0.02),
     "lung": (0.03, 0.2),
@@ -41,20 +41,21 @@ CONTRAST_CT: Greys = {
     "wall": (0.54, 0.64),
 }
 SCANS = ((0.7, CINE), (0.12, LATE_ENHANCEMENT), (0.08, DARK_BLOOD), (0.1, CONTRAST_CT))  # shares
-UPRIGHT = 0.6  # share of the hearts in thick slices that lie as scanners show them
-BRIGHT = 0.3  # blood above it is bright, and less so in the right ventricle
+UPRIGHT = 0.6  # share of hearts in thick slices with the usual orientation
+BRIGHT = 0.3  # above this intensity, blood is darker in the right ventricle
 
 
 @dataclass
 class _Chest(Anatomy):
-    """A chest that is being drawn; lengths in in-plane voxels.
+    """A chest being drawn; lengths in in-plane voxels.
 
     Attributes:
-        along: Position from the base of the heart (0) to its apex and beyond, (D', H, W).
-        a: Position across, from the left ventricle's axis towards the right ventricle.
-        b: Position across, towards the front of the chest.
+        along: Position along the long axis, from the base of the heart (0) towards its apex,
+            (D', H, W).
+        a: Position from the left ventricle's axis towards the right ventricle.
+        b: Position from that axis towards the front of the chest.
         radius: Outer radius of the left ventricle at its base.
-        length: From base to apex.
+        length: Distance from base to apex.
     """
 
     along: Tensor
@@ -64,84 +65,84 @@ class _Chest(Anatomy):
     length: float
 
     def towards(self, low: float, high: float) -> Tensor:
-        """Position along a direction across, between two angles in degrees.
+        """Return the position along a random direction between two angles in degrees.
 
-        0 leads to the right ventricle, 90 to the front of the chest.
+        0 points to the right ventricle, 90 to the front of the chest.
         """
         angle = math.radians(uniform(self.grid.generator, low, high))
         return self.a * math.cos(angle) + self.b * math.sin(angle)
 
     def pipe(self, a: float, b: float, radius: float) -> Tensor:
-        """Distance from a line beside the long axis, over a radius."""
+        """Compute the distance from a line parallel to the long axis, over a radius."""
         return ((self.a - a).square() + (self.b - b).square()).sqrt() / radius
 
     def ball(self, along: float, a: float, b: float, radius: float) -> Tensor:
-        """Distance from a point, over a radius."""
+        """Compute the distance from a point, over a radius."""
         squares = (self.along - along).square() + (self.a - a).square() + (self.b - b).square()
         return squares.sqrt() / radius
 
 
 def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
-    """Paint a chest with its heart, in the greys of cine MR or another scan of hearts.
+    """Paint a chest with its heart, with the intensities of cine MR or other cardiac scans.
 
-    The right ventricle lies on one side of the left one, lung on the other, the wall of the chest
-    in front, liver and stomach below, atria and great vessels beyond the base. Cavities hold their
-    muscles, as readers draw them. Targets are the wall and both cavities, at times the left
-    ventricle with its wall, an atrium or a great vessel.
+    The right ventricle is on one side of the left, lung on the other. The chest wall is in front,
+    liver and stomach are below, atria and great vessels beyond the base. Cavities include their
+    muscles, as in manual annotations. Targets are the wall and both cavities; sometimes wall and
+    left cavity together, an atrium or a great vessel.
     """
     g = grid.generator
     chest = _chest(grid, layout, xyz, any_scan(SCANS, g))
     layout.is_natural = True
-    # 1. Lung with its vessels is what all of it lies in.
+    # 1. Lung with its vessels as background.
     layout.means[0] = chest.grey("lung")
     branches = grid.noise(max(9 * chest.mm, 1.5), 2).abs().amax(0) < uniform(g, 0.05, 0.3)
     chest.add(branches, chest.grey("vessel"))
-    # 2. Where the ventricles are, since fat follows them; then all around, from back to front.
+    # 2. Masks of the ventricles, since the fat follows them; then the surroundings.
     masks = _ventricles(chest)
     _abdomen(chest)
     _walls(chest)
     _fat(chest, masks["outside"])
-    # 3. Atria and vessels, and the ventricles over all.
+    # 3. Atria and vessels, then the ventricles over everything else.
     blood, muscle = chest.grey("blood"), chest.grey("wall")
     _vessels(chest, blood, muscle)
     _paint_ventricles(chest, masks, blood, muscle)
-    # 4. Coils lie in front, and blood flows.
+    # 4. Shading from the anterior coils, and a random smooth variation.
     shade = chest.towards(20, 120) / chest.radius * uniform(g, 0.0, 0.3)
     shade = shade + grid.noise(max(2 * chest.radius, 4.0))[0] * uniform(g, 0, 0.2)
     layout.shading = torch.exp(shade.clamp(-1.2, 0.9))
 
 
 def _chest(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> _Chest:
-    """Size, place and direction of a heart."""
+    """Draw size, position and orientation of a heart."""
     g = grid.generator
-    # 1. Millimetres: the field shows no more than a ventricle, or all of the chest.
+    # 1. Scale: the field covers from one ventricle to the whole chest.
     radius_mm = uniform(g, 26, 44)
     mm = grid.size / log_uniform(g, 2.2 * radius_mm, 300)
     radius = radius_mm * mm
     length = radius * uniform(g, 1.9, 3.0)
-    # 2. Slices of other breaths lie beside their neighbours.
+    # 2. Slices from different breath-holds are shifted against each other.
     offset = xyz - grid.on(random_centre(grid, 0.25))[:, None, None, None]
     if grid.slice_ratio >= 1.9 and chance(g, 0.5):
         shifts = grid.normal((3, grid.depth, 1, 1)) * uniform(g, 0.3, 2.5) * mm
         shifts[0] = 0
         offset = offset + shifts.repeat_interleave(grid.oversampling, dim=1)
-    # 3. Bent a little, then from the grid's axes to those of the heart.
+    # 3. Small deformation, then transform from the axes of the grid to those of the heart.
     layout.is_upright = grid.slice_ratio >= 1.9 and chance(g, UPRIGHT)
     bend = grid.noise(max(0.8 * radius, 3.0), 3) * uniform(g, 0.0, 0.05) * radius
     if layout.is_upright:
-        bend[0] = 0  # whole slices, since readers draw whole rings
+        bend[0] = 0  # no bending along depth, since annotated slices show whole rings
     offset = offset + bend
     frame = _as_it_lies(g) if layout.is_upright else frame_of_heart(grid, tilt=0.15, thick=0.92)
     along, a, b = torch.einsum("ij,j...->i...", grid.on(frame), offset)
     along = along + length * uniform(g, 0.1, 0.85)
-    # 4. Its axis leans: each slice shows it farther to a side.
+    # 4. Oblique long axis: the heart shifts sideways from slice to slice.
     if layout.is_upright:
         a, b = a + uniform(g, -0.3, 0.3) * along, b + uniform(g, -0.3, 0.3) * along
     return _Chest(grid, layout, greys, mm, along, a, b, radius, length)
 
 
 def _as_it_lies(generator: torch.Generator) -> Tensor:
-    """Directions of a heart as short-axis views mostly have it: right side left, front above."""
+    """Draw a heart's directions as in most short-axis views: right side left, front up."""
     g = generator
     axis = torch.tensor([1.0 if chance(g, 0.5) else -1.0, 0.0, 0.0])
     bearing = math.radians(uniform(g, -60, 25))  # from the left of the image, clockwise
@@ -152,22 +153,22 @@ def _as_it_lies(generator: torch.Generator) -> Tensor:
 
 
 def _ventricles(chest: _Chest) -> dict[str, Tensor]:
-    """Masks of both ventricles, depths in their cavities (mm), distance outside of both (radii)."""
+    """Draw masks of both ventricles, depth in the cavities (mm), distance outside both (radii)."""
     g = chest.grid.generator
     mm, radius, length = chest.mm, chest.radius, chest.length
-    # 1. The left ventricle: a bowl, its opening at times aslant.
+    # 1. Left ventricle: a bowl, sometimes with an oblique opening.
     tilt = 0.25 if chance(g, 0.3) else 0.0
     base = chest.along + uniform(g, -tilt, tilt) * chest.a + uniform(g, -tilt, tilt) * chest.b
     power, squeeze = uniform(g, 1.6, 4.0), uniform(g, 0.88, 1.12)
     distance = ((chest.a * squeeze).square() + (chest.b / squeeze).square()).sqrt()
     shape = cone(base, length, power)
     outer = distance < radius * shape
-    # 2. Its cavity: the wall has 4 to 22 mm, and more on one side.
+    # 2. Its cavity, inside a wall of about 4 to 22 mm that is thicker on one side.
     wall = min(max(radius * log_uniform(g, 0.12, 0.5), 4 * mm), 0.75 * radius)
     bearing = torch.atan2(chest.b, chest.a) + uniform(g, 0, 6.3)
     inner = cone(base, length - wall * uniform(g, 0.0, 0.9), power) * radius
     inner = inner - wall * (1 + uniform(g, 0.0, 0.3) * torch.cos(bearing))
-    # 3. The right ventricle: bent round the left one, shorter, its wall thin.
+    # 3. Right ventricle: bent around the left one, not longer, with a thin wall.
     reach = length * uniform(g, 0.65, 1.0)
     taper = cone(base + uniform(g, -0.1, 0.1) * length, reach, uniform(g, 0.9, 2.0))
     offset = radius * uniform(g, 0.8, 1.35) * taper.clamp_min(0).sqrt()
@@ -190,7 +191,7 @@ def _ventricles(chest: _Chest) -> dict[str, Tensor]:
 
 
 def _abdomen(chest: _Chest) -> None:
-    """Liver and stomach below the diaphragm, which rises towards the apex."""
+    """Paint liver and stomach below the diaphragm, which rises towards the apex."""
     g = chest.grid.generator
     mm, radius = chest.mm, chest.radius
     lumps = 3 * mm * chest.lumps(25)
@@ -212,16 +213,16 @@ def _abdomen(chest: _Chest) -> None:
 
 
 def _walls(chest: _Chest) -> None:
-    """Draw the spine with the aorta, muscle, ribs, fat and the air outside."""
+    """Paint spine, aorta, chest wall (muscle, ribs, fat) and the air outside."""
     g = chest.grid.generator
     mm, radius = chest.mm, chest.radius
-    # 1. Behind.
+    # 1. Posterior: back muscles, spine, aorta.
     angle, far = math.radians(uniform(g, 180, 290)), radius * uniform(g, 1.7, 2.6)
     a, b = far * math.cos(angle), far * math.sin(angle)
     chest.add(chest.pipe(1.3 * a, 1.3 * b, 34 * mm) < 1, chest.grey("muscle"))
     chest.add(chest.pipe(1.3 * a, 1.3 * b, 19 * mm) < 1, chest.grey("bone"))
     chest.add(chest.pipe(0.85 * a, 0.85 * b, uniform(g, 8, 14) * mm) < 1, chest.grey("blood"))
-    # 2. In front, as one curved layer over the other.
+    # 2. Anterior: curved layers of the chest wall.
     front = chest.towards(30, 110) + 3 * mm * chest.lumps(25)
     front = front + chest.towards(150, 180).square() / (uniform(g, 3, 8) * radius)
     edge = radius * uniform(g, 1.2, 2.2)
@@ -234,9 +235,9 @@ def _walls(chest: _Chest) -> None:
 
 
 def _fat(chest: _Chest, outside: Tensor) -> None:
-    """Fat about the heart in a thin dark sac: mostly in grooves and pads, at times all around.
+    """Paint pericardial fat in a thin dark sac: mostly in grooves and pads, sometimes all around.
 
-    Elsewhere lung lies at the wall, and is hardly darker.
+    Elsewhere the lung is adjacent to the wall, with little contrast.
     """
     g = chest.grid.generator
     mm = chest.mm
@@ -251,11 +252,11 @@ def _fat(chest: _Chest, outside: Tensor) -> None:
 
 
 def _vessels(chest: _Chest, blood: float, muscle: float) -> None:
-    """Atria, aorta and the trunk of the lungs, beyond the base."""
+    """Paint the atria, the aorta and the pulmonary trunk, beyond the base."""
     g = chest.grid.generator
     mm, radius = chest.mm, chest.radius
     thin = uniform(g, 1.0, 2.5) * mm
-    # 1. Balls and pipes, each with where it ends.
+    # 1. Balls (atria) and pipes (vessels), each with its end along the long axis.
     parts = []
     for a, b, deep in ((-0.2, -0.4, 0.55), (1.2, -0.5, 0.5)):
         size = radius * uniform(g, 0.55, 0.95)
@@ -266,7 +267,7 @@ def _vessels(chest: _Chest, blood: float, muscle: float) -> None:
         across = a * radius + uniform(g, -5, 5) * mm
         level = chest.pipe(across, b * radius + uniform(g, -5, 5) * mm, size)
         parts.append((level, size, uniform(g, -2, 6) * mm))
-    # 2. A thin wall, and the blood in it.
+    # 2. A thin wall with blood inside.
     for level, size, end in parts:
         chest.add((level < 1 + thin / size) & (chest.along < end), muscle)
         label = chest.add((level < 1) & (chest.along < end), blood * uniform(g, 0.9, 1.05))
@@ -275,24 +276,24 @@ def _vessels(chest: _Chest, blood: float, muscle: float) -> None:
 
 
 def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, muscle: float) -> None:
-    """Wall and cavities over all, with the muscles in them, and all of these as targets."""
+    """Paint wall and cavities with their muscles, and register them as targets."""
     g = chest.grid.generator
     mm, layout = chest.mm, chest.layout
     right = blood * uniform(g, 0.6, 1.0) if blood > BRIGHT else blood
-    # 1. The thin wall of the right side is what no one draws.
+    # 1. The thin wall of the right ventricle is not a target, as in most annotations.
     chest.add(masks["right wall"], muscle)
     parts = {
         "wall": chest.add(masks["outer"], muscle),
         "cavity": chest.add(masks["cavity"], blood),
         "crescent": chest.add(masks["right"], right),
     }
-    # 2. Two columns of muscle and a mesh along the rims; they belong to the cavities. Often the
-    #    mesh is so dense at the wall that it is as dark as the wall, and yet is drawn as cavity.
+    # 2. Two papillary muscles and trabeculae along the borders, which belong to the cavities. At
+    #    the wall, trabeculae are often dense enough to look like wall, but count as cavity.
     noise = chest.grid.noise(max(uniform(g, 3, 6) * mm, 1.2))[0]
     sparse, dense = uniform(g, 0.3, 1.5), uniform(g, 0.5, 3.0)
     meshes = []
     for depth in (masks["depth"], masks["right depth"]):
-        inwards = depth / uniform(g, 4.0, 11.0)  # about 0 at the wall, 1 where the mesh ends
+        inwards = depth / uniform(g, 4.0, 11.0)  # about 0 at the wall, 1 where trabeculae end
         meshes.append((inwards < 1) & (noise > sparse - dense * (1 - inwards)))
     columns = torch.zeros_like(masks["cavity"])
     for low, high in ((80, 130), (200, 260)):
@@ -305,7 +306,7 @@ def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, mus
     for name, inside in (("cavity", left_muscles), ("crescent", right_muscles)):
         if parts[name] and chance(g, 0.8):
             parts[name] += chest.add(inside, muscle * uniform(g, 0.9, 1.4))
-    # 3. Targets; the ring most often, since it is what is hard to learn.
+    # 3. Targets, the wall most often, because rings are hard to learn.
     for name, times in (("wall", 3), ("cavity", 2), ("crescent", 2)):
         if parts[name]:
             layout.objects += [parts[name]] * times

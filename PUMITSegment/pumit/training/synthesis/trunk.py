@@ -1,4 +1,4 @@
-"""Trunks as scanners show them: organs at their places in CT, in MR, or in any greys."""
+"""Generated trunks with organs, in the intensities of CT or MR, or random ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pumit.training.synthesis.body import Body, chest, spine, wall
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.painting import Greys, Layout, any_scan
 
-# Greys of tissues over the window that scans are shown in; "vein of the liver" is a multiple of the
-# liver's own.
+# Intensity ranges of tissues in the display window; "vein of the liver" is a factor on the liver's
+# intensity.
 VENOUS_CT: Greys = {
     "air": (0.0, 0.02),
     "lung": (0.0, 0.04),
@@ -32,7 +32,7 @@ VENOUS_CT: Greys = {
     "wall of the gut": (0.4, 0.65),
     "blood": (0.6, 1.0),
 }
-# Without a narrow window soft tissues lie close together.
+# In a wide window, soft tissues have similar intensities.
 WIDE_CT: Greys = VENOUS_CT | {
     "lung": (0.05, 0.2),
     "fat": (0.42, 0.47),
@@ -60,7 +60,7 @@ PLAIN_CT: Greys = VENOUS_CT | {
     "pancreas": (0.38, 0.5),
     "blood": (0.42, 0.55),
 }
-# T2-weighted with suppressed fat: fluid is white, the liver dark with bright veins.
+# T2-weighted, fat-suppressed: fluid is white, the liver dark with bright veins.
 T2: Greys = {
     "air": (0.0, 0.04),
     "lung": (0.0, 0.1),
@@ -96,7 +96,7 @@ T1: Greys = T2 | {
     "wall of the gut": (0.25, 0.45),
     "blood": (0.05, 0.4),
 }
-# T1-weighted with suppressed fat, after contrast.
+# T1-weighted, fat-suppressed, contrast-enhanced.
 CONTRAST_T1: Greys = T1 | {
     "fat": (0.08, 0.3),
     "bone": (0.1, 0.3),
@@ -117,8 +117,8 @@ SCANS = (  # kinds of scans with their shares
     (0.1, CONTRAST_T1),
     (0.12, ANY),
 )
-UPRIGHT = 0.6  # share of the trunks that lie as scanners show them
-# Structures that a trunk shows; left and right are one, since some scenes are mirrored.
+UPRIGHT = 0.6  # share of trunks in the usual orientation
+# Class names of a trunk; left and right share a class, since some scenes are mirrored.
 TRUNK = (
     "lung",
     "heart",
@@ -135,7 +135,7 @@ TRUNK = (
     "vena cava",
     "colon",
 )
-# How often a structure is the middle of a field, and how often it is a target.
+# Relative frequency of a structure as the centre of a field, and how often it counts as a target.
 MIDDLES = {
     "liver": 3.0,
     "stomach": 2.5,
@@ -157,7 +157,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     layout.is_natural = greys is not ANY
     body = _body(grid, layout, xyz, greys)
     layout.means[0] = body.grey("air")
-    # 1. From outside inwards.
+    # 1. Paint from the outside inwards; later structures overwrite earlier ones.
     wall(body)
     right, left, heart = chest(body)
     found = {"colon": organs.bowel(body), "heart": heart}
@@ -169,7 +169,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     kidneys = [organs.kidney(body, side) for side in (-1, 1)]
     found["bladder"] = organs.bladder(body)
     found |= spine(body)
-    # 2. Targets: each organ, of pairs each side and now and then both.
+    # 2. Targets: each organ; of paired organs each side, and sometimes both.
     for name, pair in (("lung", [left, right]), ("kidney", kidneys)):
         layout.objects += [parts for parts in pair if parts]
         if all(pair) and chance(g, 0.15):
@@ -179,32 +179,32 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
         layout.names |= dict.fromkeys(parts, name)
         if parts and name not in ("lung", "kidney"):
             layout.objects += [parts] * TIMES.get(name, 1)
-    # 3. Coils lie around the body, but for CT.
+    # 3. Coil shading, except in CT.
     if greys not in (VENOUS_CT, WIDE_CT, PLAIN_CT):
         shade = grid.noise(max(150 * body.mm, 4.0))[0] * uniform(g, 0, 0.25)
         layout.shading = torch.exp(shade.clamp(-0.9, 0.6))
 
 
 def _body(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> Body:
-    """Size and place of a trunk."""
+    """Draw size, position and orientation of a trunk."""
     g = grid.generator
-    # 1. A field about one of the organs, as wide as it or as the body.
+    # 1. A field around one of the organs, between about organ and body width.
     names = list(MIDDLES)
     name = names[int(torch.multinomial(torch.tensor(list(MIDDLES.values())), 1, generator=g))]
     across = log_uniform(g, 90, 400)
     mm = grid.size / across
     points = xyz / mm
-    # 2. As scanners show it, or seen from the front or the side, or turned a little.
+    # 2. Axial orientation, or coronal or sagittal, or an affine variation of axial.
     layout.is_upright = chance(g, UPRIGHT)
     if not layout.is_upright and chance(g, 0.35):
         points = points[[1, 0, 2]] if chance(g, 0.6) else points[[1, 2, 0]]
     elif not layout.is_upright:
         slope = torch.eye(3) + 0.15 * torch.randn((3, 3), generator=g)
         points = torch.einsum("ij,j...->i...", grid.on(slope), points)
-    # 3. Bodies differ.
+    # 3. Anatomical variation: stretch, offset and deformation.
     stretch = torch.tensor([log_uniform(g, 0.85, 1.18) for _ in range(3)])
     middle = torch.tensor(organs.CENTRES[name]) + 20 * torch.randn(3, generator=g)
-    middle[1:] *= max(1 - across / 400, 0.0) ** 0.5  # a wide field shows the body in its middle
+    middle[1:] *= max(1 - across / 400, 0.0) ** 0.5  # wide fields are centred on the body
     points = points * grid.on(stretch)[:, None, None, None]
     points = points + grid.on(middle)[:, None, None, None]
     points = points + grid.noise(max(70 * mm, 4.0), 3) * uniform(g, 0, 9)

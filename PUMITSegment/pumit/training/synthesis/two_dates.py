@@ -1,4 +1,4 @@
-"""A generated torso at two dates, moved by a known map; lesions grow, shrink, come and go."""
+"""Generated torso CT at two dates with known motion and changing lesions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Ball = tuple[tuple[float, float, float], float]
 
-# Centres, LPS mm where the torso was first, and radii, mm: at the first date and at the second.
+# Centres, LPS mm at the torso's position at the first date, and radii, mm: for the first and the
+# second date.
 LESIONS: dict[str, tuple[tuple[Ball, ...], tuple[Ball, ...]]] = {
     "grown": ((((-75, 25, 0), 9),), (((-75, 25, 0), 13),)),
     "shrunk": ((((-40, 12, 50), 12),), (((-40, 12, 50), 7),)),
@@ -31,7 +32,7 @@ LESIONS: dict[str, tuple[tuple[Ball, ...], tuple[Ball, ...]]] = {
 }
 LESION_HU = 35.0
 AIR_HU = -1000.0
-# Where the table is at the second date, LPS mm.
+# Table shift at the second date, LPS mm.
 _TABLE_MM = (0.0, 40.0, -180.0)
 
 
@@ -42,10 +43,9 @@ class TwoDates:
     Attributes:
         earlier: Scan of the first date, HU.
         later: Scan of the second date, on another grid.
-        earlier_masks: Lesions of the first date by name; those that are only there later are left
-            out.
-        later_masks: Lesions of the second date by name, on its grid.
-        matrix: 4 x 4, from places of the first scan to those of the second, LPS mm.
+        earlier_masks: Lesions present at the first date, by name.
+        later_masks: Lesions present at the second date, by name, on its grid.
+        matrix: 4 x 4, from points of the first scan to those of the second, LPS mm.
     """
 
     earlier: Volume
@@ -59,8 +59,8 @@ def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
     """Generate a contrast-enhanced CT at two dates.
 
     Args:
-        motion: Share of the whole motion: up to 8 degrees and 25 mm, and 3 % in size; the table
-            is elsewhere as well.
+        motion: Factor on the motion: per axis up to 8 degrees, 25 mm and 3 % in size, and a fixed
+            table shift.
     """
     rng = np.random.default_rng(seed)
     body = torso_phantom(10 + seed).volume
@@ -78,7 +78,7 @@ def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
 
 
 def _moved(rng: np.random.Generator, motion: float) -> Floats:
-    """Return a rotation, a small change of size, and a shift that is mostly the table's."""
+    """Draw a rotation, a small scaling, and a shift that is mostly the table's."""
     turn = Rotation.from_euler("xyz", motion * rng.uniform(-8, 8, 3), degrees=True).as_matrix()
     size = np.diag(1 + motion * rng.uniform(-0.03, 0.03, 3))
     matrix = np.eye(4)
@@ -102,7 +102,7 @@ def _date(
         for centre, radius in dates[date]:
             away = np.linalg.norm(places - np.array(centre), axis=-1)
             mask |= away < radius
-            # Its border is as sharp as the scanner.
+            # Partial volume at the border.
             share = np.clip((radius + 0.8 - away) / 1.6, 0, 1)
             hu = hu * (1 - share) + LESION_HU * share
         if mask.any():
