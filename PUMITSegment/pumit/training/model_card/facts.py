@@ -54,7 +54,7 @@ class CaseFact:
     Attributes:
         case: Number, such as "case 7".
         role: "training", "validation", "test", or several joined by "and".
-        shape: Number of voxels along the network's axes, depth first; empty if not recorded.
+        shape: Number of voxels, depth axis first; empty if not recorded.
         spacing_mm: Voxel spacing along these axes, mm.
         sha256: Fingerprint of the image's stored voxels.
         class_voxels: Number of voxels of each class in its label.

@@ -32,7 +32,7 @@ MOST_VOXELS_AT_ONCE = 8.0  # maximum change of step size per trial, as costs are
 REFLECTIONS = 8
 WORST_DRAWN = 3  # cases that are predicted once more for the model card
 SCORE_BYTES = 1 << 30  # maximum memory of the logits of a scan
-# Share of CPU time used by other programs during the trial from which the user is told.
+# Minimum share of CPU time used by other programs during the trial that is reported.
 BUSY = 0.3
 OTHER_BYTES = 20 << 20  # logs, pictures and the model card
 

@@ -110,8 +110,8 @@ class LabelledData(RecipeModel):
         folders: Several folders, whose cases are combined.
         cases: Cases by name, image and label, in addition to the folders.
         leave_out: Cases to skip.
-        use_unreviewed: Cases to use although a model made their labels and nobody reviewed them;
-            true for all.
+        use_unreviewed: Cases to use although their labels are an unreviewed model output; true for
+            all.
         classes: Name to value in the label maps, or rows; by default the classes in the labels.
         ignore: Value in the label maps of voxels to ignore.
         drawn: Case to the classes that were annotated in it; other classes are unknown there; `all`
