@@ -54,14 +54,14 @@ class Schedule:
         decay: Steps of the final linear decay to zero, for `trapezoid`.
         weight_decay: Weight decay, on matrices and kernels only.
         clip: Gradients are clipped to this norm; 0 turns clipping off.
-        average: Decay of the running average of the weights, which is what is saved.
+        average: Decay of the running average of the weights, which the model is made of.
         seconds: Time budget of the whole run, including time before it was resumed; the run then
             stops at a checkpoint. None for no limit; 0 runs one step per start.
         clock: Clock of all times of a schedule: `wall`, without pauses and the computer's sleep, or
             `processor`, CPU time of this process (all threads, but not `workers` or a GPU), which
             does not depend on the load of the machine.
         decay_seconds: Time of linear decay at the end of the time budget; 0 turns it off.
-        checkpoint_seconds: Time between checkpoints, s; a crash loses at most this much.
+        checkpoint_seconds: Time between checkpoints, s; a crash loses this and one step at most.
         log_every: Steps per log entry.
         optimizer: `muon` (AdamW for parameters that are not matrices), `adamw`, or `sgd` with
             Nesterov momentum.
