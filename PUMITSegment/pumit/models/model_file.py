@@ -57,8 +57,6 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class _Listed:
-    """Manifest entry of a file."""
-
     sha256: str
     size: int
 

@@ -285,8 +285,6 @@ def _recipe_of(training: Training, output: Path) -> Path:
 
 
 class _Trainings:
-    """Runner of the trainings that are not finished yet."""
-
     def __init__(
         self, reporter: RunReporter, output: Path, processes: int, planned: PlannedComparison
     ) -> None:

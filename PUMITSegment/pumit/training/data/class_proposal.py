@@ -23,8 +23,6 @@ _OPPOSITES = ({"left", "right"}, {"l", "r"}, {"upper", "lower"}, {"anterior", "p
 
 @dataclass
 class _ProposedClass:
-    """A proposed class."""
-
     value: int
     names: dict[str, list[str]] = field(default_factory=dict)  # spelling: cases
     terminology: str = ""

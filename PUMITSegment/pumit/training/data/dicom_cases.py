@@ -24,8 +24,6 @@ from pumit.training.data.found_cases import CaseProblem, LabelledCase, bare_name
 
 @dataclass
 class _Series:
-    """Files of an image series."""
-
     files: list[DicomFile] = field(default_factory=list)
 
     @cached_property

@@ -237,7 +237,6 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
 
 
 def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
-    """Return a case with `is_confirmed` set."""
     is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
     return replace(case, is_confirmed=is_confirmed)
 

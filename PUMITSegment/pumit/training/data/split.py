@@ -167,7 +167,6 @@ def patients_of(
 
 
 def _held_out(names: Sequence[str], data: LabelledData, patients: Groups, seed: int) -> list[str]:
-    """Return the names of the validation cases."""
     chosen = data.validation
     if isinstance(chosen, list):
         if data.fold is not None:

@@ -276,7 +276,6 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_segments(row: Any) -> Any:
-    """Return a class without its further segment names."""
     if not isinstance(row, Mapping):
         return row
     return {key: value for key, value in row.items() if key != "segments"}

@@ -55,7 +55,6 @@ def _comment(model: type[RecipeModel] | None, key: str) -> str:
 
 
 def _flow(value: Any) -> str:
-    """Return a value on one line."""
     text: str = yaml.safe_dump(
         value, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
     )

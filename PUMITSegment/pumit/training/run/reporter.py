@@ -396,7 +396,6 @@ class RunReporter:
             _mute()
 
     def _write_text(self, sentence: str) -> None:
-        """Write a sentence to the text log."""
         with self._lock:
             clock = time.strftime("%Y-%m-%d %H:%M:%S")
             self._append(TEXT_LOG, f"{clock}  {' '.join(sentence.split())}")

@@ -214,6 +214,5 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
 
 
 def _mean_times(took: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return the mean times of segmenting a case."""
     means = [sum(column) / len(took) for column in zip(*took, strict=True)]
     return dict(zip(("seconds", "processor_seconds"), means, strict=False))
