@@ -1,1 +1,1 @@
-"""The weights that ship, their index and their checkpoints."""
+"""Shipped weights, the model index, and checkpoint files."""

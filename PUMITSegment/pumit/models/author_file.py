@@ -1,4 +1,4 @@
-"""Files of PUMIT's authors, read as if they were checkpoints of ours."""
+"""Weights published by PUMIT's authors, converted to our checkpoint format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KINDS = {"pumit_tokenizer": "tokenizer", "pumit_vit_b": "encoder", "pumit_vit_b_mim": "encoder"}
-# Windows that their tokenizer was trained with.
+# Window size that their tokenizer was trained with.
 PLAN = {"in_plane": 128, "depth": 64}
 READABLE = (
     "PUMIT's tokenizer and ViT (.ckpt of its authors), MONAI's SwinUNETR in `initial`, and "
@@ -26,28 +26,28 @@ READABLE = (
 
 
 def is_author_file(path: Path) -> bool:
-    """Return whether a file is a pickle of perhaps PUMIT's authors' weights, and PyTorch is here.
+    """Return whether a file may be a pickle of PUMIT's authors, and PyTorch is installed.
 
-    One that is called safetensors is in disguise.
+    A pickle named .safetensors is disguised and not accepted.
     """
     is_named = path.suffix != ".safetensors"
     return is_named and is_pickle(path) and find_spec("torch") is not None
 
 
 def read_author_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read the weights of PUMIT's authors from a pickle, of which only tensors are read.
+    """Read the weights of PUMIT's authors from a pickle; only tensors are read.
 
     Returns:
-        A recipe as a checkpoint of ours has it, and the weights by our names.
+        A recipe as in our checkpoints, and the weights by our names.
 
     Raises:
-        CheckpointError: If it cannot be read safely, or holds another network.
+        CheckpointError: If the file cannot be read safely, or holds another network.
     """
     status = path.stat()
     return _read(path, status.st_mtime_ns, status.st_size)
 
 
-@lru_cache(maxsize=1)  # recipe and weights are asked for one after the other
+@lru_cache(maxsize=1)  # recipe and weights are requested one after the other
 def _read(path: Path, changed: int, size: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from pumit.models.public_weights import read_pickled_tensors, unfitting_weights
     from pumit.networks.pumit.authors import authors_weights
@@ -84,7 +84,7 @@ def _read(path: Path, changed: int, size: int) -> tuple[dict[str, Any], dict[str
 
 
 def _stripped(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names without what wrappers put before them."""
+    """Remove the prefixes that wrappers add to parameter names."""
     prefixes = ("module.", "_orig_mod.", "model.", "tokenizer.")
     while state:
         prefix = next((p for p in prefixes if all(n.startswith(p) for n in state)), None)

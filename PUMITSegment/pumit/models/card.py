@@ -1,11 +1,11 @@
 """A model's kind, version and classes, read without its weights.
 
-A promptable model may also say how its estimates are to be read, with these keys of the recipe:
+The recipe of a promptable model may hold a calibration of its IoU estimates:
 
     calibration:
-      estimate: [0.1, 0.4, 0.7, 0.9]  # knots: what the network says, rising
-      iou: [0.2, 0.35, 0.6, 0.8]      # the IoU that such answers had, never falling
-      answers: 640                    # how many answers the knots were fitted to
+      estimate: [0.1, 0.4, 0.7, 0.9]  # knots: the network's estimates, increasing
+      iou: [0.2, 0.35, 0.6, 0.8]      # measured IoU at the knots, non-decreasing
+      answers: 640                    # number of predictions the knots were fitted to
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 ModelKind = Literal["promptable", "automatic", "tokenizer", "encoder", "classifier"]
 KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
-# Words for what DICOM calls a modality.
+# Words to the modality as DICOM writes it.
 MODALITIES = {"ct": "CT", "mr": "MR", "mri": "MR", "pet": "PT", "pt": "PT", "us": "US"}
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
@@ -49,9 +49,8 @@ class ModelCard:
     """An installed model, without its path.
 
     Attributes:
-        classes: Classes of an automatic model, the background left out, or of a classifier; else
-            empty.
-        modality: Modality of its training, by DICOM: "CT", "MR", "PT"; empty where unknown.
+        classes: Classes of an automatic model, without background, or of a classifier; else empty.
+        modality: Modality of the training scans, as in DICOM: "CT", "MR", "PT"; empty if unknown.
     """
 
     name: str
@@ -65,15 +64,15 @@ class ModelCard:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether it may be used: its licence is free, or the user has agreed to it."""
+        """Whether the licence is free, or the user has agreed to it."""
         return has_consent(self.name, self.licence)
 
 
 def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
-    """Kind of the model with this recipe; what its network is decides where it does not say.
+    """Return the kind of model of a recipe, inferred from its network if not given.
 
     Raises:
-        CheckpointError: If it is of a kind that this version does not know.
+        CheckpointError: If this version does not know the kind.
     """
     network = ModelHeader.of(recipe).network
     kind = recipe.get("kind", _KIND_OF_NETWORK.get(network, "automatic"))
@@ -85,9 +84,9 @@ def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
 
 
 def modality_of(recipe: Mapping[str, Any]) -> str:
-    """Modality of the training scans, as DICOM writes it; empty where it is not recorded.
+    """Return the modality of the training scans as in DICOM, or empty if unknown.
 
-    The recipe's own key `modality`, else a word of its name: `abdomen-ct`, `heart-mr`.
+    It is the recipe's `modality`, else a word of the model's name: `abdomen-ct`, `heart-mr`.
     """
     words = re.findall(r"[a-z]+", ModelHeader.of(recipe).name.lower())
     modality = str(recipe.get("modality") or next((w for w in words if w in MODALITIES), ""))
@@ -95,15 +94,13 @@ def modality_of(recipe: Mapping[str, Any]) -> str:
 
 
 def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
-    """Classes of an automatic model, in the order of its output channels from 1 on.
+    """Return the classes of an automatic model, in order of its output channels from 1 on.
 
-    Those of a classifier are in the order of its outputs from 0 on.
-
-    Each is written `{"name": ..., "terminology": ..., "color_rgb": [r, g, b]}`; the last two may
-    be left out.
+    Those of a classifier are in order of its outputs from 0 on. Each is written as
+    `{"name": ..., "terminology": ..., "color_rgb": [r, g, b]}`; the last two are optional.
 
     Raises:
-        CheckpointError: If there is none, or one cannot be used.
+        CheckpointError: If there are no classes, or one is invalid.
     """
     try:
         return tuple(
@@ -123,11 +120,11 @@ def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration of a model's estimate of the IoU of an answer.
+    """Calibration of a model's IoU estimates, linear between knots.
 
     Attributes:
-        iou: The IoU that is to be expected there, never falling, 0 to 1.
-        answers: Number of answers that the knots were fitted to.
+        iou: Expected IoU at each estimate, non-decreasing, 0 to 1.
+        answers: Number of predictions that the knots were fitted to.
     """
 
     estimate: tuple[float, ...]
@@ -138,7 +135,7 @@ class Calibration:
         """Check the knots.
 
         Raises:
-            ValueError: If they are not a rising curve from numbers to 0..1.
+            ValueError: If estimates do not increase, or IoUs decrease or leave 0..1.
         """
         is_curve = 2 <= len(self.estimate) == len(self.iou)
         is_rising = all(a < b for a, b in pairwise(self.estimate))
@@ -147,15 +144,15 @@ class Calibration:
             raise ValueError("knots must rise, and lead to values from 0 to 1 that never fall")
 
     def __call__(self, estimate: float) -> float:
-        """Get the IoU to expect of an answer whose estimate this is; constant beyond the knots."""
+        """Return the expected IoU for an estimate; constant beyond the knots."""
         return float(np.interp(estimate, self.estimate, self.iou))
 
 
 def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
-    """Calibration of a promptable model's estimates; None where its recipe has none.
+    """Return the calibration of a promptable model, or None if its recipe has none.
 
     Raises:
-        CheckpointError: If what it says cannot be used.
+        CheckpointError: If the calibration is invalid.
     """
     if "calibration" not in recipe:
         return None
@@ -174,9 +171,9 @@ def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
 
 
 def installed_models() -> list[ModelCard]:
-    """Models of the index that can be used on this machine, the first of each name.
+    """Return the usable models of the index on this machine, the first of each name.
 
-    One that is absent, damaged or of an unknown kind is left out, and the log says why.
+    Missing, damaged and unknown models are skipped; the log says why, except for missing files.
     """
     cards: dict[str, ModelCard] = {}
     for entry in list_models():

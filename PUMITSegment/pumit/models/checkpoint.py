@@ -1,6 +1,6 @@
-"""Checkpoints: one safetensors file whose metadata holds the whole recipe.
+"""Checkpoints: one safetensors file with the whole recipe in its metadata.
 
-Of the files of PUMIT's authors, which are pickles, nothing but tensors is read.
+The files of PUMIT's authors are pickles, of which only tensors are read.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = "pumit-checkpoint-1"
-FORMAT_INT8 = "pumit-checkpoint-2"  # some weights are integers with scales
+FORMAT_INT8 = "pumit-checkpoint-2"  # some weights are 8-bit integers with scales
 
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """The metadata that every kind of model has; the rest is read by each kind itself.
+    """Metadata common to all kinds of models.
 
     Attributes:
-        name: Its name; empty where it has none.
-        sizes: Arguments that its network was built with, beyond the published ones.
-        description: Its purpose, in a sentence; empty where it does not say.
-        step: Step of the training that its weights are of; None where it does not say.
-        learning_rate: Highest learning rate of its training; None where it does not say.
+        name: Name of the model; may be empty.
+        sizes: Network arguments that differ from the published ones.
+        description: Purpose in a sentence; may be empty.
+        step: Training step of the weights; None if unknown.
+        learning_rate: Peak learning rate of the training; None if unknown.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ModelHeader:
 
     @staticmethod
     def of(recipe: Mapping[str, Any]) -> ModelHeader:
-        """Read it from a recipe."""
+        """Read the header from a recipe."""
         training = recipe.get("training")
         network = str(recipe.get("network"))
         return ModelHeader(
@@ -72,7 +72,7 @@ class Checkpoint:
     """Weights and their recipe.
 
     Attributes:
-        state: Tensors by parameter name; floats where the file holds integers with scales.
+        state: Tensors by parameter name; quantised weights are restored to floats.
         recipe: Network name, sizes, training data, metrics, licence and so on; JSON values.
         sha256: Fingerprint of the tensors in the file, hexadecimal.
     """
@@ -83,17 +83,17 @@ class Checkpoint:
 
     @property
     def single(self) -> dict[str, Tensor]:
-        """The tensors, floats in single precision."""
+        """State with floats in single precision."""
         return single(self.state)
 
     @property
     def header(self) -> ModelHeader:
-        """The metadata that every kind of model has."""
+        """Metadata common to all kinds of models."""
         return ModelHeader.of(self.recipe)
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of the tensors, in order of the names."""
+    """Return the SHA-256 of the tensors' names, dtypes, shapes and bytes, in order of the names."""
     import torch
 
     digest = hashlib.sha256()
@@ -109,7 +109,7 @@ def _digest(text: str) -> str:
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> str:
-    """Write weights with their recipe; returns the fingerprint.
+    """Write weights with their recipe, and return the fingerprint.
 
     Raises:
         ExportError: If the target cannot be written.
@@ -127,7 +127,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
 
 
 def copy_checkpoint(source: Path, target: Path, recipe: Mapping[str, Any]) -> None:
-    """Write the weights of a checkpoint with another recipe; they are not loaded.
+    """Copy a checkpoint with another recipe, without loading the weights.
 
     Raises:
         ExportError: If the target cannot be written.
@@ -148,10 +148,10 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     """Read recipe and fingerprint without the weights.
 
     Raises:
-        CheckpointError: If the file is no checkpoint of ours, nor one of PUMIT's authors.
+        CheckpointError: If the file is neither a PUMIT checkpoint nor one of PUMIT's authors.
     """
     if not path.is_file():
-        # As it was typed; whole paths name people.
+        # Show the path as typed, but no absolute paths, which contain user names.
         shown = path.name if path.is_absolute() else path
         raise CheckpointError(f"There is no checkpoint {shown}; `pumit models list` shows all.")
     if is_author_file(path):
@@ -173,7 +173,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     try:
         text = metadata["recipe"]
         recipe = json.loads(text)
-        # The first checkpoints came without a checksum of the recipe.
+        # The first checkpoints have no checksum of the recipe.
         if not isinstance(recipe, dict) or metadata.get("recipe_sha256", _digest(text)) != _digest(
             text
         ):
@@ -186,7 +186,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file is a checkpoint with our recipe, or damaged, which its reader says."""
+    """Return whether a file has a PUMIT recipe; True if damaged, so its reader raises the error."""
     try:
         with safe_open(str(path), framework="np") as handle:
             return "recipe" in (handle.metadata() or {})
@@ -195,7 +195,7 @@ def is_ours(path: Path) -> bool:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read weights and recipe and verify the fingerprint.
+    """Read weights and recipe, and verify the fingerprint.
 
     Raises:
         CheckpointError: If the file is damaged, incomplete, or neither a checkpoint nor a file of

@@ -1,4 +1,4 @@
-"""The question before a model with a restricted licence is used for the first time."""
+"""Consent to the licence of a restricted model before its first use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pumit.system.consent import give_consent, has_consent, terms_of
 
 
 def require_consent(model: str | None) -> None:
-    """Ask at a terminal whether the user agrees to a model's licence.
+    """Ask at the terminal whether the user agrees to a model's licence.
 
     Args:
-        model: A name of the index; a file, or None, needs no question.
+        model: Name in the index; a file or None needs no consent.
 
     Raises:
-        CheckpointError: If the user does not agree, or there is no one to answer.
+        CheckpointError: If the user does not agree, or there is no terminal.
     """
     for entry in list_models():
         if entry.name != model or has_consent(entry.name, entry.licence):
@@ -35,10 +35,10 @@ def check_consent(model: str) -> None:
     """Check that the user has agreed to a model's licence, without asking.
 
     Args:
-        model: A name of the index; a file needs no question.
+        model: Name in the index; a file needs no consent.
 
     Raises:
-        CheckpointError: If not; it says how to agree.
+        CheckpointError: If the user has not agreed; the message says how to.
     """
     for entry in list_models():
         if entry.name == model and not has_consent(entry.name, entry.licence):

@@ -1,8 +1,8 @@
-"""Several automatic models as one: their weights in one file, their probabilities averaged.
+"""Ensembles of automatic models: weights in one file, probabilities averaged.
 
-The folds of a cross-validation are such models, and networks of several families. The checkpoint's
-recipe is that of the first, with `network: ensemble` and the key `members`: each one's own recipe.
-The weights of member N have names that begin with "N.".
+Members may be the folds of a cross-validation, or different networks. The checkpoint's recipe is
+that of the first member, with `network: ensemble` and the members' recipes under `members`. The
+weights of member N have the prefix "N.".
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NETWORK = "ensemble"
-# What has to be the same in all, with classes, channels and orientation.
+# Recipe keys that must be equal, in addition to classes, channels and orientation.
 SAME = ("regions",)
 FEWEST = 2
 
 
 def is_ensemble(recipe: Mapping[str, Any]) -> bool:
-    """Return whether a model is made of several."""
+    """Return whether a recipe is that of an ensemble."""
     return recipe.get("network") == NETWORK
 
 
 def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """Return the models that an ensemble is made of; a model by itself for any other.
+    """Return the members of an ensemble, or a list of the model itself.
 
     Raises:
-        CheckpointError: If the file does not say what its members are.
+        CheckpointError: If the recipe does not list the members.
     """
     if not is_ensemble(checkpoint.recipe):
         return [checkpoint]
@@ -57,15 +57,15 @@ def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
 
 
 def join_models(paths: Sequence[Path], target: Path, *, name: str, description: str = "") -> None:
-    """Write several automatic models as one.
+    """Join automatic models into an ensemble.
 
     Args:
-        paths: Their checkpoints; ensembles among them give their members.
-        description: One sentence; empty for one that says how many models there are.
+        paths: Checkpoints; ensembles among them contribute their members.
+        description: One sentence; by default it states the number of models.
 
     Raises:
-        CheckpointError: If they are fewer than two, not all automatic, or their answers mean
-            different things.
+        CheckpointError: If there are fewer than two models, one is not automatic, or their outputs
+            are incompatible.
         ExportError: If the target cannot be written.
     """
     members: list[Checkpoint] = []
@@ -84,7 +84,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
     recipes = []
     for number, member in enumerate(members):
         header = member.header
-        # Sizes are those that it was read with, so that later versions build the same.
+        # Store the resolved sizes, so that later versions build the same network.
         recipes.append({**member.recipe, "sizes": header.sizes})
         state |= {f"{number}.{key}": tensor.half() for key, tensor in member.state.items()}
     networks = ", ".join(dict.fromkeys(str(m.header.network) for m in members))
@@ -108,7 +108,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
 
 
 def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
-    """Raise CheckpointError where the answers of two models mean different things."""
+    """Raise CheckpointError if the outputs of two models are incompatible."""
     ours, theirs = (
         [label.name for label in classes_of(member.recipe)] for member in (first, other)
     )

@@ -1,4 +1,4 @@
-"""Begin a universal ViT with EVA-02's weights, from their public file."""
+"""Initialise a universal ViT with EVA-02's published weights."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PUBLIC_FILE = (
 
 @dataclass(frozen=True)
 class Eva02Report:
-    """Weights of a file that were used, and how.
+    """Report on the weights loaded from a file.
 
     Attributes:
-        loaded: Weights of the network that were set, sorted.
-        kept: Weights of the network that stay as they were initialised, sorted.
-        left_out: Weights of the file that have no counterpart in the network.
+        loaded: Weights of the network that were loaded, sorted.
+        kept: Weights of the network that keep their initial values, sorted.
+        left_out: Weights of the file without a counterpart in the network.
     """
 
     loaded: tuple[str, ...]
@@ -45,18 +45,18 @@ class Eva02Report:
 
 
 def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
-    """Begin a universal ViT, alone or as the `vit` of another network, with EVA-02's weights.
+    """Load EVA-02's weights into a universal ViT, or into the `vit` of another network.
 
-    Both public name schemes are read: timm's, and the original repository's. The original file is
-    a pickle, which is never read; timm publishes the same weights as safetensors.
+    The parameter names of timm and of the original repository are supported. The original file is
+    a pickle, which is not accepted; timm publishes the same weights as safetensors.
 
     Args:
-        network: A `UniversalViT`, or a network whose `vit` is one, as those for masked image
-            modelling, classification and segmentation. The ViT has EVA-02's width and depth, and
-            any position table, patch depth and number of channels.
+        network: A `UniversalViT`, or a network whose `vit` is one, such as those for masked image
+            modelling, classification and segmentation. The ViT must have EVA-02's width and depth;
+            position table, patch depth and number of channels may differ.
 
     Raises:
-        CheckpointError: If the file is absent, a pickle, or not EVA-02's of this size.
+        CheckpointError: If the file is missing, a pickle, or not EVA-02's of this size.
         TypeError: If the network has no universal ViT.
     """
     vit = getattr(network, "vit", network)
@@ -70,7 +70,7 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
             f"{path.name} does not fit: its mask token has shape "
             f"{tuple(weights.mask_token.shape)}, not {tuple(expected)}. Give {PUBLIC_FILE}."
         )
-    # BA-SAM's slopes are not EVA-02's, and stay.
+    # EVA-02 has no BA-SAM slopes; keep the initial ones.
     slopes = {n: t for n, t in vit.state_dict().items() if n.endswith(".slope")}
     try:
         load_universal_weights(vit, {**weights.vit, **slopes})

@@ -1,4 +1,4 @@
-"""The model index: what models there are, where they come from, and whether they are whole."""
+"""Model index: available models, their sources and checksums."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ INDEX_FILE = "index.yaml"
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model of the index.
+    """Entry of the model index.
 
     Attributes:
         sha256: SHA-256 of the whole file, hexadecimal.
-        kind: Kind: "promptable", "automatic" or "tokenizer".
-        source: "package", "own", or the address that `pumit models fetch` reads.
-        folder: Folder of the checkpoint, or of it once fetched.
-        added: Time when the user added it, ISO 8601; empty for what ships.
-        origin: Origin of a model of the user's, in words.
-        card: File name of its model card; empty where it lies next to the checkpoint, or nowhere.
-        run: Mark of the training that made it.
+        kind: "promptable", "automatic", "tokenizer", "encoder" or "classifier".
+        source: "package", "own", or the URL that `pumit models fetch` downloads.
+        folder: Folder of the checkpoint, or its target folder before it is fetched.
+        added: Time when the user added it, ISO 8601; empty for shipped models.
+        origin: Origin of a user's model, such as "trained here" or "imported".
+        card: Path of its model card; empty for one next to the checkpoint, or none.
+        run: Identifier of the training run that made it.
     """
 
     name: str
@@ -47,12 +47,12 @@ class ModelEntry:
 
     @property
     def path(self) -> Path:
-        """The checkpoint."""
+        """Path of the checkpoint."""
         return self.folder / self.file
 
     @property
     def card_path(self) -> Path:
-        """The model card, which may be absent."""
+        """Path of the model card, which may not exist."""
         return self.folder / self.card if self.card else self.path.with_suffix(".md")
 
 
@@ -60,8 +60,8 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
     """Read the index of a folder.
 
     Args:
-        folder: Folder of `index.yaml` and the checkpoints; without one there are no models.
-        fetched: Folder of the checkpoints that had to be fetched.
+        folder: Folder of `index.yaml` and the checkpoints; without an index there are no models.
+        fetched: Folder of downloaded checkpoints.
 
     Raises:
         CheckpointError: If the index is damaged.
@@ -76,7 +76,8 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
             home = (
                 folder if row["source"] == "package" or (folder / row["file"]).exists() else fetched
             )
-            named = {"kind" if k == "task" else k: str(v) for k, v in row.items()}  # once `task`
+            # Old indexes call the kind `task`.
+            named = {"kind" if k == "task" else k: str(v) for k, v in row.items()}
             entries.append(ModelEntry(**named, folder=home))
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -88,21 +89,21 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
 
 
 def package_folder() -> Path:
-    """Folder of the models that ship."""
+    """Return the folder of the shipped models."""
     return Path(str(resources.files("pumit.models")))
 
 
 def list_models() -> list[ModelEntry]:
-    """Models of the package, then the user's own."""
+    """List the shipped models, then the user's own."""
     user = user_folder()
     return read_index(package_folder(), user) + read_index(user, user)
 
 
 def find_model(model: str | Path) -> Path:
-    """Resolve a name of the index or a file to a checkpoint path.
+    """Resolve a name in the index, or a file, to a checkpoint path.
 
     Raises:
-        CheckpointError: If there is no such model, or it has to be fetched first.
+        CheckpointError: If the model is unknown, or has to be fetched first.
     """
     path = Path(model)
     if path.parent != Path() or (path.suffix and path.is_file()):
@@ -127,7 +128,7 @@ def verify_model(entry: ModelEntry) -> None:
     """Check a model against its index entry.
 
     Raises:
-        CheckpointError: If the file is absent or differs.
+        CheckpointError: If the file is missing or differs.
     """
     if not entry.path.is_file():
         raise CheckpointError(f"Model {entry.name!r} is not on this machine; fetch it first.")
@@ -138,7 +139,7 @@ def verify_model(entry: ModelEntry) -> None:
 
 
 def fetch_model(entry: ModelEntry, *, timeout_s: float = 30.0) -> Path:
-    """Download a model and check it before it is put in place; a damaged one is replaced.
+    """Download a model and verify it before it is moved into place; a damaged one is replaced.
 
     Raises:
         CheckpointError: If it cannot be downloaded or differs from its checksum.
@@ -169,7 +170,7 @@ def _download(entry: ModelEntry, target: Path, timeout_s: float) -> None:
             answer.raise_for_status()
             for block in answer.iter_content(1 << 20):
                 handle.write(block)
-    except requests.RequestException as error:  # an OSError, which would pass for a full disk
+    except requests.RequestException as error:  # an OSError, else reported as a write error
         reason = type(error).__name__
         raise CheckpointError(
             f"Model {entry.name!r} cannot be downloaded ({reason}); check the network."

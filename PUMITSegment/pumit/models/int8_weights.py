@@ -1,4 +1,4 @@
-"""Weights as 8-bit integers with a scale for each output channel: half the room on disk."""
+"""Weights as 8-bit integers with a scale per output channel, half the size on disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pumit.errors import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Behind the name of a tensor of integers: its scales, (out,).
+# Suffix of the name of a quantised tensor's scales, (out,).
 SCALE = "::scale"
-# Smaller tensors stay as they are: they save nothing, and many are scales themselves.
+# Smaller tensors are not quantised: they save nothing, and many are scales themselves.
 FEWEST_VALUES = 4096
 _MOST = 127
 
@@ -20,11 +20,10 @@ A = TypeVar("A")
 
 
 def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Round matrices and kernels (out, ...) to 255 values between the extremes of each channel.
+    """Quantise matrices and kernels (out, ...) to 255 levels, symmetric per output channel.
 
     Returns:
-        Integers under the same names with their scales; small tensors and vectors as
-        they were.
+        Integers under the same names, with their scales; small tensors and vectors unchanged.
     """
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
@@ -39,12 +38,12 @@ def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_quantised(names: Mapping[str, Any]) -> bool:
-    """Return whether any of the named tensors has scales."""
+    """Return whether any tensor is quantised."""
     return any(name.endswith(SCALE) for name in names)
 
 
 def restored(state: Mapping[str, A]) -> dict[str, A]:
-    """Floats instead of integers and scales: tensors or arrays, as they come.
+    """Return quantised tensors or arrays as floats.
 
     Raises:
         CheckpointError: If scales do not fit their integers.

@@ -1,8 +1,8 @@
-"""One file with a model and its card, to hand on: `NAME.pumit.zip`.
+"""Export and import of a model with its card as one file, `NAME.pumit.zip`.
 
-A zip archive of `model.safetensors`, `card.md`, `card.json`, the card's pictures, and
-`manifest.json`, which names them with their SHA-256. All of it is checked before anything is put in
-place: what the manifest does not name, or names otherwise, is no model file of ours.
+The zip holds `model.safetensors`, `card.md`, `card.json`, the card's pictures, and
+`manifest.json`, which lists them with their SHA-256. An import checks everything first, and rejects
+files that the manifest does not list.
 """
 
 from __future__ import annotations
@@ -42,36 +42,34 @@ SUFFIX = ".pumit.zip"
 FORMAT = "pumit-model-1"
 MANIFEST = "manifest.json"
 WEIGHTS = "model.safetensors"
-# Nothing else is ever written by an import: no other kind of file, no folder but one for pictures.
+# The only files that an import ever writes; pictures may be in a subfolder.
 _ALLOWED = re.compile(r"model\.safetensors|card\.md|card\.json|(\w[\w-]*/)?\w[\w-]*\.png", re.ASCII)
 _PNG = b"\x89PNG\r\n\x1a\n"
 MOST_FILES = 100
 MOST_BYTES = 32 << 30
 MOST_TEXT_BYTES = 4 << 20
-# Weights and pictures shrink little; what grows more than this when unpacked is a bomb.
+# Weights and pictures compress little; a larger ratio means a zip bomb.
 MOST_GROWTH = 100
 _BLOCK = 1 << 20
-# One date for all, so that the same model gives the same file.
+# Fixed date, so that exports of the same model are identical.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """Entry of a file in the manifest."""
-
     sha256: str
     size: int
 
 
 def export_model(model: str | Path, target: Path) -> None:
-    """Write a model with its card as one file.
+    """Export a model with its card as one file.
 
     Args:
-        model: A name of the index, or a checkpoint; `card.md` in its folder goes along.
-        target: `.pumit.zip`.
+        model: Name in the index, or a checkpoint; `card.md` in its folder is included.
+        target: File with the suffix `.pumit.zip`.
 
     Raises:
-        CheckpointError: If there is no such model, or it is damaged.
+        CheckpointError: If the model is unknown or damaged.
         ExportError: If the file cannot be written.
     """
     if not target.name.endswith(SUFFIX) or target.name == SUFFIX:
@@ -112,15 +110,14 @@ def export_model(model: str | Path, target: Path) -> None:
 
 
 def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
-    """Check a model file, and enter what it holds in the user's index.
+    """Check a model file, and add its model to the user's index.
 
     Args:
         name: Name of the model; None for the one in the file.
 
     Raises:
-        CheckpointError: If anything about the file is not as it should be, or the name is taken;
-            nothing was put in place then.
-        ExportError: If the folder of models cannot be written, or the disk is too small.
+        CheckpointError: If the file is invalid or the name is taken; nothing is installed then.
+        ExportError: If the folder of models cannot be written, or the disk is full.
     """
     if name is not None:
         check_name(name)
@@ -139,7 +136,7 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
         raise CheckpointError(
             f"{source.name} is no model file, or not whole; get it again."
         ) from None
-    except RuntimeError:  # zipfile's word for an encrypted member
+    except RuntimeError:  # raised by zipfile for an encrypted member
         raise CheckpointError(f"{source.name} is encrypted; export it anew.") from None
     except OSError as error:
         reason = error.strerror or "the system refused"
@@ -165,7 +162,7 @@ def _manifest(archive: zipfile.ZipFile, file: str) -> dict[str, Any]:
 
 
 def _listed(manifest: Mapping[str, Any], file: str) -> dict[str, _Listed]:
-    """Files of the manifest, of names and sizes that can be."""
+    """Return the files of the manifest, with names and sizes checked."""
     listed = {}
     for inside, row in manifest["files"].items():
         if not _ALLOWED.fullmatch(inside):
@@ -185,7 +182,7 @@ def _listed(manifest: Mapping[str, Any], file: str) -> dict[str, _Listed]:
 
 
 def _check_members(archive: zipfile.ZipFile, listed: Mapping[str, _Listed], file: str) -> None:
-    """Compare what is in the archive with its manifest, before anything is unpacked."""
+    """Compare the archive with its manifest, before anything is unpacked."""
     members = [info for info in archive.infolist() if not info.is_dir()]
     names = [info.filename for info in members]
     if len(set(names)) != len(names):
@@ -225,7 +222,7 @@ def _unpack(
         place.parent.mkdir(exist_ok=True)
         digest, left = hashlib.sha256(), entry.size
         with archive.open(inside) as packed, place.open("wb") as handle:
-            # No more than was announced, whatever the archive's own directory says.
+            # Read no more than the manifest announced, whatever the zip directory says.
             while left >= 0 and (block := packed.read(_BLOCK)):
                 left -= len(block)
                 digest.update(block)
@@ -250,7 +247,7 @@ def _enter(
     except PumitError as error:
         raise CheckpointError(f"{file} cannot be used: {error}") from None
     files = {inside: unpacked / inside for inside in listed if inside != WEIGHTS}
-    check_name(preferred)  # another may have taken it since
+    check_name(preferred)  # it may have been taken since
     return enter(
         folder, unpacked / WEIGHTS, recipe, files, preferred=preferred, origin="imported",
         description=" ".join(str(manifest.get("description", "")).split())[:300] or None,
@@ -258,12 +255,12 @@ def _enter(
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    """Return the recipe of a model that this version of the program can use; see `check_model`."""
+    """Return the recipe of a model that this version can use; see `check_model`."""
     if find_spec("torch") is not None:
         model = load_checkpoint(path)
         check_model(model)
         return model.recipe
-    # Without PyTorch, that the weights fit their network is seen when they are loaded.
+    # Without PyTorch, weights are compared with their network only when they are loaded.
     recipe = read_weights(path, None).recipe
     _check_classes(recipe)
     return recipe
@@ -275,11 +272,11 @@ def _check_classes(recipe: Mapping[str, Any]) -> None:
 
 
 def check_model(model: Checkpoint) -> None:
-    """Check that this version of the program can use a model.
+    """Check that this version can use a model.
 
     Raises:
-        PumitError: If its network or kind is unknown, its weights are another network's or not
-            finite, or an automatic model names no classes.
+        PumitError: If its network or kind is unknown, its weights do not fit or are not finite, or
+            an automatic model or classifier has no classes.
     """
     _check_classes(model.recipe)
     for member in members_of(model):
@@ -294,7 +291,7 @@ def _check_weights(model: Checkpoint) -> None:
     from pumit.networks.build import build_network
 
     try:
-        with torch.device("meta"):  # only shapes, at no cost of memory
+        with torch.device("meta"):  # shapes only, no memory
             network = build_network(model.header.network, **model.header.sizes)
     except PumitError:
         raise

@@ -1,7 +1,7 @@
-"""The expected overlap of an answer with the truth, and its rating in a word.
+"""Expected overlap of a prediction with the ground truth, and its rating.
 
-Which weights were measured is in `overlap.yaml`, by their SHA-256. Of others, such as weights that
-were trained further, nothing is known, and so nothing is reported.
+`overlap.yaml` holds the measured weights by SHA-256. For others, such as fine-tuned weights,
+nothing is known and nothing is reported.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pumit.models.index import package_folder
 from pumit.segmentation import Quality
 
 OVERLAP_FILE = "overlap.yaml"
-# Beyond these there is nothing to tell apart.
+# Shares are clipped to this range.
 LEAST, MOST = 0.02, 0.98
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Features of an answer to clicks that are known without the truth.
+    """Features of an interactive prediction that need no ground truth.
 
     Attributes:
-        estimate: The network's own estimate of its IoU.
-        doubt: Voxels that must be expected to be wrong, over those of the answer.
-        width: Mean width in the plane of the slices, voxels.
-        agreement: Dice with the answer before the newest click; None after the first.
+        estimate: The network's own IoU estimate.
+        doubt: Expected number of wrong voxels over the number of predicted voxels.
+        width: Mean in-plane width, voxels.
+        agreement: Dice with the prediction before the latest click; None after the first.
         confidence: Mean probability of its voxels, 0.5 to 1.
-        edge: Share of its border in the slices where the image changes more than at half of the
+        edge: Fraction of its in-plane border where the image changes more than at half of the
             voxels inside.
     """
 
@@ -45,7 +45,7 @@ class Evidence:
     edge: float
 
     def features(self) -> dict[str, float]:
-        """Return the numbers that a model of the overlap weighs, by name."""
+        """Return the inputs of an overlap model, by name."""
         return {
             "constant": 1.0,
             "is_first": float(self.agreement is None),
@@ -66,13 +66,13 @@ def _logit(share: float) -> float:
 
 @dataclass(frozen=True)
 class OverlapModel:
-    """Expected overlap from the features of an answer.
+    """Logistic model of the expected overlap.
 
     Attributes:
-        weights: Weights of the features, by name; their sum is the logit of the Dice to expect.
-        good: Overlap from which on an answer is called good.
-        check: Overlap from which on it is called one to check.
-        carefully: Overlap from which on it is one to check carefully; below it is unreliable.
+        weights: Feature weights by name; the weighted sum is the logit of the expected Dice.
+        good: Minimum Dice rated "good".
+        check: Minimum Dice rated "check".
+        carefully: Minimum Dice rated "check carefully"; below, it is "unreliable".
     """
 
     weights: Mapping[str, float]
@@ -81,13 +81,13 @@ class OverlapModel:
     carefully: float
 
     def expected_dice(self, evidence: Evidence) -> float:
-        """Return the Dice with the truth to expect, 0 to 1."""
+        """Return the expected Dice with the ground truth, 0 to 1."""
         features = evidence.features()
         logit = sum(weight * features[name] for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-min(max(logit, -20.0), 20.0)))
 
     def quality(self, expected_dice: float) -> Quality:
-        """Return the word for an expected Dice."""
+        """Return the rating of an expected Dice."""
         if expected_dice >= self.good:
             return "good"
         if expected_dice >= self.check:
@@ -97,7 +97,7 @@ class OverlapModel:
 
 @cache
 def overlap_models() -> Mapping[str, OverlapModel]:
-    """Get the models of the overlap that ship, by the SHA-256 of the weights they were fitted to.
+    """Return the shipped overlap models, by the SHA-256 of the weights they were fitted to.
 
     Raises:
         CheckpointError: If the file is damaged.

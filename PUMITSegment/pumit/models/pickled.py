@@ -1,4 +1,4 @@
-"""Whether a file is a pickle, told by its first bytes and without PyTorch."""
+"""Detection of pickles by their first bytes, without PyTorch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pumit.errors import CheckpointError
 
 
 def is_pickle(path: Path) -> bool:
-    """Return whether a file begins as a pickle, or as the zip archive that torch puts one into.
+    """Return whether a file begins like a pickle, or like the zip archive that torch.save writes.
 
     Raises:
-        CheckpointError: If it cannot be read.
+        CheckpointError: If the file cannot be read.
     """
     try:
         with path.open("rb") as handle:
@@ -19,7 +19,7 @@ def is_pickle(path: Path) -> bool:
     except OSError as error:
         reason = error.strerror or "the system refused"
         raise CheckpointError(f"{path.name} cannot be read: {reason}.") from None
-    # The length of a safetensors header may begin with the same bytes; JSON follows it.
+    # A safetensors header length may start with the same bytes, but JSON follows.
     if start[4:9] == b"\0\0\0\0{":
         return False
     return start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK")

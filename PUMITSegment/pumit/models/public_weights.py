@@ -1,4 +1,4 @@
-"""Weights that others have published: safetensors files without a recipe of ours, and pickles."""
+"""Published weights of others: safetensors files without a PUMIT recipe, and pickles."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pumit.models.int8_weights import single
 from pumit.models.pickled import is_pickle
 from pumit.networks.build import build_network
 
-# CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier ones can be got around.
+# CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier versions can be bypassed.
 _SAFE_TORCH = "2.10"
-# Where training scripts put the weights among other things.
+# Keys under which training scripts store the weights.
 NESTED = ("state_dict", "model", "model_state_dict", "network", "module")
 
 
@@ -29,11 +29,11 @@ def read_public_weights(
     """Read the tensors of a safetensors file, in single precision.
 
     Args:
-        instead: File that is meant and its publisher, for the error message.
-        select: Function that selects the names to read; a file may hold much more than is needed.
+        instead: Expected file and its publisher, for error messages.
+        select: Predicate on tensor names; a file may hold much more than is needed.
 
     Raises:
-        CheckpointError: If there is no such file, or it is a pickle or no safetensors file.
+        CheckpointError: If the file is missing, a pickle, or not a safetensors file.
     """
     if not path.is_file():
         raise CheckpointError(f"There is no file {path.name}; give {instead}.")
@@ -55,18 +55,18 @@ def read_public_weights(
 def read_pickled_tensors(path: Path, *, instead: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors of a .pt, .pth or .ckpt file, in single precision.
 
-    Only tensors, numbers and texts are read; whatever else a pickle may hold is refused, and
-    nothing of it is run.
+    Only tensors, numbers and strings are read. A pickle with anything else is rejected without
+    running its code.
 
     Args:
-        instead: What is meant, for the error message.
+        instead: Expected file, for error messages.
 
     Returns:
-        Tensors by name, and the texts that stand beside them.
+        Tensors by name, and the strings stored beside them.
 
     Raises:
-        CheckpointError: If it holds anything else, is damaged, or this PyTorch is too old to be
-            sure of that.
+        CheckpointError: If the file holds anything else, is damaged, or this PyTorch is too old to
+            read it safely.
     """
     content = _unpacked(path, instead)
     texts = {k: v for k, v in content.items() if isinstance(v, str)}
@@ -92,13 +92,13 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
             f"somebody hid; update PyTorch (here {torch.__version__}), or save the weights as "
             "safetensors."
         )
-    # Training scripts keep their best score as a number of NumPy's.
+    # Training scripts often store their best score as a NumPy scalar.
     harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
     safe_globals = getattr(torch.serialization, "safe_globals", None)
     try:
         with safe_globals(harmless) if safe_globals else nullcontext():
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # by name: what torch refuses is an error of a module banned here
+    except Exception as error:  # by name: UnpicklingError is from pickle, which is banned here
         if type(error).__name__ == "UnpicklingError":
             raise CheckpointError(
                 f"{path.name} holds more than weights, which could run any code; save its "
@@ -112,15 +112,15 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
 
 
 def _numpy_scalar() -> Any:
-    """Return the function that makes a NumPy number of its bytes; its module has moved."""
+    """Return NumPy's constructor of pickled scalars, whose module differs between versions."""
     return np.float64(0).__reduce__()[0]
 
 
 def unfitting_weights(
     network: str, sizes: Mapping[str, Any], state: Mapping[str, Tensor]
 ) -> list[str]:
-    """Names that a network of ours and weights do not share, or with another shape."""
-    with torch.device("meta"):  # shapes only, at no cost of memory
+    """Return the names that are missing in the network or the weights, or differ in shape."""
+    with torch.device("meta"):  # shapes only, no memory
         ours = build_network(network, **sizes).state_dict()
     return sorted(
         name

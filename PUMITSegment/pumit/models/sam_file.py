@@ -1,4 +1,4 @@
-"""SAM's weights: segment-anything's and MedSAM's `.pth`, and a checkpoint of ours made of one."""
+"""SAM's weights: `.pth` of segment-anything and MedSAM, and PUMIT checkpoints made from them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ DESCRIPTION = "Segments 2D images and slices by clicks and boxes; SAM, of any sc
 
 
 def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """Read SAM's weights from a file of others; None where it holds another network's.
+    """Read SAM's weights from a public file; None if it holds another network.
 
     Args:
-        path: A pickle, of which only tensors are read; a safetensors file without a recipe of ours,
+        path: A pickle, of which only tensors are read; a safetensors file without a PUMIT recipe,
             or a folder with `model.safetensors`, as the transformers package writes them.
 
     Returns:
-        A recipe as a checkpoint of ours has it, and the weights by our names.
+        A recipe as in our checkpoints, and the weights by our names.
 
     Raises:
-        CheckpointError: If it cannot be read safely, or lacks weights.
+        CheckpointError: If the file cannot be read safely, or weights are missing.
     """
     from pumit.models.public_weights import (
         read_pickled_tensors,
@@ -84,9 +84,9 @@ MISSING = "SAM needs the transformers package; install it with: pip install torc
 
 
 def is_sam_file(path: Path) -> bool:
-    """Return whether a file or folder may hold SAM's weights as others write them.
+    """Return whether a file or folder may hold SAM's weights in a public format.
 
-    That it is another network's is found out when it is read.
+    Whether it holds another network is only detected when it is read.
     """
     from pumit.models.checkpoint import is_ours
 
@@ -99,14 +99,14 @@ def is_sam_file(path: Path) -> bool:
 
 
 def is_sam_model(path: Path) -> bool:
-    """Return whether a model is SAM: as others write it, or a checkpoint that says so."""
+    """Return whether a model may be SAM in a public format, or is a PUMIT checkpoint of SAM."""
     from pumit.models.checkpoint import ModelHeader, read_recipe
 
     if is_sam_file(path):
         return True
     try:
         return ModelHeader.of(read_recipe(path)[0]).network == NETWORK
-    except CheckpointError:  # who loads it says what is wrong
+    except CheckpointError:  # reported when it is loaded
         return False
 
 
@@ -115,10 +115,10 @@ if TYPE_CHECKING:
 
 
 def foreign_model(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """Read a file of PUMIT's, SAM's or MedSAM's authors; None for a file or folder of ours.
+    """Read a file of PUMIT's, SAM's or MedSAM's authors; None for a PUMIT checkpoint.
 
     Raises:
-        CheckpointError: If it cannot be read safely, or holds another network.
+        CheckpointError: If the file cannot be read safely, or holds another network.
     """
     found = read_sam_file(path) if is_sam_file(path) else None
     if found is None and path.is_file() and is_author_file(path):

@@ -1,4 +1,4 @@
-"""Begin Swin UNETR with weights that others have trained with MONAI, from their public files."""
+"""Initialise Swin UNETR with published weights trained with MONAI."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ logger = logging.getLogger(__name__)
 
 PUBLIC_FILE = "weights of MONAI's SwinUNETR (.pt, .pth or .safetensors)"
 ENCODER = "swinViT."
-# Names of other versions of the network, in order; `mlp.fc1` is that of the first pre-trainings.
+# Renames of other versions' parameters, applied in order; `mlp.fc1` is from early pre-trainings.
 RENAMED = (
     (r"^(module\.|model\.|net\.|network\.)+", ""),
     (r"^encoder\.(patch_embed\.|layers\d\.0\.)(0\.)?", r"\1"),
     (r"^(patch_embed|layers\d)\.", rf"{ENCODER}\1."),
     (r"\.mlp\.fc([12])\.", r".mlp.linear\1."),
 )
-FIXED_IN = (1, 5)  # MONAI's first release with the current order, of June 2025
+FIXED_IN = (1, 5)  # first MONAI release with the current order, June 2025
 
 
 @dataclass(frozen=True)
 class SwinFile:
-    """Weights of a file, by the names that MONAI's SwinUNETR gives them today.
+    """Weights of a file, by the current names of MONAI's SwinUNETR.
 
     Attributes:
-        merging: The order they were trained in, as far as it is known.
-        is_known: Whether file or weights show it.
+        merging: Order of patch merging in training; the current one if unknown.
+        is_known: Whether the file or the weights reveal the order.
     """
 
     state: dict[str, Tensor]
@@ -51,19 +51,20 @@ class SwinFile:
 
 
 def is_public_file(path: Path) -> bool:
-    """Return whether a file is another program's: a pickle, or tensors without our recipe."""
+    """Return whether a file is a pickle, or safetensors without a PUMIT recipe."""
     return path.is_file() and (is_pickle(path) or not is_ours(path))
 
 
 def read_swin_unetr_file(path: Path) -> SwinFile:
-    """Read a public file, and infer the order in which its patches were merged.
+    """Read a public file, and infer the order of its patch merging.
 
-    What tells, in this order: the weights themselves; a version of MONAI before 1.5 that the file
-    or the `configs/metadata.json` of its bundle names (a later one tells nothing: bundles are
-    released again with old weights). Where nothing tells it is the current order.
+    The order is taken from the file's `merging` metadata, else from the weights themselves, else
+    from a MONAI version before 1.5 in the file or in its bundle's `configs/metadata.json`. A later
+    version is no evidence: bundles are released again with old weights. The default is the current
+    order.
 
     Raises:
-        CheckpointError: If it cannot be read, or is not Swin UNETR's.
+        CheckpointError: If the file cannot be read, or is not Swin UNETR.
     """
     content, hints = _read(path)
     state = {_renamed(name): tensor for name, tensor in content.items()}
@@ -79,20 +80,20 @@ def read_swin_unetr_file(path: Path) -> SwinFile:
 
 
 def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
-    """Begin Swin UNETR with the weights of a public file; what reads channels may be of others.
+    """Load the weights of a public file into Swin UNETR, adapting the input channels.
 
-    A file of a whole network gives all but the last layer where it has other classes; one of a
-    pre-trained encoder gives the encoder.
+    A whole network loads everything except a last layer for other classes; a pre-trained encoder
+    loads the encoder.
 
     Args:
         network: Network with any channels and classes, the sizes of the file's encoder, and the
-            order of merging that is to be used; see `SwinFile.merging`.
+            order of patch merging to use; see `SwinFile.merging`.
 
     Returns:
-        What was taken, in sentences for the user.
+        Summary of the loaded weights for the user.
 
     Raises:
-        CheckpointError: If the file cannot be read, is not Swin UNETR's, or is of another size.
+        CheckpointError: If the file cannot be read, is not Swin UNETR, or has other sizes.
     """
     found = read_swin_unetr_file(path)
     ours = network.network.state_dict()
@@ -108,7 +109,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
             taken[name] = theirs
         elif name.startswith("out.") or (is_encoder and not name.startswith(ENCODER)):
             anew.append(name)
-        elif not name.endswith("relative_position_index"):  # is made from the window
+        elif not name.endswith("relative_position_index"):  # derived from the window size
             raise CheckpointError(
                 f"{path.name} does not fit: {name} is {_shape(theirs)} there, {_shape(value)} here."
             )
@@ -128,7 +129,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
 
 
 def _remark(found: SwinFile, used: str) -> str:
-    """Sentence for the user on the order of merging."""
+    """Return a sentence for the user on the order of patch merging."""
     names = {"current": "as MONAI does since 1.5", "before_2025": "as MONAI did before 1.5"}
     text = f"Patches are merged {names[used]} (merging: {used})"
     if used == found.merging:
@@ -137,7 +138,7 @@ def _remark(found: SwinFile, used: str) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors by name as the file has them, and what else may tell their age."""
+    """Return the file's tensors by name, and metadata that may reveal the MONAI version."""
     if not path.is_file():
         raise CheckpointError(f"There is no file {path.name}; give {PUBLIC_FILE}.")
     hints = _bundle(path)
@@ -150,7 +151,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _bundle(path: Path) -> dict[str, Any]:
-    """Return the metadata of a file's bundle: <bundle>/models/model.pt."""
+    """Return the metadata of the bundle of a file <bundle>/models/model.pt."""
     metadata = path.parent.parent / "configs" / "metadata.json"
     try:
         content = json.loads(metadata.read_text(encoding="utf-8"))
@@ -166,7 +167,7 @@ def _renamed(name: str) -> str:
 
 
 def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[Merging, str, bool]:
-    """Return the order, the reason for it, and whether it is known."""
+    """Return the order of patch merging, the reason, and whether it is known."""
     given = hints.get("merging")
     if given in MERGINGS:
         return given, "the file says so", True
@@ -187,7 +188,7 @@ def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[
 
 
 def _sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Sizes that shapes tell, as `network_sizes` names them."""
+    """Infer sizes from tensor shapes, under the names of `network_sizes`."""
     embedding = state[f"{ENCODER}patch_embed.proj.weight"]
     sizes: dict[str, Any] = {
         "feature_size": embedding.shape[0],
@@ -221,9 +222,9 @@ def _require_sizes(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], fil
 
 
 def _of_channels(kernel: Tensor, target: Tensor, channels: int) -> Tensor:
-    """Return a kernel that reads the image, for as many channels as this network sees.
+    """Adapt a kernel on the image to another number of input channels.
 
-    It answers an image that is repeated over the channels as before.
+    Its response to an image repeated over all channels is unchanged.
     """
     if kernel.shape == target.shape or kernel.ndim < 4 or target.shape[1] != channels:
         return kernel

@@ -1,4 +1,4 @@
-"""Write tensors to a safetensors file, with the system's own errors."""
+"""Write safetensors files, with errors as OSError."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from torch import Tensor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file of tensors from any device.
+    """Write tensors from any device to a safetensors file.
 
     Raises:
-        OSError: If the system refuses; its number is in the text of safetensors' own error, which
-            is no OSError.
+        OSError: If writing fails; safetensors raises its own error with the errno in its text.
     """
     own: dict[str, Tensor] = {}
     places: set[int] = set()
     for name, tensor in tensors.items():
-        # A file has no two names for one tensor, as networks with tied weights do.
+        # safetensors does not allow tied weights, two names for one tensor.
         apart = tensor.detach().cpu().contiguous()
         own[name] = apart.clone() if apart.data_ptr() in places else apart
         places.add(apart.data_ptr())

@@ -1,8 +1,7 @@
-"""The user's own models: entered when a training ends, or a file is imported; removed on request.
+"""Index of the user's own models, added by a training or an import, and removed on request.
 
-In the user's folder each model has its own folder with the checkpoint, its card and the card's
-pictures. `index.yaml` names them; it is replaced as the last step, so a model is there with all
-that belongs to it, or not at all.
+Each model has its own folder with the checkpoint, the card and the card's pictures. `index.yaml` is
+replaced last, so a model is present completely or not at all.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from pumit.system.wording import listed
 LOCK_FILE = "index.lock"
 CARD = "card.md"
 CARD_DATA = "card.json"
-# Beside a checkpoint: which entry of the index the same run made before.
+# File next to a checkpoint that identifies the run, to replace its earlier index entry.
 RUN_FILE = "registered.json"
 NAME = r"\w[\w.-]{0,59}"
-# Windows takes these for devices, whatever follows a dot.
+# Device names on Windows, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _SHOWN_CLASSES = 4
 
@@ -52,16 +51,16 @@ def register(
     name: str | None = None,
     card: Path | None = None,
 ) -> str:
-    """Enter a checkpoint in the user's index, instead of what the same run entered before.
+    """Add a checkpoint to the user's index, replacing an earlier one of the same run.
 
     Args:
-        checkpoint: Copied; what it is called inside becomes its name in the index.
-        name: Its name; None for the name inside. A taken one gets a number: `mine-2`.
-        card: Its model card, a markdown file. What it shows by relative links is copied too, and
-            `card.json` next to it.
+        checkpoint: Checkpoint to copy.
+        name: Name in the index; None for the name in its recipe. A number is appended if the name
+            is taken: `mine-2`.
+        card: Model card, a Markdown file. Its linked pictures and `card.json` are copied too.
 
     Returns:
-        Its name in the index.
+        Name in the index.
 
     Raises:
         CheckpointError: If the checkpoint or the index is damaged.
@@ -79,13 +78,13 @@ def register(
 
 
 def remove(name: str) -> None:
-    """Take a model of the user's out of the index, and off the disk.
+    """Remove a user's model from the index and from disk.
 
     Raises:
-        CheckpointError: If it is none of the user's.
+        CheckpointError: If it is not one of the user's models.
         ExportError: If the folder of models cannot be written.
     """
-    _own(name)  # says what is wrong before a folder is made
+    _own(name)  # raises before a folder is created
     with changing() as folder:
         entry = _own(name)
         _write_rows(folder, [row for row in _rows(folder) if row.get("name") != name])
@@ -105,17 +104,17 @@ def _own(name: str) -> ModelEntry:
 
 
 def name_from(text: str) -> str:
-    """Return a name that can be one of the index and of a file, as near to a text as can be."""
+    """Return a text as a valid name for the index and for files."""
     name = re.sub(r"[^\w.-]+", "-", text)
     name = re.sub(r"\.safetensors$", "", name).strip(".-")[:50].rstrip(".-")
     return f"model-{name}" if not name or _DEVICES.fullmatch(name) else name
 
 
 def check_name(name: str) -> None:
-    """Check a name that a person has chosen.
+    """Check a name chosen by the user.
 
     Raises:
-        CheckpointError: If it cannot be one, or is taken.
+        CheckpointError: If the name is invalid or taken.
     """
     if not re.fullmatch(NAME, name) or name_from(name) != name:
         raise CheckpointError(
@@ -146,12 +145,12 @@ def enter(
     run: str = "",
     description: str | None = None,
 ) -> ModelEntry:
-    """Put a model in place and write the index; the lock is held.
+    """Install a model and write the index; the caller holds the lock.
 
     Args:
-        files: The card and what belongs to it, by name inside the model's folder.
-        preferred: Its name, where no other model has it.
-        run: Mark of the run that made it; an earlier entry of the same run is replaced.
+        files: The card and its files, by name inside the model's folder.
+        preferred: Name to use unless it is taken.
+        run: Identifier of the training run; an earlier entry of the same run is replaced.
     """
     rows = _rows(folder)
     before = [entry for entry in read_index(folder, folder) if run and entry.run == run]
@@ -163,7 +162,7 @@ def enter(
         target = temporary / f"{name}.safetensors"
         if ModelHeader.of(recipe).name == name:
             shutil.copyfile(checkpoint, target)
-        else:  # what a result names as its algorithm is what the list names
+        else:  # results name the algorithm by the recipe's name, which must match the index
             copy_checkpoint(checkpoint, target, {**recipe, "name": name})
         for inside, source in files.items():
             place = temporary / inside
@@ -195,7 +194,7 @@ def enter(
 
 
 def _free_name(preferred: str, taken: set[str], before: list[ModelEntry]) -> str:
-    """Return the requested name, numbered where another model has it."""
+    """Return the preferred name, with a number if it is taken."""
     for entry in before:
         if entry.name == preferred or re.fullmatch(re.escape(preferred) + r"-\d+", entry.name):
             return entry.name
@@ -207,7 +206,7 @@ def _free_name(preferred: str, taken: set[str], before: list[ModelEntry]) -> str
 
 
 def description_of(recipe: Mapping[str, Any]) -> str:
-    """One sentence of what a model does, from its recipe."""
+    """Return a sentence on what a model does, from its recipe."""
     if description := ModelHeader.of(recipe).description:
         return description
     kind = kind_of(recipe)
@@ -221,9 +220,9 @@ def description_of(recipe: Mapping[str, Any]) -> str:
 
 
 def card_files(card: Path) -> dict[str, Path]:
-    """Return a card with its data and the pictures that it shows, by name next to it.
+    """Return a card, its data and its pictures, by path relative to the card.
 
-    A link that leads out of the card's folder is none of its own.
+    Links that lead out of the card's folder are ignored.
 
     Raises:
         ExportError: If the card cannot be read.
@@ -244,9 +243,9 @@ def card_files(card: Path) -> dict[str, Path]:
 
 
 def _run_of(checkpoint: Path) -> str:
-    """Return a mark of the run that a checkpoint comes from, kept next to it.
+    """Return an identifier of a checkpoint's run, stored next to it.
 
-    Not made of the path: another run may begin later in an emptied folder of the same name.
+    It is random, not the path: another run may start later in an emptied folder of the same name.
     """
     path = checkpoint.parent / RUN_FILE
     marks: dict[str, str] = {}
@@ -261,7 +260,7 @@ def _run_of(checkpoint: Path) -> str:
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    """Rows of the user's index as they are written; a damaged one is reported, never replaced."""
+    """Return the raw rows of the user's index; raise CheckpointError if it is damaged."""
     if not read_index(folder, folder):
         return []
     content = yaml.safe_load((folder / INDEX_FILE).read_text(encoding="utf-8"))
@@ -275,11 +274,11 @@ def _write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _delete(entry: ModelEntry, folder: Path) -> None:
-    """Remove a model's files, as far as they lie where this program puts them."""
+    """Remove a model's files, but only where this program puts them."""
     home = entry.path.parent
     is_own_folder = home.parent.resolve() == folder.resolve() and home.name.startswith(entry.name)
     if is_own_folder and ".." not in entry.file:
-        shutil.rmtree(home, ignore_errors=True)  # on Windows a worker may hold it open
+        shutil.rmtree(home, ignore_errors=True)  # a worker may hold it open on Windows
     elif home.resolve() == folder.resolve():
         with suppress(OSError):
             entry.path.unlink(missing_ok=True)

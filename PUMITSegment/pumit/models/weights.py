@@ -1,4 +1,4 @@
-"""Weights as arrays, read without torch."""
+"""Weights as NumPy arrays, read without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumit.models.card import ModelKind, kind_of
 from pumit.models.checkpoint import ModelHeader, read_recipe
 from pumit.models.int8_weights import restored
 
-# Names of types: in a file, torch's, which fingerprints are made of, and numpy's.
+# Dtype in the file to its names in torch, which fingerprints include, and in NumPy.
 _TYPES = {
     "F64": ("float64", "<f8"),
     "F32": ("float32", "<f4"),
@@ -40,7 +40,7 @@ _MISMATCH: dict[ModelKind, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights and their recipe.
+    """Weights as arrays, with their recipe.
 
     Attributes:
         arrays: Arrays by parameter name, float32.
@@ -53,7 +53,7 @@ class Weights:
 
 
 def require_kind(recipe: dict[str, Any], file: str, kind: ModelKind) -> None:
-    """Raise CheckpointError unless a recipe is of a kind."""
+    """Raise CheckpointError unless a model is of the given kind."""
     if kind_of(recipe) != kind:
         raise CheckpointError(
             f"{file} holds the network {ModelHeader.of(recipe).network!r}, which {_MISMATCH[kind]}."
@@ -61,7 +61,7 @@ def require_kind(recipe: dict[str, Any], file: str, kind: ModelKind) -> None:
 
 
 def not_finite(file: str) -> CheckpointError:
-    """Return what is wrong with weights that are not finite."""
+    """Return the error for weights that are not finite."""
     return CheckpointError(
         f"{file} holds weights that are not finite numbers: its training failed; "
         "use an earlier checkpoint."
@@ -69,7 +69,7 @@ def not_finite(file: str) -> CheckpointError:
 
 
 def read_weights(path: Path, kind: ModelKind | None) -> Weights:
-    """Read weights and recipe and verify the fingerprint.
+    """Read weights and recipe, and verify the fingerprint.
 
     Args:
         kind: Required kind of the model, or None for any.

@@ -1,1 +1,1 @@
-"""Figures, pictures and pages for people."""
+"""Figures, pictures and pages of reports."""

@@ -1,4 +1,4 @@
-"""What a simulated user reached: tables in Markdown, and pictures of the worst targets."""
+"""Results of a simulated user: tables in Markdown, and pictures of the worst targets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SHOWN_CLICKS = (1, 3, 5)
 
 
 def click_tables(rows: Sequence[Mapping[str, Any]], *, worst_count: int = 10) -> str:
-    """Dice, surfaces, and other prompts with what clicks are worth; then the worst targets.
+    """Return tables of Dice and NSD after clicks, of other prompts, and of the worst targets.
 
     Args:
-        rows: Rows of `simulated_user.evaluate_case`, at least one; each of the same prompts.
+        rows: Rows of `simulated_user.evaluate_case`, at least one, all with the same prompts.
 
     Returns:
         Markdown that ends with a line break.
@@ -93,7 +93,7 @@ class ResettableSession(Clickable, Protocol):
         """All prompts so far."""
 
     def reset(self) -> None:
-        """Forget them."""
+        """Remove all prompts."""
 
 
 def draw_worst_targets(
@@ -102,17 +102,18 @@ def draw_worst_targets(
     folder: Path,
     open_session: Callable[[Volume], ResettableSession],
 ) -> Iterator[Path]:
-    """Answer the prompts of each target again and draw box, one, three and five clicks.
+    """Repeat the prompts of each target, and draw box, one, three and five clicks.
 
-    The truth is green, the answer red; the planes go through the largest error. Who may see such
-    a picture is the scan's licence to say.
+    The ground truth is green, the prediction red; the planes go through the largest error. The
+    scan's licence decides who may see such a picture.
 
     Args:
         rows: Rows of `simulated_user.evaluate_case`, the worst first.
-        folder: Folder for the pictures, which are numbered from 1 on; made where it is absent.
+        cases: Folder of the cases.
+        folder: Folder for the pictures, which are numbered from 1 on; created if missing.
 
     Yields:
-        Each picture once it is written.
+        Path of each picture once it is written.
 
     Raises:
         VolumeError: If a case cannot be read any more.

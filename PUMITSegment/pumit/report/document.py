@@ -1,4 +1,4 @@
-"""Documents from the files of `templates/`, and the figures that are part of them."""
+"""Documents from the files of `templates/`, and their figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pumit.system.wording import count_of, duration, times
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure of lines and text, part of the page: SVG as matplotlib writes it."""
+    """Vector figure of a page: SVG as matplotlib writes it."""
 
     svg: str
     alt: str
@@ -29,7 +29,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Photograph:
-    """A figure of pixels, part of the page: content of a PNG file."""
+    """Raster figure of a page: content of a PNG file."""
 
     png: bytes
     alt: str
@@ -45,7 +45,7 @@ def write_template(path: Path, template: str, content: Mapping[str, Any]) -> Non
     """Write a document.
 
     Raises:
-        ExportError: If it cannot be written.
+        ExportError: If the file cannot be written.
     """
     write_text(path, rendered(template, content))
 
@@ -72,7 +72,7 @@ def _templates() -> Environment:
 
 
 def _inline_svg(svg: str, number: int, alt: str) -> str:
-    """Get an SVG file as part of a page: with IDs that nothing else there has, and its alt text."""
+    """Return an SVG for embedding in a page, with unique IDs and an alt text."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="f{number}-', svg)

@@ -1,4 +1,4 @@
-"""Pictures of what an answer gets wrong: three planes through its largest error."""
+"""Pictures of the errors of a prediction: three planes through the largest error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pumit.volume import Volume
 
 ANSWER = "#ff4d4d"
 ROW_INCHES, DPI = 3.2, 90
-# Surroundings that are shown, as a share of the extent of what is compared.
+# Margin around the compared masks, as a fraction of their extent.
 MARGIN = 0.35
 WIDTH_INCHES, LONGEST_INCHES, CLASS_DPI = 10.0, 4.6, 110
 HEADER_INCHES, LINE_INCHES, GAP_INCHES = 0.45, 0.22, 0.1
@@ -47,11 +47,11 @@ _MOST_NAMED = 16
 
 @dataclass(frozen=True)
 class Stage:
-    """One answer with its prompts, a row of the picture.
+    """One prediction with its prompts, a row of the picture.
 
     Attributes:
-        name: Such as "box" or "3 clicks".
-        mask: The answer, (D, H, W).
+        name: Title, such as "box" or "3 clicks".
+        mask: Prediction, (D, H, W).
     """
 
     name: str
@@ -62,13 +62,13 @@ class Stage:
 def write_error_picture(
     volume: Volume, target: Mask, stages: Sequence[Stage], path: Path, *, title: str
 ) -> None:
-    """Write a PNG with a row for each answer and a column for each plane.
+    """Write a PNG with a row per prediction and a column per plane.
 
-    The planes go through the deepest place of the largest error. The truth is outlined in green,
-    the answer in red; clicks are + and x, a box is yellow.
+    The planes go through the deepest voxel of the largest error. The ground truth is outlined in
+    green, the prediction in red; clicks are + and x, a box is yellow.
 
     Args:
-        target: The true mask, (D, H, W), not empty.
+        target: Ground truth, (D, H, W), not empty.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -102,11 +102,11 @@ def write_error_picture(
 
 
 def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
-    """Darkest and brightest grey value to show, from what is compared and some room about it.
+    """Return the display window from the intensities in a mask, with a margin.
 
     Args:
         scan: (D, H, W).
-        shown: Images to compare, on the same grid, not empty.
+        shown: Union of the compared masks, on the same grid, not empty.
     """
     bounds = np.percentile(scan[shown], (0.5, 99.5))
     low, high = np.percentile(scan, (1, 99.5)) if bounds[0] == bounds[1] else bounds
@@ -115,7 +115,7 @@ def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
 
 
 def window_around(mask: Mask) -> tuple[slice, ...]:
-    """Return the box of a mask with some surroundings, as slices of the volume."""
+    """Return the bounding box of a mask with a margin, as slices of the volume."""
     window = []
     for box, size in zip(window_of(mask) or (), mask.shape, strict=True):
         room = 4 + round(MARGIN * float(box.stop - box.start))
@@ -124,7 +124,7 @@ def window_around(mask: Mask) -> tuple[slice, ...]:
 
 
 def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
-    """Return the part of a scan in a window, in the world; of several channels the first."""
+    """Return a scan's first channel cropped to a window, at its world position."""
     return replace(
         volume,
         array=first_channel(volume)[window],
@@ -135,11 +135,11 @@ def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
 
 @dataclass(frozen=True, eq=False)
 class ClassMasks:
-    """A class of a case.
+    """Masks of a class of a case.
 
     Attributes:
-        truth: Its label, bool (D, H, W).
-        answer: Answered mask, of the same shape.
+        truth: Ground truth, bool (D, H, W).
+        answer: Prediction, same shape.
     """
 
     name: str
@@ -149,22 +149,23 @@ class ClassMasks:
 
     @property
     def has_any(self) -> bool:
-        """Whether it is in the label or the answer."""
+        """Whether the class is in ground truth or prediction."""
         return bool(self.truth.any() or self.answer.any())
 
 
 def write_class_error_picture(
     volume: Volume, classes: Sequence[ClassMasks], path: Path, *, title: str
 ) -> None:
-    """Write a PNG of three planes through the deepest place of the largest error.
+    """Write a PNG of three planes through the deepest voxel of the largest error.
 
-    Labels are outlined with broken lines, answers with whole ones, each in its class's colour.
+    The ground truth is outlined with dashed lines, the prediction with solid ones, each in its
+    class's colour.
 
     Args:
-        volume: The scan; of several channels the first is shown.
+        volume: The scan; its first channel is shown.
 
     Raises:
-        VolumeError: If no class is in the label or the answer.
+        VolumeError: If no class is in ground truth or prediction.
         ExportError: If the file cannot be written.
     """
     present = [c for c in classes if c.has_any]
@@ -177,7 +178,7 @@ def write_class_error_picture(
     through = _place_of_largest_error(inside, cut.spacing_mm)
     views = views_through(cut, through)
     grey = grey_range(cut.array, union[window])
-    # The views side by side at one scale, over a legend.
+    # Views side by side at the same scale, above a legend.
     lines = 1 + (min(len(inside), _MOST_NAMED) - 1) // _PER_LINE
     sizes = [view.size_mm(cut.shape) for view in views]
     tallest, room = max(h for _, h in sizes), WIDTH_INCHES - GAP_INCHES * (len(views) + 1)
@@ -202,7 +203,7 @@ def write_class_error_picture(
 def _place_of_largest_error(
     classes: Sequence[ClassMasks], spacing_mm: Triple
 ) -> tuple[int, int, int]:
-    """Of the class with the most wrong voxels; where none is wrong, within the largest class."""
+    """Return the deepest voxel of the error of the worst class, or of the largest class if none."""
     worst = max(classes, key=lambda c: int((c.truth ^ c.answer).sum()))
     error = worst.truth ^ worst.answer
     if not error.any():
@@ -212,7 +213,7 @@ def _place_of_largest_error(
 
 
 def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:
-    """Classes with their Dice, and what the two kinds of line are."""
+    """Draw legends of the classes with their Dice, and of the line styles."""
     entries = [
         Line2D(
             [], [], color=c.color_rgb, lw=3, label=f"{c.name}: Dice {dice(c.answer, c.truth):.2f}"

@@ -1,4 +1,4 @@
-"""Charts: how a training went, as a PNG, and the figures of a comparison, as SVG."""
+"""Charts of a training as PNG, and of a comparison as SVG."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from pumit.report.style import COLORS, plot_style
 from pumit.system.atomic import atomic_path
 
 WIDTH_INCHES, CHART_INCHES, DPI = 8.0, 2.5, 110
-# Lighter than this, a line is lost on white.
+# Maximum luminance at which a line is visible on white.
 LIGHTEST = 0.72
 MOST_NAMED = 24
 _PER_COLUMN = 9
 MOST_TICKS = 7
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*")
 STYLES = ("-", "--", "-.", ":")
-# Stands for the colour of the text around the figure, whatever it is there.
+# Placeholder for the text colour of the page (currentColor).
 _INK = "#010203"
 _WIDTH, _ROW, _AXIS = 5.6, 0.42, 0.7  # inches
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points joined by a line.
+    """A line of a chart.
 
     Attributes:
-        points: (x, y) of each.
-        color_rgb: None for one of the chart's own.
-        is_faint: Whether it is only there to compare with.
+        points: (x, y) of each point.
+        color_rgb: Colour; None for one of the chart's palette.
+        is_faint: Whether to draw it faintly, for comparison.
     """
 
     name: str
@@ -55,9 +55,9 @@ class LineChart:
     """Lines that share a y axis.
 
     Attributes:
-        label: Label of the y axis, with its unit where it has one.
-        limits: Ends of the y axis; None for what the lines need.
-        marks: Name and x of places to point out.
+        label: Label of the y axis, with its unit if any.
+        limits: Limits of the y axis; None for automatic ones.
+        marks: Name and x of positions to mark.
     """
 
     label: str
@@ -77,7 +77,7 @@ def write_line_charts(
 
     Args:
         x_label: Label of the x axis, with its unit.
-        second: Another axis at the top: its label, and (x, its value) at some places, rising.
+        second: Secondary axis at the top: its label, and ascending pairs (x, value on it).
 
     Raises:
         ExportError: If the file cannot be written.
@@ -122,7 +122,7 @@ def _draw(axes: Axes, chart: LineChart) -> None:
 
 
 def _second_axis(axes: Axes, label: str, pairs: Sequence[tuple[float, float]]) -> None:
-    """Round values of another quantity along the top, where the lines below reach them."""
+    """Draw an axis of another quantity at the top, with ticks at round values."""
     x, other = (np.array(column, dtype=np.float64) for column in zip(*pairs, strict=True))
     if len(x) < 2 or (np.diff(x) <= 0).any() or (np.diff(other) < 0).any():
         return
@@ -141,7 +141,7 @@ def _second_axis(axes: Axes, label: str, pairs: Sequence[tuple[float, float]]) -
 
 
 def readable(color_rgb: Triple) -> Triple:
-    """Return a colour dark enough for a line on white, of the same hue."""
+    """Return a colour of the same hue that is dark enough for a line on white."""
     r, g, b = color_rgb
     light = 0.299 * r + 0.587 * g + 0.114 * b
     if light <= LIGHTEST:
@@ -152,12 +152,12 @@ def readable(color_rgb: Triple) -> Triple:
 
 @dataclass(frozen=True)
 class PointRow:
-    """A network in a figure of points.
+    """A network's row in a point plot.
 
     Attributes:
-        points: Values of the cases of each seed.
-        mean: Mean of all; None where there is none.
-        low: Lower end of its interval, where there is one.
+        points: Values of the cases, by seed.
+        mean: Mean of all values; None if undefined.
+        low: Lower bound of its interval, if any.
     """
 
     name: str
@@ -168,7 +168,7 @@ class PointRow:
 
 
 def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]) -> str:
-    """One row a network: every case a point, each seed a marker and its own height.
+    """Return a point plot with one row per network, one point per case and one marker per seed.
 
     Args:
         seeds: Seeds in the order of the rows' points, for the legend.
@@ -194,10 +194,10 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
 
 
 def curves_svg(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
-    """Lines, those of one name in one colour and style.
+    """Return a line plot, with one colour and style per name.
 
     Args:
-        x_label: Label of the horizontal axis, with its unit.
+        x_label: Label of the x axis, with its unit.
     """
     names = list(dict.fromkeys(line.name for line in lines))
     with plot_style(_INK):

@@ -1,4 +1,4 @@
-"""Slices of scans as panels of a figure: their places, outlines, prompts and legend."""
+"""Panels of a figure with slices of scans, outlines, prompts and legend."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
-# A prompt is drawn on a view if it is at most this many slices away from it.
+# Maximum distance in slices at which a prompt is drawn on a view.
 NEAR_SLICES = 1.5
-# Part of the width after which the legend names nothing further.
+# Share of the width at which the legend is cut off.
 LEGEND_LIMIT = 0.82
 
 Color = str | Triple
@@ -39,20 +39,20 @@ def new_figure(width: float, height: float, *, dpi: int, color: str = BACKGROUND
 
 
 def add_panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Add axes at a place in inches from the upper left corner."""
+    """Add axes at a position in inches from the upper left corner."""
     w, h = figure.get_size_inches()
     return figure.add_axes((left / w, 1 - (top + height) / h, width / w, height / h))
 
 
 def add_text(figure: Figure, x: float, y: float, text: str, **style: Any) -> float:
-    """Write a line at a place in inches from the upper left corner; returns its right end."""
+    """Add text at a position in inches from the upper left corner, and return its right end."""
     w, h = figure.get_size_inches()
     line = figure.text(x / w, 1 - y / h, text, **{"color": TEXT, "va": "center", **style})
     return float(line.get_window_extent().x1 / figure.bbox.width * w)
 
 
 def add_legend(figure: Figure, x: float, y: float, entries: Sequence[tuple[str, Color]]) -> None:
-    """Write names with their colours in a line, as many as fit; places as in `add_text`."""
+    """Add names with their colours on one line, as many as fit; positions as in `add_text`."""
     for number, (name, color) in enumerate(entries):
         if x > LEGEND_LIMIT * figure.get_figwidth():
             more = f"and {len(entries) - number} more"
@@ -73,7 +73,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def first_channel(volume: Volume) -> npt.NDArray[Any]:
-    """Return the scan (D, H, W); of several channels the first."""
+    """Return the first channel of a scan, (D, H, W)."""
     return volume.array if volume.array.ndim == 3 else volume.array[0]
 
 
@@ -86,11 +86,11 @@ def draw_slice(
     colors: str = "gray",
     interpolation: str = "nearest",
 ) -> None:
-    """Show a slice in mm; 8-bit colour in colour, of other channels the first.
+    """Draw a slice on axes in mm; 8-bit colour in colour, else the first channel.
 
     Args:
         array: (D, H, W) or (C, D, H, W).
-        limits: Values of the ends of the colours.
+        limits: Values of the darkest and the brightest colour.
     """
     plane = view.cut(array)
     if plane.ndim == 3 and len(plane) in (3, 4) and plane.dtype == np.uint8:
@@ -109,11 +109,11 @@ def draw_slice(
 def draw_outline(
     axes: Axes, view: View, mask: Mask, color: Color, *, style: Any = "-", width: float = 1.2
 ) -> None:
-    """Draw the border of a mask on a view."""
+    """Draw the outline of a mask on a view."""
     plane = view.cut(mask)
     if not plane.any():
         return
-    # One voxel of margin closes outlines at the border of the picture.
+    # A margin of one voxel closes outlines at the border of the image.
     x = (np.arange(plane.shape[1] + 2) - 0.5) * view.spacing_mm[1]
     y = (np.arange(plane.shape[0] + 2) - 0.5) * view.spacing_mm[0]
     axes.contour(x, y, np.pad(plane, 1).astype(float), levels=[0.5], colors=[color],
@@ -123,7 +123,7 @@ def draw_outline(
 def draw_letters(
     axes: Axes, places: Iterable[tuple[float, float, str, str, str]], *, color: str, size: float
 ) -> None:
-    """Write on a slice: (x, y, text, horizontal and vertical alignment), x and y from 0 to 1."""
+    """Add texts to a slice: (x, y, text, horizontal and vertical alignment), x and y in 0..1."""
     outline = [withStroke(linewidth=2, foreground=BACKGROUND)]
     for x, y, text, ha, va in places:
         axes.text(x, y, text, transform=axes.transAxes, ha=ha, va=va, color=color, fontsize=size,
@@ -131,7 +131,7 @@ def draw_letters(
 
 
 def draw_prompt(axes: Axes, view: View, volume: Volume, prompt: Prompt) -> None:
-    """Draw a prompt where it lies on a view."""
+    """Draw a prompt if it is close to a view."""
 
     def place(points_lps: object) -> Floats:
         return view.to_mm(volume.world_to_index(np.asarray(points_lps)), volume.shape)
@@ -154,16 +154,16 @@ def draw_prompt(axes: Axes, view: View, volume: Volume, prompt: Prompt) -> None:
 
 
 def _box_outline(corners: Floats, *, is_planar: bool) -> Floats:
-    """Where a box meets the slice: a closed line, (N, 2) mm; empty if it does not.
+    """Return the intersection of a box with the slice, a closed line (N, 2) mm, or empty.
 
     Args:
-        corners: (x mm, y mm, depth in slices) of its corners, any order, (4 or 8, 3).
+        corners: Corners (x mm, y mm, depth in slices) in any order, (4 or 8, 3).
     """
     flat = np.ptp(corners[:, 2]) < 2 * NEAR_SLICES and abs(corners[:, 2].mean()) <= NEAR_SLICES
     if is_planar or (flat and len(corners) == 4):
         points = corners[:, :2]
     else:
-        # Lines between all pairs of corners meet the plane in points of the same hull as edges.
+        # Segments between all pairs of corners give the same convex hull as the edges.
         a, b = (corners[i] for i in np.triu_indices(len(corners), 1))
         crossing = (a[:, 2] <= 0) != (b[:, 2] <= 0)
         a, b = a[crossing], b[crossing]

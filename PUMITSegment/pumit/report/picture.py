@@ -1,4 +1,4 @@
-"""A picture of segments on their scan: three views, outlines, prompts."""
+"""Picture of segments on their scan: three views, outlines, prompts."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from pumit.report.views import View, views_through
 from pumit.segmentation import Mask, Segment
 from pumit.volume import Volume
 
-# For segments of the same colour, and by how much one part of a colour must differ.
+# Alternatives for segments of the same colour, and the minimum difference in one component.
 SPARE_COLORS = ("#4fd1c5", "#f2c14e", "#7aa5f7", "#e76f9b", "#9bd65b", "#b98ee8", "#e8e8e8")
 LEAST_CONTRAST = 0.2
 
 WIDTH_INCHES, HEIGHT_LIMIT_INCHES, DPI = 11.0, 9.0, 130
 GAP_INCHES, HEADER_INCHES, FOOTER_INCHES = 0.12, 0.5, 0.42
 FILL_OPACITY = 0.28
-# No scanner but CT gives values this low; then air must not set the window.
+# Only CT has values this low; the display window then excludes air.
 AIR_HU, TISSUE_HU = -500.0, -300.0
 
 
 class _Panel(NamedTuple):
-    """A view and its place, inches from the upper left corner."""
+    """A view and its position, inches from the upper left corner."""
 
     view: View
     left: float
@@ -60,16 +60,16 @@ def write_picture(
     prompts: Sequence[Prompt] = (),
     title: str = "",
 ) -> None:
-    """Write a PNG with axial, coronal and sagittal views where most segments are seen.
+    """Write a PNG with axial, coronal and sagittal views through the most visible slices.
 
-    Physical proportions are kept. A 2D image is one panel. Views follow the volume's own axes,
+    The physical aspect ratio is kept. A 2D image is one panel. Views follow the volume's own axes,
     named by the nearest anatomical ones.
 
     Args:
-        volume: The scan; 8-bit colour is shown in colour, of other channels the first.
-        segments: Segments on the volume's grid, each in its own colour; of several in the same
-            one keeps it.
-        prompts: Drawn where they lie on a view: points, scribbles and boxes.
+        volume: The scan; 8-bit colour is shown in colour, else the first channel.
+        segments: Segments on the volume's grid. If several have nearly the same colour, the first
+            keeps it and the others get another.
+        prompts: Points, scribbles and boxes to draw if they are close to a view.
 
     Raises:
         ExportError: If there is no segment, or the file cannot be written.
@@ -113,19 +113,19 @@ def _centre_index(mask: Mask) -> tuple[int, int, int]:
 
 
 def _fullest_slices(segments: Sequence[Segment]) -> tuple[int, int, int]:
-    """Return the slices along each axis that show most segments, and of those most of them."""
+    """Return the slice along each axis that shows the most of all segments."""
     best = []
     for axis in range(3):
         others = tuple({0, 1, 2} - {axis})
         areas = np.stack([np.count_nonzero(s.mask, axis=others) for s in segments])  # (N, slices)
         shares = areas / areas.max(axis=1, keepdims=True)
-        # Each counts as far as it is seen, a small one as much as a large one.
+        # Areas are relative to each segment's largest, so small segments count like large ones.
         best.append(int(np.sqrt(shares).sum(axis=0).argmax()))
     return (best[0], best[1], best[2])
 
 
 def _told_apart(segments: Sequence[Segment]) -> list[Segment]:
-    """Give segments other colours where earlier ones have nearly the same."""
+    """Replace colours that are nearly the same as an earlier segment's."""
     used: list[Floats] = []
     shown = []
     for segment in segments:
@@ -142,7 +142,7 @@ def _is_new(color: Floats, used: Sequence[Floats]) -> bool:
 
 
 def _window(volume: Volume, mask: Mask) -> tuple[float, float]:
-    """Darkest and brightest shown value: percentiles around the segment, without air in CT."""
+    """Return the display window: percentiles around the segment, without air in CT."""
     around = tuple(
         slice(max(int(i.min()) - margin, 0), int(i.max()) + margin + 1)
         for i, margin in ((i, 10 + int(np.ptp(i)) // 4) for i in np.nonzero(mask))
@@ -161,7 +161,7 @@ def _window(volume: Volume, mask: Mask) -> tuple[float, float]:
 def _layout(
     views: list[View], shape: tuple[int, int, int]
 ) -> tuple[list[_Panel], tuple[float, float]]:
-    """Place the views at one scale, in a row or two below each other, whichever is fuller."""
+    """Place the views at the same scale, in one row or with two stacked, whichever fills more."""
     sizes = [view.size_mm(shape) for view in views]
     columns = [[0], [1], [2]] if len(views) == 3 else [[0]]
     if len(views) == 3 and _emptiness(sizes, [[0], [1, 2]]) < _emptiness(sizes, columns):

@@ -1,4 +1,4 @@
-"""Pictures of a tokenizer's work: scan, reconstruction and error, and its use of the codebook."""
+"""Pictures of a tokenizer: scan, reconstruction and error, and the use of its codebook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDTH_INCHES, _ROWS_LIMIT_INCHES = 11.0, 8.0
 _HEADER_INCHES, _LABEL_INCHES, _BAR_INCHES, _LINE_INCHES = 0.45, 0.3, 0.12, 0.2
 _LINE_LETTERS = 128
 _MOST_ROWS = 2
-# The largest of the errors are few: they may be beyond the ends of the colours.
+# Percentile of the errors at the end of the colour scale; the few larger ones are clipped.
 _SHOWN_PERCENTILE = 99.5
 Image = npt.NDArray[np.float32]
 _IMAGE, _USUAL, _EVEN = COLORS[0], "black", COLORS[1]
@@ -49,14 +49,14 @@ def write_reconstruction_picture(
     title: str = "",
     caption: str = "",
 ) -> None:
-    """Write a PNG: the scan as the tokenizer saw it, what came back, and the error.
+    """Write a PNG of the tokenizer's input, the reconstruction and the error.
 
-    One row through the middle of the slices, and a second one across them where the volume is
-    thick enough to show something. Physical proportions are kept.
+    The first row is the middle slice; a second row shows a plane across the slices if the volume is
+    thick enough. The physical aspect ratio is kept.
 
     Args:
-        image: The reconstruction, (D, H, W).
-        difference: Reconstruction less scan, (D, H, W).
+        image: Reconstruction, (D, H, W).
+        difference: Reconstruction minus scan, (D, H, W).
 
     Raises:
         ExportError: If the file cannot be written.
@@ -112,7 +112,7 @@ def _drawn(
 
 
 def _rows(volume: Volume) -> list[View]:
-    """Get the view of the slices, and the larger of those across them where there is something."""
+    """Return the two views with the most voxels, the second only if it is thick enough."""
     d, h, w = volume.shape
     views = views_through(volume, (d // 2, h // 2, w // 2))
 
@@ -120,7 +120,7 @@ def _rows(volume: Volume) -> list[View]:
         return volume.shape[view.down[0]] * volume.shape[view.right[0]]
 
     views = sorted(views, key=area, reverse=True)[:_MOST_ROWS]
-    # A view of few slices is a strip that shows nothing.
+    # A view with few slices is only a thin strip.
     return [
         v
         for i, v in enumerate(views)
@@ -151,19 +151,18 @@ def write_token_plot(
     title: str = "",
     caption: str = "",
 ) -> None:
-    """Write a PNG: the share of each token, with an even use and the usual one.
+    """Write a PNG of the token frequencies of an image, with uniform and reference frequencies.
 
-    Where the usual use is known, the tokens stand in its order, the most usual first, so that a
-    token that this image uses more or less than others do stands out of the line; else in the
-    order of the image's own use.
+    Tokens are sorted by reference frequency, the highest first, so that tokens that this image uses
+    more or less than usual stand out; without a reference, by the image's own frequency.
 
     Args:
-        shares: Share of each token, summing to 1.
-        usual: Shares over the images that the tokenizer knows, as many.
+        shares: Frequency of each token, summing to 1.
+        usual: Reference frequencies over known images, same length.
 
     Raises:
         ExportError: If the file cannot be written.
-        ValueError: If the usual use is of another codebook.
+        ValueError: If the reference has another number of tokens.
     """
     own = np.asarray(shares, dtype=np.float64)
     known = None if usual is None else np.asarray(usual, dtype=np.float64)
@@ -194,7 +193,7 @@ def write_token_plot(
 def _draw(
     axes: Axes, shares: npt.NDArray[np.float64], usual: npt.NDArray[np.float64] | None
 ) -> None:
-    """Shares in the order given: dots about the line of the usual ones, or else an area."""
+    """Draw frequencies in the given order: dots over the reference line, else an area."""
     floor = 1e-3 / len(shares)
     rank = np.arange(1, len(shares) + 1)
     own = np.maximum(shares, floor)

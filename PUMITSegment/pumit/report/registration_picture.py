@@ -1,4 +1,4 @@
-"""A picture of two scans laid on each other, to look at before anything is carried over."""
+"""Picture of two registered scans, to check the registration before lesions are transferred."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def write_registration_picture(
     *,
     title: str,
 ) -> None:
-    """Write a PNG with three planes of each scan and of both, through the largest lesion.
+    """Write a PNG with three planes of each scan and of their overlay, through the lesions.
 
     Args:
-        registered: The second one on its grid, (D, H, W).
-        mask: Lesions of the first scan, not empty; they are outlined on all.
+        registered: Later scan on the grid of the earlier one, (D, H, W).
+        mask: Lesions of the earlier scan, not empty; outlined on all panels.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -58,7 +58,7 @@ def write_registration_picture(
 
 
 def _grey(array: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
-    """Intensities from 0 to 1, with the contrast of what is around the lesions."""
+    """Scale intensities to 0..1, by percentiles around the lesions."""
     windows = [slice(max(int(i.min()) - 30, 0), int(i.max()) + 31) for i in np.nonzero(mask)]
     low, high = np.percentile(array[tuple(windows)], (5, 99.5))
     return np.asarray(np.clip((array - low) / max(float(high - low), 1e-6), 0, 1), np.float32)

@@ -1,4 +1,4 @@
-"""The look of all figures: colours, and matplotlib's settings for plots."""
+"""Style of all figures: colours, and matplotlib's settings for plots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib
 # Okabe and Ito's colours without black and yellow: distinct for colour-blind readers, and visible
 # on white and on black.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-# Pictures of scans are dark.
+# Pictures of scans have a dark background.
 BACKGROUND = "#0d1014"
 TEXT = "#e8ebef"
 FAINT_TEXT = "#8b949e"
@@ -28,6 +28,6 @@ _INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "yti
 
 
 def plot_style(ink: str = "black") -> AbstractContextManager[None]:
-    """Matplotlib's settings for plots, for figures that are made and saved within the block."""
+    """Return a context with matplotlib's settings for plots created and saved within it."""
     style: AbstractContextManager[None] = matplotlib.rc_context(_PLOT | dict.fromkeys(_INKED, ink))
     return style

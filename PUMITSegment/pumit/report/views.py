@@ -1,4 +1,4 @@
-"""Axial, coronal and sagittal slices of a volume, turned as a radiologist looks at them."""
+"""Axial, coronal and sagittal slices of a volume in radiological orientation."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class View:
 
 
 def views_through(volume: Volume, index: tuple[int, int, int]) -> list[View]:
-    """List the slices through a voxel: three of a volume, the image itself where it is 2D.
+    """Return the slices through a voxel: three views of a volume, or a 2D image itself.
 
-    The views follow the volume's own axes, named and turned by the nearest anatomical ones:
+    The views follow the volume's own axes, named and oriented by the nearest anatomical ones:
     patient left is on the right, anterior and superior are at the top, and a sagittal view looks
     from the left side.
     """

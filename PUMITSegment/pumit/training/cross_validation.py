@@ -1,4 +1,4 @@
-"""Cross-validation: every patient is validated on once, by a model that never saw him."""
+"""Cross-validation: every patient is validated once, by a model not trained on that patient."""
 
 from __future__ import annotations
 
@@ -29,27 +29,26 @@ from pumit.training.validate import read_segmentation
 
 RESULT = "cross_validation.json"
 FINAL = "final"
-FOLDS = "-folds"  # ends the name of their mean
-FOLD_KEYS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
-
-# Trains by a recipe in a folder; returns the best checkpoint.
+FOLDS = "-folds"  # suffix of the name of the folds' ensemble
+FOLD_KEYS = ("folds", "final_model")  # recipe keys of the cross-validation, not of its parts
+# Trains a recipe in a folder and returns the best checkpoint.
 Train = Callable[..., Path]
 
 
 def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float) -> Path:
-    """Train fold after fold; started again, it continues where it was.
+    """Train all folds one after another, resuming an earlier start.
 
-    In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
-    metrics of every case by the model that did not see it, and their means with 95 % bootstrap
-    intervals over cases; the mean of the folds as one model, `NAME-folds.safetensors`, which enters
-    the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
+    The output folder gets `fold_1` and so on, each a complete run; `cross_validation.json` with the
+    metrics of every case by the model not trained on it, and means with 95 % bootstrap intervals
+    over cases; and the ensemble of the folds, `NAME-folds.safetensors`, which is added to the
+    user's index. With `final_model: true`, it also gets `final`, trained on all cases.
 
     Returns:
-        The model of all cases where there is one, else that of the best fold.
+        The model of all cases if there is one, else that of the best fold.
 
     Raises:
         PumitError: If the recipe does not fit, or there are fewer patients than folds.
-        RunStopped: If it was stopped; the same call continues.
+        RunStopped: If it was stopped; the same call resumes.
     """
     if task_of(file.keys) != "segmentation":
         raise PumitError(f"folds in {file.source} need task: segmentation.")
@@ -62,7 +61,7 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
     with run_session(output, since=since) as reporter:
 
         def part(number: int, name: str, title: str, **data: list[str]) -> Path:
-            """Train one of the parts, or take what an earlier start made of it."""
+            """Train one of the parts, or return its model if it is finished."""
             folder = output / name
             if (made := finished_model(folder)) is not None:
                 return made
@@ -76,25 +75,25 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         reporter.update(name=recipe.name, task=recipe.task)
         names = [list(split.validation) for split in splits]
         reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
-        # 1. The recipe that all parts follow.
+        # 1. Save the recipe that all parts follow.
         whole = with_absolute_paths(file.keys, file.path)
         reporter.written(lambda: write_text(output / RECIPE, recipe_text(whole)))
-        # 2. Fold after fold; those that are finished return at once.
+        # 2. Train the folds; finished ones return at once.
         made = []
         for number, split in enumerate(splits, start=1):
             who = {"training": list(split.training), "validation": list(split.validation)}
             title = f"Fold {number} of {recipe.folds}"
             made.append(part(number, f"fold_{number}", title, **who))
-        # 3. Every case by the model that did not see it.
+        # 3. Pool the metrics of every case by the model not trained on it.
         result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
         reporter.written(lambda: write_json(output / RESULT, result))
         reporter.report({"cross_validation": only_means(result["mean"])})
-        # 4. The mean of all folds, which is its own model kind: one file with all of them.
+        # 4. Join the folds into an ensemble.
         joined = output / f"{recipe.name}{FOLDS}.safetensors"
         join_models(made, joined, name=joined.stem)
         if recipe.register_:
             register(joined)
-        # 5. The model of all cases, or that of the best fold.
+        # 5. Train the model of all cases, or return that of the best fold.
         best = made[_best(result)]
         if recipe.final_model:
             everyone = sorted({*splits[0].training, *splits[0].validation})
@@ -106,13 +105,13 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
 
 
 def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> list[Split]:
-    """Who trains and who validates in each fold.
+    """Return the split of each fold.
 
-    Where the recipe names who trains, as a planned one does, all whom it names take part, and
-    no one else.
+    If the recipe names training cases, as a planned one does, only the training and validation
+    cases that it names take part.
 
     Raises:
-        PumitError: If the recipe holds out by another rule too, or there are too few patients.
+        PumitError: If the recipe also has `data.fold`, or there are too few patients.
     """
     data, count = recipe.data, recipe.folds or 0
     if count < 2:
@@ -135,14 +134,14 @@ def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> l
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
-    """Metrics of all folds together.
+    """Pool the metrics of all folds.
 
     Args:
         folders: Folders of finished folds, each with a `validation.json`.
 
     Returns:
-        `folds` with the means of each, `mean` of all cases by class and metric with intervals, and
-        `rows`, one for each case and class, with its fold.
+        `folds` with the means of each, `mean` over all cases by class and metric with intervals,
+        and `rows`, one per case and class, with its fold.
     """
     rows: list[dict[str, Any]] = []
     folds = []
@@ -155,13 +154,13 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def _best(result: Mapping[str, Any]) -> int:
-    """Index of the fold with the highest mean Dice."""
+    """Return the index of the fold with the highest mean Dice."""
     scores = [fold["mean"].get("mean", {}).get("dice", {}).get("mean") for fold in result["folds"]]
     return max(range(len(scores)), key=lambda i: -1.0 if scores[i] is None else scores[i])
 
 
 def _sentence(result: Mapping[str, Any]) -> str:
-    """Dice of all folds in words."""
+    """Return a sentence on the Dice of all folds."""
     found = result["mean"].get("mean", {}).get("dice", {})
     if found.get("mean") is None:
         return "No validation case has any class."

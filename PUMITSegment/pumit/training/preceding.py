@@ -1,4 +1,4 @@
-"""A run that another one needs first: its tokenizer, or its encoder from unlabelled scans."""
+"""Preceding runs that a training needs: a tokenizer, or an encoder from unlabelled scans."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pumit.training.recipes.segmentation import DEFAULT_NETWORK
 from pumit.training.run.relay import Relay, finished_model
 from pumit.training.run.reporter import RunReporter
 
-FOLDER = "pretraining"  # of the run that precedes, in the folder of the other one
+FOLDER = "pretraining"  # subfolder of the preceding run
 CACHE = "cache"
-# Sizes of a ViT, which those of its pre-training have to be.
+# Sizes of a ViT that must equal those of its pre-training.
 VIT_SIZES = ("dim", "depth", "num_heads", "hidden")
-# Trains by a recipe's file in a folder, with keys of the recipe replaced.
+# Trains a recipe file in a folder, with overrides of its keys.
 Train = Callable[[Path, Path, Mapping[str, Any]], Path]
 
 
 @dataclass(frozen=True)
 class Preceding:
-    """A run that precedes another one.
+    """A run that precedes the main run.
 
     Attributes:
-        recipe: Name of its recipe, which ships.
-        changes: Keys of it that are replaced.
-        gives: Key of the other recipe that its model is the value of.
-        share: Its time over that of the other run, where that is limited.
+        recipe: Name of its shipped recipe.
+        changes: Overrides of its keys.
+        gives: Key of the main recipe that is set to its model.
+        share: Ratio of its time budget to that of the main run.
     """
 
     recipe: str
@@ -46,11 +46,11 @@ def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> P
     """Return the run that a recipe needs first, or None.
 
     Args:
-        keys: The recipe; paths are absolute.
-        unlabelled: Folder of unlabelled scans, as a text; empty for none.
+        keys: The recipe, with absolute paths.
+        unlabelled: Folder of unlabelled scans; empty for none.
 
     Raises:
-        PumitError: If its network has none.
+        PumitError: If the network cannot learn from unlabelled scans.
     """
     alike = {k: keys[k] for k in ("device", "workers", "threads", "seed") if k in keys}
     if unlabelled:
@@ -76,14 +76,14 @@ def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> P
     if keys.get("tokenizer") == OWN_TOKENIZER:
         images = ("real_folder", "real_images", "cache", "images_in_memory")
         changes = {**alike, **{k: keys[k] for k in images if k in keys}, "task": "pretraining"}
-        # It continues from the tokenizer that ships, so that it knows more than these scans.
+        # Start from the shipped tokenizer, so that it knows more than these scans.
         changes |= {"initial": "tokenizer", "register": False}
         return Preceding("tokenizer", changes, "tokenizer", "Tokenizer", share=1.0)
     return None
 
 
 def model_of(before: Preceding, output: Path) -> Path:
-    """Where the model of a preceding run is, once it is finished."""
+    """Return the path of the model of a preceding run."""
     return (output / FOLDER / f"{before.recipe}.safetensors").absolute()
 
 
@@ -94,14 +94,14 @@ def train_before(
     train: Train,
     schedule: Mapping[str, Any],
 ) -> Path:
-    """Train what precedes a run; started again, it continues where it was.
+    """Train a preceding run, resuming an earlier start.
 
     Args:
-        schedule: Steps or seconds of the other one, where they are limited.
+        schedule: Limits of the main run, steps or seconds, if any.
 
     Raises:
         PumitError: If it cannot be trained, or several processes train.
-        RunStopped: If it was stopped; the same call continues.
+        RunStopped: If it was stopped; the same call resumes.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError(

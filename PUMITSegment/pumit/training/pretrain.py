@@ -20,8 +20,8 @@ def read_recipe_file(path: Path) -> PretrainingRecipe:
     """Read a YAML recipe and check its keys.
 
     Raises:
-        PumitError: If it cannot be read, a key is misspelt (the nearest right one is named), or a
-            value is of the wrong kind.
+        PumitError: If it cannot be read, a key is unknown (the closest match is suggested), or a
+            value is invalid.
     """
     keys = {"task": TASK, **read_yaml(path)}
     if keys["task"] != TASK:
@@ -44,26 +44,26 @@ def pretrain(
     since: float | None = None,
     finish: bool = False,
 ) -> Path:
-    """Train by a recipe, resuming where `output` holds an earlier part of the run.
+    """Train a recipe, resuming a saved run in `output`.
 
     Args:
-        path: YAML recipe; its relative paths begin at the working directory.
-        overrides: Values of `schedule` to replace, such as `seconds`.
-        real_folder: Folder of the recipe's real scans, if not the recipe's own.
-        is_whole: Whether the recipe's tokenizer is trained first, and the model entered in the
-            user's index: all from one folder of scans.
-        device: "auto", "cpu", "cuda" or "cuda:1", if not the recipe's.
-        workers: Processes that draw in advance, if not the recipe's number.
+        path: YAML recipe; its relative paths start from the working directory.
+        overrides: Values of `schedule` to override, such as `seconds`.
+        real_folder: Folder of real scans, to override the recipe.
+        is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
+            model to the user's index.
+        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
+        workers: Number of worker processes, to override the recipe.
         since: Time of the user's command, Unix time; None for now.
-        finish: Whether to train no more, and end with the last saved model of `output`.
+        finish: Whether to stop training and finish with the last saved model of `output`.
 
     Returns:
         The checkpoint with the averaged weights, half precision.
 
     Raises:
-        PumitError: If the recipe is wrong, its data are missing, another process trains in the
+        PumitError: If the recipe is invalid, its data are missing, another process trains in the
             folder, or the folder holds a run of another recipe.
-        RunStopped: If the run was stopped; it is saved, and the same call continues.
+        RunStopped: If the run was stopped; it is saved, and the same call resumes.
     """
     read_recipe_file(path)
     changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}

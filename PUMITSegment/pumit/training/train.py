@@ -1,4 +1,4 @@
-"""`pumit train`: read a recipe, and hand it to what trains its task."""
+"""`pumit train`: read a recipe, and run the training job of its task."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pumit.training.validate import read_recipe
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 CARD = "card.md"
-# A card is made of everything a run has written; whatever is wrong with it, the model is there.
+# Errors of the model card, which reads everything a run has written, must not lose the model.
 FAILURES = (
     ArithmeticError,
     AttributeError,
@@ -54,10 +54,10 @@ FAILURES = (
 
 
 def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: bool) -> str | None:
-    """Write the card and enter the model in the user's index; neither is worth losing a run.
+    """Write the card and add the model to the user's index; errors are reported as warnings.
 
     Returns:
-        Its name in the index, or None where it is in none.
+        Name of the model in the index, or None.
     """
     from pumit.training.model_card.write import write_card  # draws, which takes a second to load
 
@@ -76,7 +76,7 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
 
 
 def _tried(reporter: RunReporter, what: str, work: Callable[[], R]) -> R | None:
-    """Do something; where it fails, say so and continue."""
+    """Call a function, and report an error as a warning."""
     try:
         return reporter.written(work)
     except FAILURES as error:
@@ -96,21 +96,21 @@ def finetune(
     since: float | None = None,
     finish: bool = False,
 ) -> Path:
-    """Train by a recipe, resuming where `output` holds an earlier part of the run.
+    """Train a recipe, resuming a saved run in `output`.
 
-    The folder then holds what `pumit.runs` tells of: status, logs and the whole recipe.
+    The folder then holds status, logs and the resolved recipe, which `pumit.runs` reads.
 
     Args:
-        folder: Folder that relative paths of the recipe begin at; None for its own.
-        changes: Keys of the recipe to replace; those of `data` and `schedule` one by one.
-        device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
+        folder: Base folder of the recipe's relative paths; None for its own.
+        changes: Keys of the recipe to override; `data` and `schedule` are merged key by key.
+        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
         since: Time when the user started it, Unix time; None for now.
-        finish: Whether to train no more, and end with the best model that `output` holds.
+        finish: Whether to stop training and finish with the best model of `output`.
 
     Raises:
-        PumitError: If the recipe is wrong, its data cannot be used, another process trains in the
-            folder, or the folder holds a run of another recipe.
-        RunStopped: If the run was stopped; it is saved, and the same call continues.
+        PumitError: If the recipe is invalid, its data cannot be used, another process trains in
+            the folder, or the folder holds a run of another recipe.
+        RunStopped: If the run was stopped; it is saved, and the same call resumes.
     """
     since = time.time() if since is None else since
     if finish and not _has_model(output):
@@ -125,17 +125,17 @@ def finetune(
 def train(file: RecipeFile, output: Path, *, since: float, finish: bool = False) -> Path:
     """Train one run; see `finetune`."""
     file = replace(file, keys={k: v for k, v in file.keys.items() if k not in FOLD_KEYS})
-    # 1. The folder is held, and what the run needs first is trained.
+    # 1. Lock the folder, and train a preceding run if needed.
     with run_session(output, since=since) as reporter:
         if finish and reporter.folder is not None:
             send_command(output, "finish")
         reporter.update(name=str(file.keys.get("name", "model")), task=task_of(file.keys))
         file = _after_preceding(file, output, reporter)
-        # 2. The recipe becomes typed, and is compared with that of an earlier part of the run.
+        # 2. Validate the recipe, and compare it with that of a saved run.
         run = _prepared(file, output, reporter)
-        # 3. The job of its task is trained.
+        # 3. Train the job of its task.
         best = fit(job_of(task_of(file.keys))(run))
-        # 4. The first process writes the card and enters the model in the index.
+        # 4. Write the card and add the model to the index, in the first process.
         if run.is_first:
             # What is pre-trained is there for further trainings.
             write_result(reporter, output, best, registers=run.recipe.register_)
@@ -159,7 +159,7 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
         raise PumitError(
             f"{file.source} has both `unlabelled` and `{before.gives}`; begin with one of them."
         )
-    # What is wrong is said before it begins.
+    # Report errors of the recipe before the preceding run begins.
     read_recipe({**keys, before.gives: own}, file.source)
 
     def train_first(recipe: Path, below: Path, changes: Mapping[str, Any]) -> Path:
@@ -173,7 +173,7 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
-    """Return the kind of job of a task; each is imported only when it is needed."""
+    """Return the job class of a task, imported on demand."""
     if task == "classification":
         from pumit.training.classification.run import ClassificationJob
 
@@ -196,7 +196,7 @@ def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
 
 
 def _has_model(folder: Path) -> bool:
-    """Return whether a validation has found a best model of the run in a folder."""
+    """Return whether the run in a folder has a best model."""
     status = read_status(folder)
     if status is None or status.best_step is None or not status.model:
         return False
@@ -204,14 +204,14 @@ def _has_model(folder: Path) -> bool:
 
 
 def check_name(recipe: TrainingRecipe, source: str) -> None:
-    """Raise PumitError where the model's name cannot be that of its file."""
+    """Raise PumitError if the model's name is not a valid file name."""
     name = recipe.name
     if Path(name).name != name or name == Path(LAST).stem:
         raise PumitError(f"The name {name!r} in {source} cannot be that of the model's file.")
 
 
 def _prepared(file: RecipeFile, output: Path, reporter: RunReporter) -> TrainingRun:
-    """Return the run that a recipe describes, or that the output folder holds."""
+    """Return the run of a recipe, or the saved run in the output folder."""
     recipe = read_recipe(file.keys, file.source)
     check_name(recipe, file.source)
     given = with_absolute_paths(file.keys, file.path)

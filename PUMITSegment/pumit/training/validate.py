@@ -1,8 +1,8 @@
-"""Check a whole recipe before it is followed: every key, and no data.
+"""Validation of complete recipes, without reading data.
 
-`pumit plan - --check` answers recipe after recipe, for a window in which someone types: what is
-imported for the first is there for the next. It reads lines of JSON, each a recipe's text, and
-answers each with a line: `{"problem": sentence}`, empty where nothing is wrong.
+`pumit plan - --check` validates one recipe after another, for an editor window, without repeated
+imports. It reads lines of JSON, each the text of a recipe, and answers each with a line
+`{"problem": sentence}`, empty for a valid recipe.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pumit.training.recipes.tasks import model_for
 
 
 def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
-    """Read a recipe into the type of its task, and check what its network bears; reads no data.
+    """Read a recipe into the type of its task, and check its network; reads no data.
 
     Raises:
-        PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.
+        PumitError: If a key is unknown (the closest match is suggested), or a value is invalid.
     """
     recipe = read_model(model_for(keys, source), keys, source)
     if isinstance(recipe, LabelledRecipe) and recipe.data.classes is not None:
@@ -43,7 +43,7 @@ def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
 
 
 def read_segmentation(keys: Mapping[str, Any], source: str) -> SegmentationRecipe:
-    """Read a recipe that has to be of a segmentation; see `read_recipe`."""
+    """Read a recipe of a segmentation; see `read_recipe`."""
     recipe = read_recipe({"task": "segmentation", **keys}, source)
     if not isinstance(recipe, SegmentationRecipe):
         raise PumitError(f"task in {source} must be segmentation.")
@@ -51,7 +51,7 @@ def read_segmentation(keys: Mapping[str, Any], source: str) -> SegmentationRecip
 
 
 def problem_of(text: str) -> str:
-    """Return what is wrong with a recipe's text, in a sentence; "" where nothing is."""
+    """Return the problem of a recipe's text as a sentence, or "" if it is valid."""
     try:
         keys = yaml.safe_load(text)
         if not isinstance(keys, Mapping):
@@ -68,7 +68,7 @@ def answer(given: TextIO, output: TextIO) -> None:
     """Answer line after line until the input ends.
 
     Args:
-        given: JSON, a recipe's text in each line.
+        given: JSON lines, each the text of a recipe.
     """
     for line in given:
         output.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")

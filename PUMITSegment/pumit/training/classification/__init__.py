@@ -1,1 +1,1 @@
-"""Training of classifiers of whole images."""
+"""Training of image classifiers."""

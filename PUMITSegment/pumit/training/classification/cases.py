@@ -1,4 +1,4 @@
-"""Labelled images for a classifier, in three splits, wherever they come from."""
+"""Labelled images for a classifier in training, validation and test splits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Cases:
     """Images with their labels.
 
     Attributes:
-        names: Names of the cases in messages, without a folder.
-        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
-        read: Function from the number of a case to its volume; raises VolumeError.
-        files: Files of the cases, or none where they are in memory.
+        names: Case names for messages, without folder.
+        labels: Class indices (N,), or multi-label 0 or 1 (N, classes).
+        read: Reads the volume of a case by index; raises VolumeError.
+        files: Files of the cases; empty for images in memory.
     """
 
     names: Sequence[str]
@@ -40,13 +40,13 @@ class Cases:
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """A data set to learn from.
+    """A classification data set.
 
     Attributes:
-        classes: Names, in the order of the network's outputs.
-        splits: Splits by "train", "val" and, where there is one, "test".
-        is_stored_as_shown: Whether axes mean the same in every image without a header that says
-            so (MedMNIST); else the header turns them.
+        classes: Class names in order of the network's outputs.
+        splits: Cases of "train", "val" and optionally "test".
+        is_stored_as_shown: Whether all images have the same orientation without headers, as in
+            MedMNIST; else they are reoriented by their headers.
     """
 
     classes: tuple[str, ...]
@@ -55,15 +55,15 @@ class ClassificationData:
 
     @property
     def is_multi_label(self) -> bool:
-        """Whether a case may have several of the classes, or none."""
+        """Whether a case may have several classes, or none."""
         return self.splits["train"].labels.ndim == 2
 
     def counts(self) -> dict[str, list[int]]:
-        """Cases of each class in each split."""
+        """Return the number of cases of each class in each split."""
         return {name: _count(cases.labels, len(self.classes)) for name, cases in self._items()}
 
     def check(self, where: str) -> None:
-        """Refuse what nothing can be learned from, or measured on.
+        """Check that the splits can be trained and evaluated on.
 
         Raises:
             PumitError: If a split lacks cases of a class that it needs.
@@ -102,10 +102,10 @@ def _count(labels: Labels, classes: int) -> list[int]:
 
 
 def require_split(split: dict[str, Any] | None) -> dict[str, float]:
-    """Shares for "val" and "test", by default 15 % each.
+    """Return the shares of "val" and "test", by default 15 % each.
 
     Raises:
-        PumitError: If they cannot be used.
+        PumitError: If the shares are invalid.
     """
     given = {"val": 0.15, "test": 0.15} if split is None else split
     is_number = all(

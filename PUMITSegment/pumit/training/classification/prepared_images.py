@@ -1,4 +1,4 @@
-"""A classifier's images, made from arrays on demand or once from files."""
+"""Pre-processed images of a classifier, computed on demand or cached in a file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pumit.volume import Volume
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Images of cases as the network takes them, by number.
+    """Pre-processed images by index.
 
     Attributes:
-        kept: A file that holds them all, written by `keep_prepared`, or None.
+        kept: File with all images, written by `keep_prepared`, or None.
     """
 
     cases: Cases
@@ -34,7 +34,7 @@ class PreparedImages:
         return len(self.cases)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Image (C, d, h, w) float32, C being 1 where all channels are equal."""
+        """Return an image (C, d, h, w), float32; C is 1 if all channels are equal."""
         if self.kept is not None:
             array = np.load(self.kept, mmap_mode="r", allow_pickle=False)[index]
             return torch.from_numpy(array.astype(np.float32))
@@ -45,7 +45,7 @@ def read_case(cases: Cases, index: int) -> Volume:
     """Return the volume of a case.
 
     Raises:
-        VolumeError: If it cannot be used; the message begins with its name.
+        VolumeError: If it cannot be read; the message begins with the case's name.
     """
     try:
         return cases.read(index)
@@ -54,16 +54,16 @@ def read_case(cases: Cases, index: int) -> Volume:
 
 
 def keep_prepared(cases: Cases, form: ClassifierInput, target: Path) -> PreparedImages:
-    """Read every file once and keep its image, half precision, so that no epoch reads it again.
+    """Pre-process all images once and cache them in half precision.
 
-    All files are read before anything is learned, so one that cannot be used ends the run at its
-    start. Where `target` holds the same images already, nothing is read.
+    All files are read before training, so an unreadable one fails early. If `target` already holds
+    the same images, nothing is read.
 
     Raises:
         VolumeError: If a file cannot be read, or the images differ in their channels.
         ExportError: If the target cannot be written.
     """
-    # 1. Images that were prepared from the same files in the same form are kept.
+    # 1. Reuse images of the same files in the same form.
     note = target.with_suffix(".json")
     try:
         mark = _mark(cases, form)
@@ -73,7 +73,7 @@ def keep_prepared(cases: Cases, form: ClassifierInput, target: Path) -> Prepared
         ) from None
     if target.is_file() and _read_mark(note) == mark:
         return PreparedImages(cases, form, target)
-    # 2. All others, into a file that is there whole or not at all: float16 (N, C, D, H, W).
+    # 2. Else write them atomically: float16 (N, C, D, H, W).
     channels = 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def keep_prepared(cases: Cases, form: ClassifierInput, target: Path) -> Prepared
             if array is not None:
                 array.flush()
             del array
-        # 3. What they were made of, last: without it they are made again.
+        # 3. Write the fingerprint of the sources last; without it, the images are computed again.
         note.write_text(json.dumps({"mark": mark}), encoding="utf-8")
     except OSError as error:
         reason = error.strerror or "the system refused"
@@ -110,7 +110,7 @@ def keep_prepared(cases: Cases, form: ClassifierInput, target: Path) -> Prepared
 
 
 def _mark(cases: Cases, form: ClassifierInput) -> str:
-    """Return a mark that changes when a file or the form does."""
+    """Return a fingerprint of the files and the form."""
     stats = [path.stat() for path in cases.files]
     files = [(str(p), s.st_size, s.st_mtime_ns) for p, s in zip(cases.files, stats, strict=True)]
     facts = [form.as_recipe(), list(cases.names), files]

@@ -1,4 +1,4 @@
-"""Read what a classifier learns from, however it lies there."""
+"""Readers of classification data: MedMNIST files, and folders with one subfolder per class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pumit.training.recipes.labelled import LabelledData
 from pumit.volume import Volume
 
 COLOUR = 3
-# What files of scans end with; a folder inside a class is a DICOM series.
+# Suffixes of scans; a folder inside a class is a DICOM series.
 SUFFIXES = (
     *(".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd"),
     *(".dcm", ".zip", ".png", ".jpg", ".jpeg"),
@@ -34,7 +34,7 @@ SUFFIXES = (
 
 @dataclass(frozen=True)
 class _ArrayReader:
-    """Images (N, D, H, W) or (N, H, W), with a last axis of 3 where they are in colour."""
+    """Reader of images (N, D, H, W) or (N, H, W), colour last with 3 channels."""
 
     images: npt.NDArray[Any]
     is_planar: bool
@@ -52,15 +52,14 @@ class _ArrayReader:
 def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData:
     """Read a file of MedMNIST v2, 2D or 3D, of any image size.
 
-    It holds `train_images`, `train_labels` and the same of `val` and `test`: images of unsigned
-    bytes, shape (N, D, H, W) or (N, H, W), colour last; labels (N, 1), or (N, L) of zeros and ones
-    where a case may have several.
+    It holds `train_images`, `train_labels` and the same for `val` and `test`: uint8 images of shape
+    (N, D, H, W) or (N, H, W), colour last; labels (N, 1), or multi-label 0 or 1 (N, L).
 
     Args:
-        classes: Names of the classes, in the order of their numbers; numbered where absent.
+        classes: Class names in order of their indices; by default the indices.
 
     Raises:
-        PumitError: If it is another file, or an array of it cannot be used.
+        PumitError: If it is another file, or an array is invalid.
 
     Source:
         Yang et al., MedMNIST v2, 2023.
@@ -121,7 +120,7 @@ def _member(file: Any, name: str, where: str) -> npt.NDArray[Any]:
 
 
 def _labels_of(arrays: dict[str, npt.NDArray[Any]], split: str, where: str) -> Labels:
-    """Class numbers (N,), or zeros and ones (N, L)."""
+    """Return class indices (N,), or multi-label 0 or 1 (N, L)."""
     given, images = arrays[f"{split}_labels"], arrays[f"{split}_images"]
     if given.ndim not in (1, 2) or images.ndim == 0 or len(given) != len(images):
         raise PumitError(
@@ -135,7 +134,7 @@ def _labels_of(arrays: dict[str, npt.NDArray[Any]], split: str, where: str) -> L
 
 
 def _class_names(labels: dict[str, Labels], names: tuple[str, ...], where: str) -> tuple[str, ...]:
-    """Names of the classes, once every label is known to be one of them."""
+    """Return the class names, after checking that all labels are in range."""
     widths = {split: found.shape[1:] for split, found in labels.items()}
     if len(set(widths.values())) > 1:
         raise PumitError(f"The labels of {where} differ in number: {widths}.")
@@ -173,16 +172,16 @@ def read_class_folders(
 ) -> ClassificationData:
     """Find the scans of `CLASS/*`, or of `train/CLASS/*` with `val` and `test` next to it.
 
-    A scan is a file of any format that `Volume.read` takes, or a folder of DICOM files. Without
-    `val` a part of the training cases is set aside by chance, the same part of each class; where
-    nothing is split by folders, one for the test too.
+    A scan is a file in any format of `Volume.read`, or a folder of DICOM files. Without `val`, a
+    random share of the training cases of each class is set aside; without split folders, one for
+    `test` too.
 
     Args:
         split: Shares to set aside, see `require_split`.
-        patient: Regular expression that finds the patient in `CLASS/NAME`, as its first group or
-            as all that it matches; no patient's scans are then torn apart, and shares are shares
-            of the patients, whatever their class. Without it every scan is a patient.
-        seed: Seed of that choice; the same files give the same splits everywhere.
+        patient: Regular expression for the patient in `CLASS/NAME`, as its first group or the
+            whole match. The scans of a patient then stay together, and shares are of all
+            patients, not per class. Without it every scan is a patient.
+        seed: Seed of the split; the same files give the same splits everywhere.
 
     Raises:
         PumitError: If a class is empty, or has too few cases to be split.
@@ -212,10 +211,10 @@ def read_class_folders(
 
 
 def _scans_of(folder: Path) -> dict[str, list[Path]]:
-    """Return scans of each class, sorted by name.
+    """Return the scans of each class, sorted by name.
 
     Raises:
-        PumitError: If there is no class, or nothing in one.
+        PumitError: If there is no class, or a class is empty.
     """
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     scans = {
@@ -257,7 +256,7 @@ def _split_patients(
     found: dict[str, dict[str, list[Path]]] = {}
     left, share_left = sorted(paths), 1.0
     for part, share in reversed(shares.items()):
-        # The share is of all patients, those that are set aside already included.
+        # The share is of all patients, including those already set aside.
         rule = LabelledData(validation=share / share_left, patient=patient)
         chosen = split_cases(left, rule, seed=seed)
         found[part] = _by_class(chosen.validation, paths)
@@ -276,7 +275,7 @@ def _by_class(names: Iterable[str], paths: dict[str, Path]) -> dict[str, list[Pa
 def _split_classes(
     scans: dict[str, list[Path]], shares: dict[str, float], seed: int
 ) -> dict[str, dict[str, list[Path]]]:
-    """Set aside the same share of each class, at least one case of it."""
+    """Set aside the same share of each class, at least one case."""
     generator = np.random.default_rng(seed)
     found: dict[str, dict[str, list[Path]]] = {name: {} for name in ("train", *shares)}
     for name, paths in sorted(scans.items()):
@@ -305,16 +304,16 @@ def read_classification_data(
     patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
-    """Read a MedMNIST file or a folder of one folder per class.
+    """Read a MedMNIST file, or a folder with one subfolder per class.
 
     Args:
         path: `.npz`, or a folder; see `read_medmnist` and `read_class_folders`.
-        classes: Names of the classes of a MedMNIST file, in the order of their numbers.
-        split: Share of the cases for "val" and "test", where a folder does not say which.
-        patient: Pattern by which a folder's files tell their patient, see `read_class_folders`.
+        classes: Class names of a MedMNIST file, in order of their indices.
+        split: Shares of "val" and "test", for folders without them.
+        patient: Pattern of patients in file names, see `read_class_folders`.
 
     Raises:
-        PumitError: If there is nothing there, or nothing that a classifier can learn from.
+        PumitError: If the path does not exist, or a classifier cannot be trained on its data.
     """
     if path.is_dir():
         if classes:

@@ -1,4 +1,4 @@
-"""`pumit train` of a classifier: train, keep the best by validation AUC, test it."""
+"""`pumit train` with `task: classification`: train, keep the best by validation AUC, test it."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from pumit.training.run.origin import origin_of
 # MedMNIST's images are unsigned bytes.
 BYTES = Normalization("range", (0.0, 255.0), (0.0, 1.0))
 TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of MedMNIST3D
-# Keys that the checkpoint repeats of the recipe.
+# Recipe keys that are copied into the checkpoint.
 REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips")
 
 
 def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationData:
-    """Return the data set that the recipe names.
+    """Read the data set of a recipe.
 
     Raises:
-        PumitError: If it cannot be learned from.
+        PumitError: If it cannot be trained on.
     """
     data = recipe.data
     require_split(data.split)
@@ -68,16 +68,16 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
 def form_of(
     recipe: ClassificationRecipe, sizes: Mapping[str, Any], is_stored: bool
 ) -> ClassifierInput:
-    """Return the form of an image that the network sees.
+    """Return the input format of the network.
 
     Args:
-        sizes: Sizes of the network: `in_channels`, `fixed_patch`, and `position_table`, whose
-            field is the default of `image_size`.
-        is_stored: Whether the images come without headers, as those of MedMNIST.
+        sizes: Sizes of the network: `in_channels`, `fixed_patch`, and `position_table`, which
+            determines the default of `image_size`.
+        is_stored: Whether the images have no headers, as in MedMNIST.
 
     Raises:
-        PumitError: If the patch is not fixed, the size is no multiple of it, or intensities
-            cannot be scaled so.
+        PumitError: If the patch is not fixed, the size is not a multiple of it, or the intensity
+            rule is invalid.
     """
     patch = sizes["fixed_patch"]
     if patch is None:
@@ -106,13 +106,13 @@ def form_of(
 def plan_of(
     recipe: ClassificationRecipe, schedule: Schedule, cases: int, *, processes: int
 ) -> list[Schedule]:
-    """Schedules with epochs counted in steps, one for each learning rate that is tried.
+    """Return one schedule per learning rate, with epochs converted to steps.
 
-    Where the recipe has `epochs`, every one ends with a validation unless its schedule has
-    `validate_every`; `drop_epochs` are the epochs after which the rate falls.
+    With `epochs`, every epoch ends with a validation unless the schedule has `validate_every`;
+    `drop_epochs` are the epochs after which the learning rate drops.
 
     Args:
-        schedule: Its schedule, with defaults and what the command line says.
+        schedule: Schedule with defaults and the overrides of the command line.
     """
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}
@@ -128,11 +128,11 @@ def plan_of(
 
 
 class ClassificationJob(TrainingJob[ClassificationRecipe]):
-    """Train a classifier.
+    """Training of a classifier.
 
-    Where the recipe names several `learning_rates`, each is trained in its own folder, and
-    the one with the highest validation AUC is kept. The test cases, where there are any, are
-    tested once, at the end; `answers.csv` then holds what is said of each case.
+    With several `learning_rates`, each is trained in its own folder, and the model with the highest
+    validation AUC is kept. Test cases, if any, are evaluated once, at the end; `answers.csv` then
+    holds the predictions of all validation and test cases.
     """
 
     keeps_last = False
@@ -154,7 +154,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         run.report({"classes": list(self.data.classes), "cases": self.data.counts()})
 
     def prepare(self) -> None:
-        """Bring the images of each split to the network's form."""
+        """Pre-process the images of each split."""
         self.images = self.run.reporter.written(self._prepare)
 
     def decided_keys(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         return {"network": self.recipe.network, "batch_size": self.recipe.batch_size}
 
     def trials(self) -> Sequence[Trial]:
-        """One for each learning rate."""
+        """Return one trial per learning rate."""
         run, cases = self.run, len(self.data.splits["train"])
         schedules = plan_of(self.recipe, run.schedule, cases, processes=world())
         return [
@@ -175,19 +175,19 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         ]
 
     def validation(self) -> Validate:
-        """AUC and accuracy on the validation cases."""
+        """Return the validation, with AUC and accuracy."""
         network = self._answering()
 
         def validate(state: State) -> dict[str, float]:
             network.load_state_dict(state)
             found = _measures(self._answer(network, "val"), self.data.splits["val"].labels)
-            # Of equal AUCs, which few cases give easily, the surer one.
+            # Break ties of AUC, which are common with few cases, by cross-entropy.
             return {"score": found["auc"] - TIE * found["cross_entropy"], **found}
 
         return validate
 
     def task(self) -> Task:
-        """Draw prepared images, and score the answers."""
+        """Return the training task on the prepared images."""
         recipe = self.recipe
         return ClassificationTask(
             copy.deepcopy(self.start),
@@ -202,7 +202,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         )
 
     def content(self) -> dict[str, Any]:
-        """Return what `pumit predict` needs."""
+        """Return the part of the checkpoint's recipe that `pumit predict` needs."""
         return {
             "kind": "classifier",
             "network": self.recipe.network,
@@ -213,7 +213,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return what of the recipe others should know, and how many cases of each class."""
+        """Return settings and numbers of cases for the checkpoint."""
         origin = self._origin()
         return {
             **self.recipe.named(*REPEATED),
@@ -224,11 +224,11 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         }
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
-        """Return the measures of the validation cases."""
+        """Return the metrics of the validation cases."""
         return {"val": {k: v for k, v in found.items() if k != "score"}}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Test the best weights as they were saved, and write them with what was measured."""
+        """Evaluate the best saved weights, and write the model with its metrics."""
         found = [read_recipe(path)[0]["metrics"]["val"] for path in best]
         merits = [
             (m["auc"], -m["cross_entropy"], path) for m, path in zip(found, best, strict=True)
@@ -251,11 +251,11 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         )
 
     def smaller(self) -> str | None:
-        """Half the batch."""
+        """Halve the batch."""
         return self.half_the_batch("images")
 
     def _prepare(self) -> dict[str, PreparedImages]:
-        """Images of each split; those from files are read once, by the first process."""
+        """Return the images of each split; the first process reads and caches those from files."""
         prepared = {}
         for name, cases in self.data.splits.items():
             if cases.files:
@@ -264,11 +264,11 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
                 prepared[name] = keep_prepared(cases, self.form, target)
             else:
                 prepared[name] = PreparedImages(cases, self.form)
-                prepared[name][0]  # says if the network cannot take it
+                prepared[name][0]  # raises if an image does not fit the network
         return prepared
 
     def _start(self) -> VitClassifier:
-        """Return the network as training begins, whatever the rate."""
+        """Return the initial network, shared by all learning rates."""
         run, recipe = self.run, self.recipe
         torch.manual_seed(run.seed)
         network = build_network(recipe.network, **self.sizes)
@@ -282,12 +282,12 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         return network
 
     def _origin(self) -> dict[str, str]:
-        """Return what the training begins with, for the checkpoint; empty for random weights."""
+        """Return the origin of the initial weights for the checkpoint; empty for random weights."""
         model = self.recipe.initial or self.recipe.eva02
         return {} if model is None else origin_of(self.run.file.model(model))
 
     def _answering(self) -> VitClassifier:
-        """Return a network to put weights into that are only used."""
+        """Return a network for inference."""
         return copy.deepcopy(self.start).eval().requires_grad_(False).to(self.run.device)
 
     def _answer(self, network: nn.Module, split: str) -> npt.NDArray[np.float32]:
@@ -300,19 +300,19 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
 
 
 def _sizes(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str, Any]:
-    """Sizes of the network for this data set; the published ones where the recipe says nothing."""
+    """Return the sizes of the network for this data set; the published ones by default."""
     name = recipe.network
     given = {**recipe.network_sizes, "num_classes": len(data.classes)}
     if name not in RECIPES or RECIPES[name].class_name != VitClassifier.__name__:
         known = [k for k, r in RECIPES.items() if r.class_name == VitClassifier.__name__]
         raise PumitError(f"{name!r} is no classifier; known: {', '.join(known)}.")
     with torch.device("meta"):
-        build_network(name, **given)  # says what does not fit
+        build_network(name, **given)  # raises on a mismatch
     return {**RECIPES[name].sizes, **given}
 
 
 def _measures(probabilities: npt.NDArray[np.float32], labels: Labels) -> dict[str, float]:
-    """AUC, accuracy and cross-entropy of a set of cases, to six places."""
+    """Return AUC, accuracy and cross-entropy, rounded to six places."""
     found = {
         "auc": auc(probabilities, labels),
         "accuracy": accuracy(probabilities, labels),
@@ -330,7 +330,7 @@ def _write_answers(
         answers: Probabilities (N, classes) by split.
 
     Raises:
-        ExportError: If it cannot be written.
+        ExportError: If the file cannot be written.
     """
     with (
         atomic_path(target) as temporary,

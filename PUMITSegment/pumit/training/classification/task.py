@@ -1,4 +1,4 @@
-"""The objective of a classifier: the class token's logits against the label."""
+"""Training task of a classifier: cross-entropy of the class token's logits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pumit.training.recipes.schedule import Schedule
 
 @dataclass
 class LabelledImages(Batch):
-    """A batch.
+    """Batch of labelled images.
 
     Attributes:
-        images: (B, C, D, H, W), C being 1 where all channels are equal.
-        labels: Class numbers (B,), or one 0 or 1 per label (B, classes).
+        images: (B, C, D, H, W); C is 1 if all channels are equal.
+        labels: Class indices (B,), or multi-label 0 or 1 (B, classes).
     """
 
     images: Tensor
@@ -38,16 +38,18 @@ class LabelledImages(Batch):
 
 @dataclass(frozen=True)
 class CaseDraw:
-    """Draw batches of cases, each case as probably as any other, and vary them.
+    """Source of augmented batches, with cases drawn uniformly.
 
     Attributes:
-        random_intensity: Whether an image is multiplied by a random number from 0 to 1.
+        random_intensity: Whether to multiply each image by a random number from 0 to 1.
 
     Source:
         Yang et al., MedMNIST v2, 2023, whose regularisation of its binary shapes is
-        `random_intensity`. Differs from the source: cases are drawn with replacement, so that a
-        batch depends only on its step and a stopped run continues exactly; an epoch is as many
-        batches as would hold every case once.
+        `random_intensity`.
+
+    Differs from the source:
+        Cases are drawn with replacement, so that a batch depends only on its step and a stopped
+        run resumes exactly; an epoch is as many batches as would hold every case once.
     """
 
     images: PreparedImages
@@ -59,7 +61,7 @@ class CaseDraw:
     def __call__(
         self, da0: int, generator: torch.Generator, shared: torch.Generator
     ) -> LabelledImages:
-        """Draw one; the degree of anisotropy means nothing to a fixed patch."""
+        """Draw a batch; the degree of anisotropy is ignored, as the patch is fixed."""
         chosen = torch.randint(len(self.images), (self.batch_size,), generator=generator).tolist()
         images = torch.stack([self._vary(self.images[i], generator) for i in chosen])
         return LabelledImages(
@@ -78,11 +80,11 @@ class CaseDraw:
 
 
 class ClassificationTask(SourceTask):
-    """Draw labelled images and score the network's answers.
+    """Training task of a classifier.
 
     Args:
         network: Maps images (B, channels, D, H, W) to logits (B, classes).
-        channels: Channels that it takes; one image channel stands for all of them.
+        channels: Input channels of the network; a single image channel is repeated.
     """
 
     def __init__(self, network: nn.Module, *, channels: int, draw: CaseDraw) -> None:
@@ -90,12 +92,12 @@ class ClassificationTask(SourceTask):
         self.channels = channels
 
     def worker_draw(self) -> Draw:
-        """Return what draws the same in worker processes, without the network."""
+        """Return the source of batches for worker processes, without the network."""
         draw: Draw = self.source
         return draw
 
     def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
-        """Weight decay on everything but biases and the vectors of norms, as in the source."""
+        """Return parameter groups with no weight decay on biases and norms, as in the source."""
         trained = [p for p in self.network.parameters() if p.requires_grad]
         return [
             {
@@ -106,11 +108,11 @@ class ClassificationTask(SourceTask):
         ]
 
     def forward(self, batch: LabelledImages) -> dict[str, Tensor]:
-        """Score a batch.
+        """Compute the loss of a batch.
 
         Returns:
-            `loss`, the cross-entropy (binary where a case may have several labels), and
-            `accuracy`, the share of right decisions.
+            `loss`, the cross-entropy (binary for multi-label data), and `accuracy`, the share of
+            correct decisions.
         """
         device = next(self.network.parameters()).device
         images = batch.images.to(device, non_blocking=True)
@@ -128,7 +130,7 @@ class ClassificationTask(SourceTask):
 def probabilities_of(
     network: nn.Module, images: PreparedImages, *, batch_size: int, is_multi_label: bool
 ) -> npt.NDArray[np.float32]:
-    """Probabilities of every image, as when the network is used.
+    """Return the class probabilities of all images, as at inference.
 
     Args:
         network: Network in evaluation mode, on its device.

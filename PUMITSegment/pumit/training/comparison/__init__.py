@@ -1,1 +1,1 @@
-"""Networks compared on the same scans for the same time."""
+"""Comparison of networks trained on the same scans for the same time."""

@@ -1,4 +1,4 @@
-"""The page of a comparison, with means, intervals and paired differences to the first network."""
+"""Page of a comparison, with means, intervals and paired differences to the first network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pumit.training.comparison.results import ROWS, TrainingRow, read_rows
 from pumit.training.model_card.record import RunLog
 
 METRICS = ("dice", "hd95_mm", "assd_mm")
-ALL = "all classes"  # a case's mean over its classes
+ALL = "all classes"  # mean over the classes of a case
 PAGE = "index.html"
 FOLDER = "FOLDER"
 _SHIPPED = Path(__file__).parents[1] / "recipes"
@@ -33,7 +33,7 @@ class NetworkScores:
     """All measured values of a network.
 
     Attributes:
-        values: Metric and class, or `ALL`, to values (seeds, cases); NaN where there is none.
+        values: Metric and class, or `ALL`, to values (seeds, cases); NaN for undefined values.
     """
 
     name: str
@@ -42,25 +42,25 @@ class NetworkScores:
 
     @property
     def seeds(self) -> list[int]:
-        """Of its trainings, in the order of the values."""
+        """Seeds of its trainings, in the order of the values."""
         return [row.seed for row in self.rows]
 
     def mean(self, metric: str, label: str = ALL) -> CrossedMean:
-        """Mean over seeds and cases."""
+        """Return the mean over seeds and cases."""
         return crossed_mean(self.values[metric, label])
 
     def undefined(self, metric: str, label: str = ALL) -> int:
-        """How many answers have no such distance though there is something to be found."""
+        """Return the number of predictions with a Dice but without the given metric."""
         dice = self.values["dice", label]
         return int((np.isfinite(dice) & ~np.isfinite(self.values[metric, label])).sum())
 
     @property
     def lacking_distances(self) -> int:
-        """Number of answers without a Hausdorff distance."""
+        """Number of predictions without a Hausdorff distance."""
         return self.undefined("hd95_mm")
 
     def worst(self) -> tuple[TrainingRow, str, float] | None:
-        """Return the training, the case and the Dice of the answer with the lowest mean Dice."""
+        """Return training, case and Dice of the prediction with the lowest mean Dice."""
         dice = self.values["dice", ALL]
         if not np.isfinite(dice).any():
             return None
@@ -71,7 +71,7 @@ class NetworkScores:
 
 @dataclass(frozen=True)
 class Difference:
-    """A network's values minus the first network's, seed by seed and case by case.
+    """Paired differences of a network's values to the first network's, by seed and case.
 
     Attributes:
         seeds: Number of seeds that both were trained with.
@@ -83,21 +83,21 @@ class Difference:
 
 
 def case_names(rows: Sequence[TrainingRow]) -> list[str]:
-    """Cases of some trainings, in order."""
+    """Return the cases of some trainings, sorted."""
     return sorted({score.case for row in rows for score in row.cases})
 
 
 def class_names(rows: Sequence[TrainingRow]) -> list[str]:
-    """Classes of some trainings, in order of appearance."""
+    """Return the classes of some trainings, in order of appearance."""
     return list(dict.fromkeys(score.label for row in rows for score in row.cases))
 
 
 def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[NetworkScores]:
-    """Values of each network that has a finished training.
+    """Return the values of each network with a finished training.
 
-    The mean over the classes of a case leaves out a class that is neither in the labels nor in the
-    answer. A distance that one of the other classes lacks, its answer or its label being empty, is
-    lacking in the mean as well: else the worst answers would raise it.
+    The mean over the classes of a case excludes classes that are in neither ground truth nor
+    prediction. If the distance of another class is undefined, because one of both is empty, the
+    mean distance is undefined too: otherwise the worst predictions would improve it.
     """
     cases, labels = case_names(rows), class_names(rows)
     found = []
@@ -115,7 +115,7 @@ def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[Ne
 
 
 def differences_of(scores: Sequence[NetworkScores]) -> list[Difference]:
-    """Of every other network to the first, over the seeds that both have."""
+    """Return the differences of all other networks to the first, over their common seeds."""
     found = []
     for other in scores[1:]:
         first = scores[0]
@@ -138,7 +138,7 @@ def _values(
     metric: str,
     labels: Sequence[str],
 ) -> Values:
-    """Values (seeds, cases), of several classes their mean."""
+    """Return values (seeds, cases), averaged over the given classes."""
     table = np.full((len(rows), len(cases)), np.nan)
     for i, row in enumerate(rows):
         of_case: dict[str, list[float]] = {}
@@ -155,7 +155,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     """Write the page from the folder of a comparison.
 
     Returns:
-        The page; None where no training is finished yet.
+        The page; None if no training is finished yet.
 
     Raises:
         TrainingError: If the rows cannot be read.
@@ -265,7 +265,7 @@ def _worst(comparison: Comparison, scores: Sequence[NetworkScores], runs: Path) 
             picture = card["worst"][0]
             png = (folder / picture["file"]).read_bytes()
         except (OSError, ValueError, LookupError):
-            continue  # the scan could not be read any more when it was to be drawn
+            continue  # no picture, as the scan could not be read any more
         title = f"{one.name}, seed {row.seed}, {picture['title']}"
         alt = f"Slices of the worst answer of {one.name}, mean Dice {dice:.2f}, with its outlines."
         pictures.append(Photograph(png, alt, title))
@@ -281,14 +281,14 @@ def _variations(augmentation: Mapping[str, Any]) -> list[str]:
 
 
 def without_paths(value: Any) -> Any:
-    """Shorten absolute paths of a recipe to their last names, and its folder to FOLDER."""
+    """Shorten absolute paths of a recipe to their last part, and replace its folder by FOLDER."""
     if isinstance(value, Mapping):
         return {k: FOLDER if k == "folder" else without_paths(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_paths(part) for part in value]
     if not isinstance(value, str):
         return value
-    # Windows' separators are either; of other systems' paths it knows the names too.
+    # Windows accepts both separators, so PureWindowsPath also gives the name of POSIX paths.
     is_absolute = PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()
     leads_away = value.startswith(("~", ".."))
     return PureWindowsPath(value).name if is_absolute or leads_away else value

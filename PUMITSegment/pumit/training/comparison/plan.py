@@ -1,4 +1,4 @@
-"""Recipe, plan and facts of a comparison: what all its trainings share, before any begins."""
+"""Recipe, plan and facts of a comparison, which all its trainings share."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from pumit.training.segmentation.networks import build_segmentation, patch_step
 from pumit.training.segmentation.plan import SegmentationPlan, examine_cases, plan_segmentation
 from pumit.training.validate import read_segmentation
 
-FOREVER = 1_000_000  # steps, where seconds end a training
-# Keys of a comparison that each of its trainings has.
+FOREVER = 1_000_000  # steps of a training that is ended by its seconds
+# Keys of a comparison that are copied to each training.
 SHARED = ("data", "plan", "augmentation", "balanced_share", "validation", "device", "threads")
 FACTS = "comparison.json"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A recipe of a comparison with its keys.
+    """Recipe of a comparison with its file.
 
     Attributes:
-        file: The same as its file holds it, with what the command line replaces.
+        file: Keys of the file, with overrides of the command line.
     """
 
     recipe: ComparisonRecipe
@@ -56,7 +56,7 @@ class Comparison:
 
     @property
     def schedule(self) -> dict[str, Any]:
-        """Part that all networks share, with its defaults."""
+        """Schedule that all networks share, with its defaults."""
         recipe = self.recipe
         ends = {} if recipe.seconds is None else {"seconds": recipe.seconds, "steps": FOREVER}
         schedule = {
@@ -69,14 +69,14 @@ class Comparison:
         return {key: value for key, value in schedule.items() if value is not None}
 
     def training_keys(self, network: ComparedNetwork, seed: int) -> dict[str, Any]:
-        """Return the recipe of one training, as `pumit train` follows it."""
+        """Return the recipe of one training, for `pumit train`."""
         keys: dict[str, Any] = {
             "task": "segmentation",
             "name": network.slug,
             "network": network.network,
             "network_sizes": dict(network.network_sizes),
             "seed": seed,
-            "workers": 0,  # whose time would be no one's
+            "workers": 0,  # the CPU time of workers is not counted
             "register": False,
             **{key: self.file.keys[key] for key in SHARED if key in self.file.keys},
             "schedule": {**self.schedule, **network.schedule.named()},
@@ -94,11 +94,12 @@ def read_comparison(
     """Read the recipe of a comparison and check every key; reads no scan.
 
     Args:
-        folder: Folder that relative paths of the recipe begin at; None for its own.
+        folder: Base folder of the recipe's relative paths; None for its own.
+        data: Keys of `data` to override.
 
     Raises:
-        PumitError: If a key is misspelt (the nearest right one is named), a value is unusable, or
-            what is requested is no comparison.
+        PumitError: If a key is unknown (the closest match is suggested), a value is invalid, or the
+            trainings are not comparable.
     """
     file = RecipeFile.read(path, folder).changed({"data": data or {}})
     recipe = read_model(ComparisonRecipe, file.keys, file.source)
@@ -116,7 +117,7 @@ class Training:
     """One training of a comparison.
 
     Attributes:
-        keys: Its recipe, whole, with absolute paths.
+        keys: Its complete recipe, with absolute paths.
     """
 
     network: ComparedNetwork
@@ -136,10 +137,10 @@ class Training:
 
 @dataclass(frozen=True)
 class PlannedComparison(SplitData):
-    """A comparison that can begin.
+    """Complete plan of a comparison.
 
     Attributes:
-        trainings: Seed after seed, in each the networks in the recipe's order.
+        trainings: Trainings by seed, then by network in the recipe's order.
     """
 
     trainings: tuple[Training, ...]
@@ -150,17 +151,16 @@ class PlannedComparison(SplitData):
 def plan_comparison(
     comparison: Comparison, *, progress: Callable[[int], None] | None = None
 ) -> PlannedComparison:
-    """Look at all cases once and decide what the trainings share.
+    """Read all cases once and plan what the trainings share.
 
-    Where the recipe leaves the patch open, it is planned as for one network whose patch must be a
-    multiple of what each of them needs.
+    Unless the recipe gives the patch, it is planned as a multiple of the divisors of all networks.
 
     Args:
-        progress: Callback for the number of each case that is read.
+        progress: Called with the number of each case that is read.
 
     Raises:
-        PumitError: If the data cannot be used, no case is left to test on, or something does not
-            fit one of the networks, which is named.
+        PumitError: If the data cannot be used, there is no validation case, or something does not
+            fit a network, which the message names.
     """
     device = _device(comparison)
     recipe, file = comparison.recipe, comparison.file
@@ -206,7 +206,7 @@ def _threads(comparison: Comparison) -> int:
 
 
 class _Planner:
-    """Plans for one network after the other."""
+    """Planner of single networks and of their common patch."""
 
     def __init__(
         self, comparison: Comparison, data: LabelledSet, facts: DataFacts, device: torch.device
@@ -218,7 +218,7 @@ class _Planner:
         """Return the plan of a network.
 
         Args:
-            plan: Values of `plan` that are decided already.
+            plan: Values of `plan` that are already fixed.
         """
         seed = self.comparison.recipe.seeds[0]
         keys = self.comparison.training_keys(network, seed)
@@ -236,7 +236,7 @@ class _Planner:
             raise PumitError(f"{network.name}: {error}") from None
 
     def together(self) -> SegmentationPlan:
-        """Return a plan that fits all networks, the first one's otherwise."""
+        """Return the plan of the first network, with a patch that fits all networks."""
         first, *others = self.comparison.recipe.networks
         plan = self.comparison.recipe.plan
         if plan.patch_size is not None:
@@ -253,7 +253,7 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
     """Plan and build every network as its training will.
 
     Raises:
-        PumitError: If something does not fit one of them, which is named.
+        PumitError: If something does not fit a network, which the message names.
     """
     planner = _Planner(comparison, data, facts, torch.device("cpu"))
     for network in comparison.recipe.networks:
@@ -267,7 +267,7 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
 
 
 def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
-    """Everything that the page says in addition to the rows."""
+    """Return the content of the page in addition to the rows."""
     shapes = [fact.shape for fact in planned.facts_of(planned.split.training)]
     first = planned.trainings[0].keys
     return plain(

@@ -1,4 +1,4 @@
-"""What each finished training of a comparison came to, read from its folder."""
+"""Results of the finished trainings of a comparison, read from their folders."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ VALIDATION = "validation.json"
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class of one case, as the network at the end of a training segments it.
+    """Metrics of one class of one case at the end of a training.
 
     Attributes:
-        dice: 0 where either the answer or the truth is empty, None where both are.
-        hd95_mm: None where either is empty, as the next.
+        dice: 0 if either prediction or ground truth is empty, None if both are.
+        hd95_mm: None if either is empty, as for `assd_mm`.
     """
 
     case: str
@@ -41,12 +41,12 @@ class TrainingRow:
     """A line of `rows.jsonl`.
 
     Attributes:
-        seconds: Wall time of the training, pauses left out, in all its parts.
-        processor_seconds: The processor's of the same.
-        peak_memory_gib: Most that the training process held while it trained; of a GPU its own.
-        prediction_seconds: Mean over the cases of segmenting one, on the wall.
-        prediction_processor_seconds: The processor's of the same.
-        cases: Every class of every case that no one trained on.
+        seconds: Wall time of the training without pauses, over all its resumed parts.
+        processor_seconds: CPU time of the same.
+        peak_memory_gib: Peak memory of the training process; on a GPU, GPU memory.
+        prediction_seconds: Mean wall time to segment a case.
+        prediction_processor_seconds: Mean CPU time of the same.
+        cases: Metrics of every class of every validation case.
     """
 
     name: str
@@ -63,12 +63,12 @@ class TrainingRow:
 
     @staticmethod
     def of(content: dict[str, Any]) -> TrainingRow:
-        """Return a row as a file holds it."""
+        """Return a row from its JSON content."""
         return TrainingRow(**{**content, "cases": tuple(ClassScore(**c) for c in content["cases"])})
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a training has ended and was judged."""
+    """Return whether a training has finished with its final validation."""
     status = read_status(folder)
     return status is not None and status.state == "finished" and (folder / VALIDATION).is_file()
 
@@ -77,7 +77,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
     """Read the result of a finished training.
 
     Raises:
-        TrainingError: If something of it is missing.
+        TrainingError: If a part of it is missing or damaged.
     """
     try:
         judged = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
@@ -114,20 +114,20 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
 
 
 def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
-    """Write rows, one a line.
+    """Write rows, one per line.
 
     Raises:
-        ExportError: If it cannot be written.
+        ExportError: If the file cannot be written.
     """
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
     write_text(path, text)
 
 
 def read_rows(path: Path) -> list[TrainingRow]:
-    """Rows of a file.
+    """Read the rows of a file.
 
     Raises:
-        TrainingError: If there is none, or it holds something else.
+        TrainingError: If the file is missing, or holds something else.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,8 +1,8 @@
-"""Train the networks of a comparison alike, each in its own process, and gather the results.
+"""Train the networks of a comparison, each in its own process, and collect the results.
 
-In the output folder: `runs/<name>_<seed>`, ordinary runs; `recipes`, what each follows;
-`rows.jsonl`, a line for each finished training; `comparison.json`, what they have in common;
-`index.html`, the page.
+The output folder holds `runs/<name>_<seed>`, ordinary runs; `recipes`, one recipe per run;
+`rows.jsonl`, one line per finished training; `comparison.json`, the common facts; and `index.html`,
+the page.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from pumit.training.run.session import run_session
 
 logger = logging.getLogger(__name__)
 RESEND_SECONDS = 1.0  # a command sent before the run starts is lost, so it is sent again
-END_SECONDS = 10.0  # for a process to end that was stopped at once
-# What libraries would otherwise start a thread of for every core.
+END_SECONDS = 10.0  # timeout of a terminated process
+# Without these, libraries start a thread per core.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 RUNS = "runs"
 RECIPES = "recipes"
 POLL_SECONDS = 0.5
-# How often a training tells and saves has no part in what comes out.
+# The intervals of logging and saving do not affect the results.
 HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
 
 
@@ -69,17 +69,17 @@ class _Started:
 
 
 class TrainingProcesses:
-    """Trainings that run now; on leaving, those that still do are ended."""
+    """Running trainings; those still running at the end of the block are terminated."""
 
     def __init__(self) -> None:
         self._running: dict[str, _Started] = {}
 
     def __enter__(self) -> TrainingProcesses:
-        """Nothing runs yet."""
+        """Return this object; no training runs yet."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End what runs, which has saved what it had at its last save."""
+        """Terminate running trainings, which keep their last save."""
         for one in self._running.values():
             one.process.terminate()
         for one in self._running.values():
@@ -93,12 +93,12 @@ class TrainingProcesses:
 
     @property
     def count(self) -> int:
-        """How many run."""
+        """Number of running trainings."""
         return len(self._running)
 
     @property
     def sentence(self) -> str:
-        """How those that run are, for a person."""
+        """Status of the running trainings, for the user."""
         parts = []
         for title, one in self._running.items():
             status = read_status(one.folder)
@@ -106,7 +106,7 @@ class TrainingProcesses:
         return " ".join(parts)
 
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
-        """Start a training, or continue with it."""
+        """Start or resume a training."""
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         process = start_program(
             [sys.executable, "-m", "pumit", "train", str(recipe), "-o", str(folder)],
@@ -119,7 +119,7 @@ class TrainingProcesses:
         self._running[title] = _Started(process, folder, errors)
 
     def ended(self) -> Iterator[tuple[str, str]]:
-        """Titles of those that have ended since the last look, and their complaint or ""."""
+        """Yield titles of trainings that ended since the last call, with their error or ""."""
         for title, one in list(self._running.items()):
             status = one.process.poll()
             if status is not None:
@@ -130,13 +130,13 @@ class TrainingProcesses:
                 yield title, _error_message(status, text)
 
     def send(self, word: ControlCommand) -> None:
-        """Ask all for something, as `pumit runs` does."""
+        """Send a command to all trainings, as `pumit runs` does."""
         for one in self._running.values():
-            with suppress(ExportError):  # its folder is not made yet, or the disk is full
+            with suppress(ExportError):  # the folder does not exist yet, or the disk is full
                 send_command(one.folder, word)
 
     def stop(self) -> None:
-        """Have all save and end, and wait for it."""
+        """Make all trainings save and stop, and wait for them."""
         while any(one.process.poll() is None for one in self._running.values()):
             self.send("stop")
             until = time.monotonic() + RESEND_SECONDS
@@ -146,7 +146,7 @@ class TrainingProcesses:
 
 
 def end_orphan(folder: Path) -> None:
-    """Have a process save and end that an earlier start of the comparison left in a folder.
+    """Stop a training process that an earlier start of the comparison left in a folder.
 
     Raises:
         ExportError: If the folder cannot be written.
@@ -157,7 +157,7 @@ def end_orphan(folder: Path) -> None:
 
 
 def _error_message(status: int, output: str) -> str:
-    """Return the error of a process that ended, in a line."""
+    """Return the error of an ended process on one line."""
     if status == 0:
         return ""
     if status < 0:
@@ -187,44 +187,45 @@ def compare(
     only: Sequence[str] = (),
     since: float | None = None,
 ) -> Compared:
-    """Train all that is not finished in the output folder, and write rows and page.
+    """Train everything that is not finished in the output folder, and write rows and page.
 
-    A training that fails is reported with its one line, and the others continue.
+    A training that fails is reported with one line, and the others continue.
 
     Args:
-        folder: Folder that relative paths of the recipe begin at; None for its own.
-        only: Names of networks that are trained now; none for all.
+        folder: Base folder of the recipe's relative paths; None for its own.
+        data: Keys of `data` to override.
+        only: Names of networks to train now; empty for all.
         since: Time when the user started it, Unix time; None for now.
 
     Raises:
-        PumitError: If the recipe is wrong, its data cannot be used, something does not fit one of
-            the networks, or the folder holds trainings of another recipe; before any is begun.
-        RunStopped: If it was stopped; all is saved, and the same call continues.
+        PumitError: If the recipe is invalid, its data cannot be used, something does not fit a
+            network, or the folder holds trainings of another recipe; before any training begins.
+        RunStopped: If it was stopped; everything is saved, and the same call resumes.
     """
     since = time.time() if since is None else since
-    output = output.absolute()  # the trainings are started elsewhere
+    output = output.absolute()  # trainings have another working directory
     comparison = read_comparison(path, folder=folder, data=data)
     chosen = _chosen(comparison, only)
     with run_session(output, since=since) as reporter:
         reporter.update(name=path.stem, task="comparison")
-        # 1. Everything is planned, and compared with an earlier part, before anything is trained.
+        # 1. Plan everything, and compare it with an earlier start, before any training.
         planned = plan_comparison(
             comparison, progress=lambda number: reporter.at_case("Reading", number)
         )
         for training in planned.trainings:
             _require_same(training, output)
-        # 2. Recipe and facts, from which the page can be written again.
+        # 2. Save recipe and facts, from which the page can be written again.
         whole = plain(with_absolute_paths(comparison.file.keys, comparison.file.path))
         reporter.written(
             lambda: write_text(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
         )
         facts = facts_of_comparison(comparison, planned)
         reporter.written(lambda: write_json(output / FACTS, facts))
-        # 3. What is not finished is trained, each in its own process.
+        # 3. Train what is not finished, each in its own process.
         selected = [t for t in planned.trainings if t.network.name in chosen]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
         failures = trainings.finish(selected)
-        # 4. The page tells what is there, also where some failed.
+        # 4. Write the page of the finished trainings, even if some failed.
         reporter.state("validating", "Writing the page.")
         reporter.written(lambda: _write_page(output, comparison))
         done, count = len(trainings.rows), len(planned.trainings)
@@ -234,10 +235,10 @@ def compare(
 
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
-    """Write the page again from what is finished; it trains nothing and may run beside a training.
+    """Write the page again from the finished trainings, also while others are running.
 
     Raises:
-        PumitError: If the recipe is wrong, or no training is finished.
+        PumitError: If the recipe is invalid, or no training is finished.
     """
     comparison = read_comparison(path, data=data)
     if not (output / FACTS).is_file() or not _write_page(output, comparison):
@@ -245,7 +246,7 @@ def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = 
 
 
 def _write_page(output: Path, comparison: Comparison) -> bool:
-    """Write the page; returns whether there was anything to show."""
+    """Write the page, and return whether there was anything to show."""
     from pumit.training.comparison.page import write_comparison_page  # draws, a second to load
 
     return write_comparison_page(output, output / RUNS, comparison) is not None
@@ -262,10 +263,10 @@ def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
 
 
 def _require_same(training: Training, output: Path) -> None:
-    """Refuse to mix trainings of two recipes.
+    """Check that a training in the folder has the same recipe.
 
     Raises:
-        PumitError: If the folder holds this training by another recipe; what differs is named.
+        PumitError: If the folder holds it by another recipe; the message names a difference.
     """
     recipe, run = _recipe_of(training, output), output / RUNS / training.folder
     if not (recipe.is_file() and run.is_dir()):
@@ -284,8 +285,6 @@ def _recipe_of(training: Training, output: Path) -> Path:
 
 
 class _Trainings:
-    """Runs the trainings that are not finished yet."""
-
     def __init__(
         self, reporter: RunReporter, output: Path, processes: int, planned: PlannedComparison
     ) -> None:
@@ -296,7 +295,7 @@ class _Trainings:
         self._told = ""
 
     def finish(self, trainings: Sequence[Training]) -> dict[str, str]:
-        """Train until all are finished or failed; returns what failed, with its reason.
+        """Train until all are finished or failed, and return the failures with their reasons.
 
         Raises:
             RunStopped: If it was stopped; all trainings are saved.
@@ -334,7 +333,7 @@ class _Trainings:
         running.start(training.title, recipe, self._folder(training), int(training.keys["threads"]))
 
     def _end(self, title: str, message: str) -> None:
-        """React when a training's process has ended."""
+        """Record the result or the failure of an ended training."""
         training = next(t for t in self.planned.trainings if t.title == title)
         if not message and not is_finished(self._folder(training)):
             message = "It was stopped; started again, it goes on."
@@ -351,7 +350,7 @@ class _Trainings:
         self.reporter.event("trained", f"{title} is finished.")
 
     def _write_rows(self) -> None:
-        """Every finished training, those of earlier starts too."""
+        """Write the rows of all finished trainings, including those of earlier starts."""
         titles = [training.title for training in self.planned.trainings]
         rows = [self.rows[title] for title in titles if title in self.rows]
         self.reporter.written(lambda: write_rows(self.output / ROWS, rows))
@@ -364,7 +363,7 @@ class _Trainings:
             self.reporter.update(state="training", sentence=sentence, step=done, steps=count)
 
     def _handle_request(self, running: TrainingProcesses) -> None:
-        """Pause or stop with all trainings.
+        """Pause or stop all trainings if requested.
 
         Raises:
             RunStopped: If it was stopped, once all have ended.

@@ -1,1 +1,1 @@
-"""A lab's labelled scans: found, matched, checked, split and cached."""
+"""Labelled data sets: case discovery, class matching, checks, split and cache."""

@@ -1,4 +1,4 @@
-"""Read a scan with its label map, and say what of it cannot be used."""
+"""Read and measure labelled cases."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pumit.training.data.classes import UNKNOWN, ClassValue, region_table
 from pumit.training.data.found_cases import LabelledCase, one_line
 from pumit.volume import Volume
 
-KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
-FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
+KEPT_BYTES = 1 << 30  # memory for cases that are kept after the first read
+FOREGROUND_SAMPLES = 10_000  # voxels per case that are sampled for intensity statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +28,10 @@ class LabelledVolume:
     """A scan and its label map on the same grid.
 
     Attributes:
-        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
-            `UNKNOWN` where that is not known.
-        drawn: Whether each class was drawn; one that was not may be anywhere in the background.
-            None for all.
+        labels: (D, H, W), 0 background, i the i-th class or, with regions, the i-th of
+            `base_values`; `UNKNOWN` for unannotated voxels.
+        drawn: Whether each class was annotated; a class that was not may be anywhere in the
+            background. None if all were.
     """
 
     name: str
@@ -47,13 +47,13 @@ class CaseFacts:
 
     Attributes:
         spacing_mm: Voxel size on the network's axes, depth first.
-        shape: Voxels along these.
+        shape: Number of voxels along the same axes.
         class_voxels: Voxels of each class, the background first; regions share voxels.
         foreground: Sampled intensities of labelled voxels, (channels, n).
         lowest: Smallest intensity of each channel.
-        known_share: Part of the voxels that are known.
-        drawn: Whether each class was drawn; None for all.
-        cut: Classes, from 1 on, that touch what is unknown, so that their ends are not known.
+        known_share: Fraction of annotated voxels.
+        drawn: Whether each class was annotated; None if all were.
+        cut: Classes, from 1 on, that touch unknown voxels and may continue there.
     """
 
     name: str
@@ -71,7 +71,7 @@ class CaseFacts:
     cut: frozenset[int] = frozenset()
 
     def undrawn(self, names: Sequence[str]) -> list[str]:
-        """Names of the classes that were not drawn, of those of all classes."""
+        """Return which of the class names were not annotated."""
         there = self.drawn or (True,) * len(names)
         return [name for name, is_drawn in zip(names, there, strict=True) if not is_drawn]
 
@@ -81,7 +81,7 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
 
     Raises:
         VolumeError: If a file cannot be read, image and label map are on different grids, or the
-            label map holds what no class names. The message begins with the case's name.
+            label map has a value without a class. The message begins with the case's name.
     """
     try:
         volume = read_scan(case.images, case.label)
@@ -92,7 +92,7 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
 
 
 class KeptCases:
-    """Labelled cases, each read at its turn; small ones stay in memory."""
+    """Labelled cases, read on demand and kept in memory up to `KEPT_BYTES`."""
 
     def __init__(self, cases: Sequence[LabelledCase], classes: Sequence[ClassValue]) -> None:
         self._cases, self._classes = cases, classes
@@ -112,10 +112,10 @@ class KeptCases:
 def labelled_volume(
     case: LabelledCase, volume: Volume, file: LabelFile, classes: Sequence[ClassValue]
 ) -> LabelledVolume:
-    """Return a scan with its labels in terms of classes, and what of them is known.
+    """Return a scan with its labels converted to classes and unknown voxels marked.
 
     Raises:
-        VolumeError: If the label map holds what no class names, or the user names no class.
+        VolumeError: If a label value has no class, or `case.drawn` names an unknown class.
     """
     found = class_labels(file, classes, case.ignore_value)
     labels, drawn = known_labels(found, classes, drawn=case.drawn, known=case.known)
@@ -159,7 +159,7 @@ def facts_of(
 
 
 def _labelled(labels: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.int64]:
-    """Flat places of every n-th labelled voxel; slice by slice, as there may be many."""
+    """Return flat indices of every n-th labelled voxel, slice by slice to save memory."""
     found: list[npt.NDArray[np.int64]] = []
     count = 0
     for k, part in enumerate(labels):

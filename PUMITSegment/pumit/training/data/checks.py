@@ -1,4 +1,4 @@
-"""Look at every case before training starts, and say all that is wrong with them at once."""
+"""Check every case before training starts, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHOWN_CASES = 6
 
 @dataclass(frozen=True)
 class DataFacts:
-    """A data set that can be trained on.
+    """Facts about a data set that can be trained on.
 
     Attributes:
-        channels: Image channels that the network is to see.
+        channels: Number of input channels of the network.
     """
 
     cases: tuple[CaseFacts, ...]
@@ -37,13 +37,13 @@ def examine(
     orientation: Orientation = "anatomical",
     progress: Callable[[int], None] | None = None,
 ) -> DataFacts:
-    """Read every case once.
+    """Read and check every case once.
 
     Args:
-        progress: Callback for each case's number, from 1 on.
+        progress: Called with each case's number, from 1 on.
 
     Raises:
-        PumitError: If any case cannot be used; one message names them all.
+        PumitError: If any case cannot be used; the message lists all of them.
     """
     facts, problems = [], []
     for number, case in enumerate(data.cases, start=1):
@@ -64,7 +64,7 @@ def examine(
 
 
 def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
-    """Describe cases that are labelled in part, in one sentence, if there are any."""
+    """Describe partially annotated cases in one sentence, if there are any."""
     texts = {fact.name: part_in_words(fact, classes) for fact in facts}
     shown = [f"{name} ({text})" for name, text in texts.items() if text]
     if not shown:
@@ -73,8 +73,8 @@ def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
 
 
 def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
-    """How much of a case is known; empty for everything."""
-    percent = min(100 * fact.known_share, 99.9)  # less than everything is not all
+    """Describe how much of a case is annotated; empty for a fully annotated case."""
+    percent = min(100 * fact.known_share, 99.9)  # never round a partial case up to 100
     known = f"{percent:.0f}" if 1 <= percent <= 99 else f"{percent:.3g}"
     words = [] if fact.known_share == 1 else [f"{known} % known"]
     undrawn = fact.undrawn(classes)
@@ -84,13 +84,13 @@ def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
 
 
 def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
-    """How many the recipe names, else how many most cases have."""
+    """Return the number of channels in the recipe, else that of most cases."""
     counts = [f.channels for f in facts]
     return len(data.channels) or max(set(counts), key=counts.count)
 
 
 def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
-    """Return contradictions of cases that keep them from being trained on together."""
+    """Return inconsistencies that keep the cases from being trained on together."""
     if not facts:
         return []
     problems = []
@@ -115,7 +115,7 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
 
 
 def lacking(fact: CaseFacts, classes: Sequence[str]) -> list[str]:
-    """Say what the labels of a case lack, as a predicate, if anything."""
+    """Return what the labels of a case lack, if anything, phrased as a predicate."""
     undrawn = fact.undrawn(classes)
     if not fact.known_share or len(undrawn) == len(classes):
         return ["nothing of it is known"]
@@ -127,7 +127,7 @@ def lacking(fact: CaseFacts, classes: Sequence[str]) -> list[str]:
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
-    """Return what may be right and is worth a look."""
+    """Return suspicious findings that do not prevent training."""
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)
     for fact in facts:

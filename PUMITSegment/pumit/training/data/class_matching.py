@@ -1,4 +1,4 @@
-"""Which segments of a label file are which class, and what of the scan its labels tell."""
+"""Match the segments of label files to classes, and mark unknown voxels."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from pumit.training.data.classes import (
 from pumit.training.recipes.labelled import KnownPart
 
 SHOWN_VALUES = 6
-# Segments that say what is not known, and what is certainly background.
+# Names of segments that mark unknown voxels, and annotated background.
 UNKNOWN_NAMES = ("ignore", "ignored", "unknown")
 BACKGROUND_NAMES = ("background",)
-NEAR_NAME = 0.8  # from here on (difflib's ratio) a name may be another one misspelt
-# What programs call a segment that no one has named.
+NEAR_NAME = 0.8  # difflib ratio from which a name may be a misspelling of another
+# Default segment names of annotation programs.
 _GENERIC = re.compile(r"(?:segment|label|class|region|roi|structure|value)?\s*\d*")
 Labels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
 class ClassLabels:
-    """A label file in terms of classes.
+    """Labels of a file, converted to classes.
 
     Attributes:
-        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
-            `UNKNOWN` where that is not known.
-        drawn: Whether each class was drawn, as the names of segments tell; None for all.
-        background: Where the background itself was drawn, (D, H, W); None for nowhere.
+        labels: (D, H, W), 0 background, i the i-th class or, with regions, the i-th of
+            `base_values`; `UNKNOWN` for unannotated voxels.
+        drawn: Whether each class was annotated, inferred from segment names; None if all were.
+        background: Mask of annotated background, (D, H, W); None if there is none.
     """
 
     labels: npt.NDArray[np.uint8]
@@ -58,20 +58,20 @@ class ClassLabels:
 
 
 def plain_name(name: str) -> str:
-    """Get a name as it is compared: no capitals, and one space for whatever divides its words."""
+    """Return a name normalised for comparison: case-folded, with single spaces as separators."""
     return " ".join(re.sub(r"[\s_\-]+", " ", name).split()).casefold()
 
 
 def is_generic(name: str) -> bool:
-    """Return whether a segment's name says nothing, as "Segment_3" does."""
+    """Return whether a segment has a default name, such as "Segment_3"."""
     return _GENERIC.fullmatch(plain_name(name)) is not None
 
 
 def is_class(segment: LabelledSegment, ignore_value: int | None = None) -> bool:
-    """Return whether a segment stands for a class, not for background or what is unknown.
+    """Return whether a segment stands for a class, not for background or unknown voxels.
 
     Args:
-        ignore_value: Value of a segment without a name that stands for what is unknown.
+        ignore_value: Value of unnamed segments that marks unknown voxels.
     """
     if not segment.name:
         return segment.value != ignore_value
@@ -81,18 +81,19 @@ def is_class(segment: LabelledSegment, ignore_value: int | None = None) -> bool:
 def class_labels(
     file: LabelFile, classes: Sequence[ClassValue], ignore_value: int | None = None
 ) -> ClassLabels:
-    """Bring a label file to the numbers of classes.
+    """Convert a label file to class indices.
 
-    Named segments belong to the class that has their name, or has it among its other names. What
-    is not named, or of which no class knows any name, is matched by value. A named segment of no
-    class is background. Where two classes overlap, the later one wins; regions may overlap. A class
-    of which a file with names has no segment, not even an empty one, was not drawn in it.
+    Named segments are matched to classes by name, including a class's further segment names.
+    Unnamed segments are matched by value, as are all segments if no name matches any class. Named
+    segments without a class become background. Where two classes overlap, the later one wins;
+    regions may overlap. A class without a segment in a file with names, not even an empty one,
+    counts as not annotated there.
 
     Args:
-        ignore_value: Value of voxels of unknown meaning.
+        ignore_value: Value of voxels to ignore.
 
     Raises:
-        VolumeError: If an unnamed value is of no class.
+        VolumeError: If an unnamed value has no class.
     """
     if not file.is_named or not file.segments:
         return ClassLabels(class_indices(file.volume.array, classes, ignore_value), ())
@@ -112,7 +113,7 @@ def class_labels(
 
 
 def _masks_of(file: LabelFile, names: Sequence[str]) -> npt.NDArray[np.bool_] | None:
-    """Where segments of some names are, (D, H, W); None where there are none."""
+    """Return the union mask of the segments with these names, (D, H, W); None without any."""
     masks = [file.mask(s) for s in file.segments if plain_name(s.name) in names]
     return np.logical_or.reduce(masks) if masks else None
 
@@ -122,15 +123,15 @@ def class_indices(
     classes: Sequence[ClassValue],
     ignore_value: int | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Replace the values of a label map by the numbers of their classes, from 1 on.
+    """Replace label values by class indices, from 1 on.
 
-    Where there are regions, by their numbers among `base_values`.
+    With regions, the indices are those of `base_values`.
 
     Args:
         ignore_value: Value that becomes `UNKNOWN`.
 
     Raises:
-        VolumeError: If a value is of no class.
+        VolumeError: If a value has no class.
     """
     found = distinct_values(values)
     known = {0: 0} | {value: i for i, value in enumerate(base_values(classes), start=1)}
@@ -143,7 +144,7 @@ def class_indices(
         raise VolumeError(f"no class is named for the label values {shown}{more}")
     indices = np.array([known[v] for v in found.tolist()], dtype=np.uint8)
     if values.dtype == np.uint8 and np.array_equal(indices, found):
-        return values.view(np.uint8)  # classes 1, 2, 3 as they are
+        return values.view(np.uint8)  # values are class indices already
     if values.dtype.kind in "iu" and found[-1] < SMALL_NUMBERS:
         table = np.zeros(int(found[-1]) + 1, dtype=np.uint8)
         table[found] = indices
@@ -154,7 +155,7 @@ def class_indices(
 def match_segments(
     segments: Sequence[LabelledSegment], classes: Sequence[ClassValue]
 ) -> tuple[dict[LabelledSegment, int | None], list[str]]:
-    """Return the class of each segment, counted from 0; None for the background. And doubts."""
+    """Return the class index of each segment, from 0 on or None for background, and doubts."""
     # 1. By names.
     by_name: dict[str, int] = {}
     for i, c in enumerate(classes):
@@ -163,7 +164,7 @@ def match_segments(
     matched: dict[LabelledSegment, int | None] = {
         s: by_name.get(plain_name(s.name)) for s in segments if is_class(s)
     }
-    # 2. What is left, by values, where its name says nothing or no name is known.
+    # 2. The rest by values, if the name is a default one or no name matched.
     any_name = any(i is not None for i in matched.values())
     by_value = {c.value: i for i, c in reversed(list(enumerate(classes))) if len(c.values) == 1}
     taken = {i for i in matched.values() if i is not None}
@@ -179,7 +180,7 @@ def match_segments(
                 matches.append(f"{segment.name} as {classes[candidate].label.name}")
         else:
             left.append(segment.name)
-    # 3. What a user should look at.
+    # 3. Findings for the user to check.
     doubts = (
         [f"segments matched to classes by their values: {', '.join(matches)}"] if matches else []
     )
@@ -196,7 +197,7 @@ def _with_hint(name: str, classes: Sequence[ClassValue]) -> str:
 
 
 def _refuse_unnamed(file: LabelFile) -> None:
-    """Voxels of which the header knows nothing are not background by mistake."""
+    """Raise VolumeError for values without a segment in the header, instead of ignoring them."""
     layers = file.volume.array.reshape(-1, *file.volume.shape)
     for number, layer in enumerate(layers):
         named = {s.value for s in file.segments if s.layer == number}
@@ -209,7 +210,7 @@ def _refuse_unnamed(file: LabelFile) -> None:
 def _one_by_one(
     file: LabelFile, matched: dict[LabelledSegment, int | None], classes: Sequence[ClassValue]
 ) -> tuple[npt.NDArray[np.uint8], list[str]]:
-    """Each class over those before it; overlaps are counted."""
+    """Return labels in which later classes overwrite earlier ones, and the overlaps as doubts."""
     layers = file.volume.array.reshape(-1, *file.volume.shape)
     if len(layers) == 1:
         table = np.zeros(max(s.value for s in file.segments) + 1, dtype=np.uint8)
@@ -234,7 +235,7 @@ def _one_by_one(
 def _regions(
     file: LabelFile, matched: dict[LabelledSegment, int | None], classes: Sequence[ClassValue]
 ) -> tuple[npt.NDArray[np.uint8], list[str]]:
-    """Numbers of the base values whose regions are those that a voxel lies in."""
+    """Return the index of the base value that stands for each voxel's regions, and doubts."""
     members = region_table(classes)  # (classes, 1 + base values)
     inside = np.zeros((len(classes), *file.volume.shape), dtype=bool)
     used = [False] * len(classes)
@@ -251,7 +252,7 @@ def _regions(
     count = int(np.count_nonzero(left))
     if not count:
         return labels, []
-    # What fits no value exactly goes to the smallest value of the last region that holds it.
+    # Combinations without a value of their own get the smallest value of their last region.
     for index in range(len(classes)):
         columns = np.flatnonzero(members[index])
         labels[left & inside[index]] = columns[0]
@@ -268,22 +269,22 @@ def known_labels(
     drawn: Sequence[str] | Literal["all"] | None,
     known: KnownPart,
 ) -> tuple[Labels, tuple[bool, ...] | None]:
-    """Mark what is not known.
+    """Mark unannotated voxels as unknown.
 
     Args:
-        drawn: Names of the classes that were drawn in it, or "all"; None for what the labels tell.
-        known: Part of the scan of which the labels tell what is there.
+        drawn: Names of the annotated classes, or "all"; None infers them from the labels.
+        known: Annotated part of the scan.
 
     Returns:
-        Labels, `UNKNOWN` where that is not known; and whether each class was drawn, None for all.
+        Labels with `UNKNOWN` voxels, and whether each class was annotated, None if all were.
 
     Raises:
-        VolumeError: If a name is that of no class.
+        VolumeError: If a name in `drawn` matches no class.
     """
     there = _drawn(found.drawn, classes, drawn)
     labels = found.labels
     if there is not None and not has_regions(classes):
-        # Of a class that was not drawn as a whole, a few voxels tell nothing.
+        # A few voxels of a class that was not annotated completely carry no information.
         dropped = [i for i, is_drawn in enumerate(there, start=1) if not is_drawn]
         if np.isin(dropped, labels).any():
             labels = np.where(np.isin(labels, dropped), np.uint8(UNKNOWN), labels)
@@ -300,7 +301,7 @@ def _drawn(
     classes: Sequence[ClassValue],
     given: Sequence[str] | Literal["all"] | None,
 ) -> tuple[bool, ...] | None:
-    """Return whether each class was drawn: as the user says, else as the labels tell."""
+    """Return whether each class was annotated, as the user states or as inferred."""
     if given is None:
         return told
     if given == "all":
@@ -319,7 +320,10 @@ def _drawn(
 
 
 def _only_slices(labels: Labels) -> Labels:
-    """Labels of the slices that hold any, along the axis on which most are left out."""
+    """Mark slices without labels as unknown, along the axis with the largest share of them.
+
+    Only slices between the first and the last labelled one count for the choice of the axis.
+    """
     shares, used = [], []
     for axis in range(labels.ndim):
         others = tuple(a for a in range(labels.ndim) if a != axis)
@@ -328,17 +332,17 @@ def _only_slices(labels: Labels) -> Labels:
         extent = places[-1] - places[0] + 1 if len(places) else 1
         shares.append(len(places) / extent)
         used.append(holds)
-    axis = int(np.argmin(shares))  # of equal ones the first, as slices are stored
+    axis = int(np.argmin(shares))  # on a tie the first axis, along which slices are stored
     marked = labels.copy()
     marked[(slice(None),) * axis + (~used[axis],)] = UNKNOWN
     return marked
 
 
 def cut_classes(labels: Labels, classes: Sequence[ClassValue]) -> frozenset[int]:
-    """Classes, from 1 on, that touch what is unknown: where they end is not known.
+    """Return the classes, from 1 on, that touch unknown voxels, so their extent is unknown.
 
     Args:
-        labels: (D, H, W), `UNKNOWN` where that is not known.
+        labels: (D, H, W), with `UNKNOWN` voxels.
     """
     beside = ndimage.binary_dilation(labels == UNKNOWN)
     values = set(np.unique(labels[beside]).tolist()) - {0, UNKNOWN}

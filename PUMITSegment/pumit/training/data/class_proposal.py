@@ -1,4 +1,4 @@
-"""Classes read off the labels, where a recipe names none; and names that mean the same."""
+"""Propose classes from the labels when a recipe names none, and find similar names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from pumit.training.data.classes import MOST_CLASSES, ClassValue
 
 LONGEST_NAME = 64
 SHOWN_CASES = 3
-# Two names that differ in such a word mean two things, however alike they look.
+# Names that differ in such words are different structures, however similar the spelling.
 _OPPOSITES = ({"left", "right"}, {"l", "r"}, {"upper", "lower"}, {"anterior", "posterior"})
 
 
 @dataclass
 class _ProposedClass:
-    """A class as it is proposed so far."""
-
     value: int
     names: dict[str, list[str]] = field(default_factory=dict)  # spelling: cases
     terminology: str = ""
@@ -32,13 +30,13 @@ class _ProposedClass:
     is_named: bool = True
     own_values: set[int] = field(
         default_factory=set
-    )  # in the files, before it was given a free one
+    )  # values in the files, before a free one was assigned
 
 
 class ClassProposal:
-    """Classes that grow with every case that is inspected.
+    """Classes collected case by case.
 
-    A name stands for one class, however it is spelt; a value that no file names is "class 3".
+    Spellings of a name are one class; an unnamed value 3 becomes "class 3".
     """
 
     def __init__(self) -> None:
@@ -46,7 +44,7 @@ class ClassProposal:
         self._cases: dict[str, set[str]] = {}
 
     def add(self, case: str, segments: Iterable[LabelledSegment]) -> None:
-        """Take in the segments of a case.
+        """Add the segments of a case.
 
         Raises:
             PumitError: If there are more classes than a network can have.
@@ -69,7 +67,7 @@ class ClassProposal:
             self._cases.setdefault(key, set()).add(case)
 
     def _key(self, segment: LabelledSegment) -> str:
-        """Return a name's plain form; an unnamed value is of the class that has it elsewhere."""
+        """Return a segment's plain name; an unnamed one joins the class with the same value."""
         if segment.name:
             return plain_name(segment.name)
         same = (k for k, f in self._found.items() if f.value == segment.value)
@@ -91,7 +89,7 @@ class ClassProposal:
         return tuple(sorted(made, key=lambda c: c.value))
 
     def problems(self) -> list[str]:
-        """Names that are spelt in several ways, with the remedy."""
+        """Return a sentence with a remedy for each name with several spellings."""
         sentences = []
         for found in self._found.values():
             spellings = [s for s in _spellings(found.names) if s]
@@ -104,7 +102,7 @@ class ClassProposal:
         return sentences
 
     def doubts(self) -> list[str]:
-        """Say that names may mean one class, with the remedy."""
+        """Return a sentence with a remedy for each pair of names that may mean one class."""
         sentences = []
         for few, many in self._same_keys():
             first, second = (_spellings(self._found[k].names)[0] or k for k in (few, many))
@@ -115,10 +113,10 @@ class ClassProposal:
         return sentences
 
     def may_be_same(self) -> list[tuple[str, str]]:
-        """Pairs of classes that may be one, by their names; of near names the rarer one first.
+        """Return pairs of class names that may mean the same class.
 
-        Their names are near to each other, or one has none and the value of the other; and they are
-        never in one case.
+        Their names are similar, or one is unnamed and has the value of the other; and they never
+        occur in the same case. Of similar names the rarer one is first, else the named one.
         """
         names = {key: _clean(_spellings(f.names)[0]) or key for key, f in self._found.items()}
         return [(names[few], names[many]) for few, many in self._same_keys()]
@@ -140,7 +138,7 @@ class ClassProposal:
 
 
 def may_be_same(one: str, other: str) -> bool:
-    """Return whether two plain names may be one that is misspelt."""
+    """Return whether one plain name may be a misspelling of the other."""
     if re.findall(r"\d+", one) != re.findall(r"\d+", other):
         return False
     differing = set(one.split()) ^ set(other.split())
@@ -150,7 +148,7 @@ def may_be_same(one: str, other: str) -> bool:
 
 
 def _spellings(names: dict[str, list[str]]) -> list[str]:
-    """As they were met, so that a class keeps its name; no name last."""
+    """Return spellings in order of occurrence, so a class keeps its name; no name comes last."""
     return sorted(names, key=lambda s: not s)
 
 
@@ -159,13 +157,13 @@ def _some(cases: Sequence[str]) -> str:
 
 
 def _clean(name: str) -> str:
-    """Return a name that every format can hold."""
+    """Return a name that every file format can store."""
     text = "".join(c if c.isprintable() and c != "\\" else " " for c in name)
     return " ".join(text.split())[:LONGEST_NAME].strip()
 
 
 def _usable(terminology: str) -> str:
-    """Return a terminology entry that exports understand; "tissue", which says nothing, is none."""
+    """Return a terminology entry if exports support it and it is not the generic "tissue"."""
     if not terminology:
         return ""
     try:

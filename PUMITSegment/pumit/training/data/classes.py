@@ -1,7 +1,8 @@
-"""Classes of a data set: what they are called, and which values stand for them in label maps.
+"""Classes of a data set with their names and label map values.
 
-Where a class has several values it is a region, which may hold other regions: of BraTS the whole
-tumour is 1, 2 and 3, the enhancing tumour 3 alone. One such class makes regions of all of them.
+A class with several values is a region and may contain other regions: in BraTS the whole tumour is
+1, 2 and 3, the enhancing tumour only 3. If one class is a region, all classes are treated as
+regions.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from pumit.training.recipes.labelled import ClassEntry, LabelledData
 from pumit.training.recipes.model import read_model
 
 MOST_CLASSES = 254
-UNKNOWN = 255  # label of voxels of unknown meaning
+UNKNOWN = 255  # label of unannotated voxels
 
 
 @dataclass(frozen=True)
 class ClassValue:
-    """A class and the values that stand for it in the label maps.
+    """A class and its values in the label maps.
 
     Attributes:
-        value: The first of them, which of an ordinary class is the only one.
-        values: All of them, rising; several make it a region. May be left out where it is one.
-        segments: Other names that named segments of the class may have.
+        value: First value; the only one unless the class is a region.
+        values: All values, ascending; several make it a region. May be omitted for a single one.
+        segments: Further segment names that belong to the class.
     """
 
     value: int
@@ -39,21 +40,21 @@ class ClassValue:
     segments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Put the values in order; a single one need not be named twice."""
+        """Sort the values and include `value` among them."""
         object.__setattr__(self, "values", tuple(sorted({self.value, *self.values})))
         object.__setattr__(self, "value", self.values[0])
 
     def as_row(self) -> dict[str, Any]:
-        """As a recipe names it."""
+        """Return the class as a row of a recipe."""
         row = self.as_model_row()
         if self.segments:
             row["segments"] = list(self.segments)
         return row
 
     def as_model_row(self) -> dict[str, Any]:
-        """As a checkpoint names it; see `models.card.classes_of`.
+        """Return the class as a row of a checkpoint; see `models.card.classes_of`.
 
-        What segments were called in a lab, which may tell of a person, stays there.
+        Further segment names are left out, as they may identify a person.
         """
         row: dict[str, Any] = {"name": self.label.name}
         if len(self.values) > 1:
@@ -68,7 +69,7 @@ class ClassValue:
 
 
 def classes_from(given: Any) -> tuple[ClassValue, ...]:
-    """Classes of a recipe's file: `{name: value}` or `[{name, value, terminology, color_rgb}]`.
+    """Parse classes given as `{name: value}` or `[{name, value, terminology, color_rgb}]`.
 
     A region has a list of values: `{name: [1, 2]}` or `{name, values: [1, 2]}`.
     """
@@ -77,20 +78,20 @@ def classes_from(given: Any) -> tuple[ClassValue, ...]:
 
 
 def classes_of(rows: Sequence[ClassEntry]) -> tuple[ClassValue, ...]:
-    """Classes of a recipe.
+    """Return the classes of a recipe's rows.
 
     Raises:
-        PumitError: If they exclude one another, or a concept is unknown.
+        PumitError: If classes conflict, or a concept is unknown.
     """
     found = []
     for number, row in enumerate(rows, start=1):
         if not row.name:
             raise PumitError(f"Class {number} of data.classes needs a name.")
-        # Three of them: the label refuses others.
+        # ClassLabel checks that there are three.
         color = None if row.color_rgb is None else cast(Any, tuple(row.color_rgb))
         label = ClassLabel(row.name, row.terminology, color)
         if label.terminology:
-            concept_for(label.terminology)  # an unknown one shall not be found out by an export
+            concept_for(label.terminology)  # fail now instead of at an export
         segments = tuple(map(str, row.segments))
         found.append(replace(_class(label, row, number), segments=segments))
     return checked_classes(found)
@@ -108,7 +109,7 @@ def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:
     """Return a class of several values.
 
     Raises:
-        PumitError: If they are none, not whole numbers from 1 on, or one is there twice.
+        PumitError: If there are no values, or they are not distinct whole numbers from 1 on.
     """
     numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0]
     if not numbers or len(set(numbers)) != len(values):
@@ -120,40 +121,40 @@ def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:
 
 
 def has_regions(classes: Iterable[ClassValue]) -> bool:
-    """Return whether classes may overlap, so that each is its own answer."""
+    """Return whether classes may overlap, so that each is predicted independently."""
     return any(len(c.values) > 1 for c in classes)
 
 
 def output_channels(classes: Sequence[ClassValue]) -> int:
-    """Get outputs of a network: one for each region, else one for the background and each class."""
+    """Return the number of output channels: one per region, else background plus classes."""
     return len(classes) + (not has_regions(classes))
 
 
 def base_values(classes: Iterable[ClassValue]) -> tuple[int, ...]:
-    """Values of a label map without 0, rising; without regions one for each class."""
+    """Return the non-zero label map values, ascending; without regions, one per class."""
     return tuple(sorted({value for c in classes for value in c.values}))
 
 
 def region_table(classes: Sequence[ClassValue]) -> npt.NDArray[np.bool_]:
-    """Which class holds which value, (classes, 1 + base values); column 0 is the background."""
+    """Return which class contains which value, (classes, 1 + base values), background first."""
     columns = (0, *base_values(classes))
     return np.array([[value in c.values for value in columns] for c in classes])
 
 
 def lookup_table(classes: Sequence[ClassValue]) -> npt.NDArray[np.bool_]:
-    """Which class holds which label, (classes, 256); what is `UNKNOWN` is in none."""
+    """Return which class contains which label, (classes, 256); `UNKNOWN` is in none."""
     table = region_table(classes)
     return np.pad(table, [(0, 0), (0, UNKNOWN + 1 - table.shape[1])])
 
 
 def checked_classes(classes: Iterable[ClassValue]) -> tuple[ClassValue, ...]:
-    """Classes in order of their values, the background left out.
+    """Return valid classes in order of their values, without the background.
 
-    Regions stay in the order they are given, but each before those that lie within it: where a
-    voxel has room for one class only, the later one stands there, as in nnU-Net.
+    Regions keep their order, except that each comes before the regions within it: where a voxel can
+    have only one class, the later one wins, as in nnU-Net.
 
     Raises:
-        PumitError: If two share a name or their values, or there are none or too many.
+        PumitError: If two classes share a name or values, or there are none or too many.
     """
     kept = [c for c in classes if c.values != (0,)]
     kept = _outermost_first(kept) if has_regions(kept) else sorted(kept, key=lambda c: c.value)

@@ -1,4 +1,4 @@
-"""Folders as nnU-Net and the Medical Segmentation Decathlon lay them out."""
+"""Data sets in the layout of nnU-Net and the Medical Segmentation Decathlon."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ IGNORE = "ignore"
 
 
 def read_dataset_json(folder: Path) -> FoundCases:
-    """Cases, classes and channels of a folder with dataset.json, imagesTr and labelsTr.
+    """Read cases, classes and channels of a folder with dataset.json, imagesTr and labelsTr.
 
-    Understands version 1 and 2 of nnU-Net's file and the Decathlon's, whose channels lie in one
-    file each or together in a four-dimensional one. A label of several values is a region; regions
-    are in the order of the labels, of which nnU-Net's `regions_class_order` speaks too. Voxels of
-    nnU-Net's label `ignore` are unknown. Two keys are this program's own, which others pass over:
-    `drawn`, case to the names of the classes that were drawn in it, and `known`; see
-    `LabelledData`.
+    Supports nnU-Net versions 1 and 2 and the Decathlon, with one file per channel or all channels
+    in a 4D file. A label with several values is a region; regions keep the order of the labels,
+    which nnU-Net's `regions_class_order` refers to as well. Voxels of nnU-Net's label `ignore` are
+    unknown. Two keys are extensions that other programs ignore: `drawn`, case to the names of its
+    annotated classes, and `known`; see `LabelledData`.
 
     Raises:
-        PumitError: If dataset.json is damaged or lacks its labels.
+        PumitError: If dataset.json is damaged or has no labels.
     """
     try:
         content = json.loads((folder / "dataset.json").read_text(encoding="utf-8-sig"))
@@ -84,10 +83,10 @@ def _channels(content: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def classes_of_labels(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
-    """Classes and regions of a dataset.json's `labels`.
+    """Return the classes and regions of a dataset.json's `labels`.
 
     Raises:
-        PumitError: If one cannot be used.
+        PumitError: If a class is invalid.
     """
     found = []
     for key, value in labels.items():
@@ -103,7 +102,7 @@ def classes_of_labels(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
 
 
 def ignored_value(labels: Mapping[str, Any]) -> int | None:
-    """Return the value of nnU-Net's label `ignore`, of voxels of unknown meaning."""
+    """Return the value of nnU-Net's label `ignore`, or None."""
     if isinstance(labels.get(IGNORE), int):
         return int(labels[IGNORE])
     return next((int(k) for k, name in labels.items() if name == IGNORE), None)
@@ -112,7 +111,7 @@ def ignored_value(labels: Mapping[str, Any]) -> int | None:
 def _named_cases(
     folder: Path, rows: Any, channels: int
 ) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Cases that the file lists: `[{image, label}]`, or `{name: {images, label}}`."""
+    """Return the cases that the file lists: `[{image, label}]` or `{name: {images, label}}`."""
     is_named = isinstance(rows, Mapping)
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []
@@ -124,7 +123,7 @@ def _named_cases(
             raise PumitError(f"Entry {key} of dataset.json needs an image and a label.") from None
         name = str(key) if is_named else bare_name(label)
         if len(given) == 1 and not given[0].is_file():
-            # nnU-Net 1 lists case.nii.gz where the files are case_0000.nii.gz and so on.
+            # nnU-Net 1 lists case.nii.gz for files named case_0000.nii.gz and so on.
             stem = bare_name(given[0])
             suffix = given[0].name[len(stem) :]
             split = [given[0].with_name(f"{stem}_{c:04d}{suffix}") for c in range(channels or 1)]

@@ -1,4 +1,4 @@
-"""Cases out of DICOM folders and Slicer scenes: each segmentation with the scan it was drawn on."""
+"""Cases from DICOM folders, zips and Slicer scenes: segmentations paired with their scans."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from pumit.training.data.found_cases import CaseProblem, LabelledCase, bare_name
 
 @dataclass
 class _Series:
-    """Files of one image series."""
-
     files: list[DicomFile] = field(default_factory=list)
 
     @cached_property
@@ -45,16 +43,16 @@ class _Series:
 
 
 def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Each image series below a folder that a DICOM-SEG or RTSTRUCT refers to is a case.
+    """Find image series that a DICOM-SEG or RTSTRUCT refers to.
 
-    A segmentation finds its scan by the series it names, else by the instances it names, else by
-    the frame of reference, if only one series has it.
+    A segmentation is matched to its scan by the referenced series, else by the referenced
+    instances, else by the frame of reference if only one series has it.
 
     Args:
-        folder: Usually of patients; named after their folders.
+        folder: Usually a folder of patients; cases are named after its subfolders.
 
     Returns:
-        Cases, none where the folder holds no such objects; and what could not be paired.
+        Cases, empty if the folder has no such objects, and problems of those that were not paired.
 
     Raises:
         VolumeError: If the folder cannot be read.
@@ -79,7 +77,7 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Folders that are read one by one, so that a damaged file hides no other patient."""
+    """Return folders to read one by one, so a damaged file does not affect other patients."""
     folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     loose = [p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")]
     return [folder] if loose or not folders else folders
@@ -101,7 +99,7 @@ def _pair(
     objects: Sequence[LabelObject],
     problems: list[CaseProblem],
 ) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    # 1. The scan that each object was drawn on.
+    # 1. Find the scan of each object.
     by_instance = {
         str(file.header.get("SOPInstanceUID", "")): uid
         for uid, found in series.items()
@@ -115,7 +113,7 @@ def _pair(
         else:
             text = f"the {item.kind} refers to a series that is not there; add the scan's files"
             problems.append(CaseProblem(_label_name(folder, item.path), text))
-    # 2. A case for each scan and each version of its labels.
+    # 2. Make a case of each scan and each version of its labels.
     names: dict[str, int] = defaultdict(int)
     patients: dict[str, str] = {}
     cases = []
@@ -126,12 +124,12 @@ def _pair(
             names[stem] += 1
             name = stem if names[stem] == 1 else f"{stem} {names[stem]}"
             number = stated(scan.text("PatientID"))
-            # Who it is stays unsaid; the first case of a patient stands for all.
+            # Keep no patient ID; a patient is identified by the name of the first case.
             patient = patients.setdefault(number, name) if number else ""
             labels = [item.path for item in group]
             image = _scan_path(scan, uid, series)
             cases.append(LabelledCase(name, (image,), labels[0], patient, tuple(labels[1:])))
-    # 3. Scans that nothing was drawn on.
+    # 3. Report scans without segmentations.
     labelled = {_top(folder, series[uid].folder) for uid in drawn}
     for uid, scan in series.items():
         top = _top(folder, scan.folder)
@@ -143,7 +141,7 @@ def _pair(
 
 
 def _apart(items: Sequence[LabelObject]) -> list[list[LabelObject]]:
-    """Objects of one scan that name different segments belong together; others are two readings."""
+    """Group objects of a scan with different segments; equal names mean separate readings."""
     groups: list[list[LabelObject]] = []
     for item in sorted(items, key=lambda o: (o.written, o.path)):
         names = {s.name.casefold() for s in item.segments}
@@ -173,7 +171,7 @@ def _scan_of(
 
 
 def _scan_path(scan: _Series, uid: str, series: dict[str, _Series]) -> Path:
-    """Return the scan's folder; with the series where the folder holds others too."""
+    """Return the scan's folder, with the series UID if the folder holds other series."""
     folder = scan.folder
     others = {p for other, found in series.items() if other != uid for p in found.parents}
     is_shared = any(folder == path or folder in path.parents for path in others)
@@ -181,29 +179,29 @@ def _scan_path(scan: _Series, uid: str, series: dict[str, _Series]) -> Path:
 
 
 def _top(folder: Path, path: Path) -> str:
-    """Name of the first folder below the data set's."""
+    """Return the name of the top-level subfolder."""
     parts = path.relative_to(folder).parts
     return parts[0] if parts else folder.name
 
 
 def _case_name(folder: Path, scan: Path, label: Path) -> str:
-    """Return the patient's folder; where all lie in one, the label's name."""
+    """Return the name of the patient's folder, or of the label if all are in one folder."""
     if scan != folder and scan.relative_to(folder).parts:
         return scan.relative_to(folder).parts[0]
     return bare_name(label)
 
 
 def _label_name(folder: Path, label: Path) -> str:
-    """Unlike a case's name, which a patient's other segmentation may have."""
+    """Return a name that is unique even if a patient has several segmentations."""
     parts = label.relative_to(folder).parts
     return bare_name(label) if len(parts) == 1 else f"{parts[0]} {bare_name(label)}"
 
 
 def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Zips that hold a DICOM series and its DICOM-SEG or RTSTRUCT, a patient each.
+    """Return a case per zip with a DICOM series and its DICOM-SEG or RTSTRUCT.
 
     Args:
-        files: `.zip`; one without a segmentation is unlabelled.
+        files: `.zip` files; one without a segmentation counts as unlabelled.
     """
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []
@@ -222,10 +220,10 @@ def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProbl
 
 
 def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Each segmentation of Slicer scenes with the volume whose geometry it has.
+    """Pair each segmentation of Slicer scenes with its reference volume.
 
     Args:
-        files: `.mrb`.
+        files: `.mrb` files.
     """
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []

@@ -1,4 +1,4 @@
-"""A labelled data set: scans paired with labels by their names, and what is wrong with them."""
+"""Labelled data sets, and pairing of scans and labels by file name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUFFIXES = (
 LABEL_SUFFIXES = (*SUFFIXES, ".dcm")
 IMAGE_PATTERN = "images/{case}.*"
 LABEL_PATTERN = "labels/{case}.*"
-# Where labs have their pairs; of these what pairs most is taken, of equal ones the first.
+# Common layouts; the pattern with the most pairs wins, on a tie the first.
 USUAL_PATTERNS = (
     (IMAGE_PATTERN, LABEL_PATTERN),
     ("images/{case}_{channel}.*", LABEL_PATTERN),
@@ -71,7 +71,7 @@ USUAL_PATTERNS = (
     ("{case}/dicom", "{case}/label.*"),
     ("{case}/DICOM", "{case}/label.*"),
     ("{case}", "{case}.*"),
-    # A scan and a segmentation of whatever names in their own folder, as Slicer saves them.
+    # A folder with a scan and a segmentation of any name, as Slicer saves them.
     ("{case}/*.*", "{case}/*.seg.nrrd"),
 )
 Files = dict[str, dict[str, list[Path]]]
@@ -80,19 +80,19 @@ SHOWN_PROBLEMS = 12
 
 @dataclass(frozen=True)
 class LabelledCase:
-    """A scan with its label map, not read yet.
+    """Paths of a scan and its labels, not read yet.
 
     Attributes:
-        name: Bare name, the same in every message.
-        images: One file with all channels, or one for each. May name a part of a file, see
+        name: Name without suffix, the same in every message.
+        images: One file with all channels, or one per channel. May name a part of a file, see
             `io.file_part`.
-        label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
-        patient: Patient of the scan, where the data tell; never shown.
+        label: Label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
+        patient: Patient of the scan, if the data identify one; never shown.
         more_labels: Further files with other segments of the same scan.
-        is_confirmed: Whether the user wants its labels though they are unreviewed.
-        drawn: Names of the classes that were drawn, or "all"; None for what the labels tell.
-        known: Part of the scan of which the labels tell what is there.
-        ignore_value: Value of voxels of unknown meaning, or None.
+        is_confirmed: Whether to use the labels although they are unreviewed.
+        drawn: Names of the annotated classes, or "all"; None infers them from the labels.
+        known: Annotated part of the scan.
+        ignore_value: Value of voxels to ignore, or None.
     """
 
     name: str
@@ -107,12 +107,12 @@ class LabelledCase:
 
     @property
     def labels(self) -> tuple[Path, ...]:
-        """All files with labels."""
+        """All label files."""
         return (self.label, *self.more_labels)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files and folders on the disk."""
+        """Files and folders on disk."""
         from pumit.io.file_part import split_part
 
         return tuple(split_part(path)[0] for path in (*self.images, *self.labels))
@@ -121,11 +121,11 @@ class LabelledCase:
 def said_of(
     case: LabelledCase, drawn: Mapping[Name, Drawn] | Literal["all"], known: KnownPart
 ) -> LabelledCase:
-    """Return a case with what the user says of its labels, where it does not say so itself.
+    """Return a case with `drawn` and `known` set, unless it has its own values.
 
     Args:
-        drawn: Case to the classes that were drawn in it, or "all".
-        known: Part of each scan of which the labels tell what is there.
+        drawn: Case to its annotated classes, or "all".
+        known: Annotated part of each scan.
     """
     names = {str(k): v for k, v in drawn.items()} if isinstance(drawn, Mapping) else {}
     own = names.get(case.name, "all" if drawn == "all" else None)
@@ -139,12 +139,12 @@ def said_of(
 
 @dataclass(frozen=True)
 class CaseProblem:
-    """Reason why a case cannot be used, in words.
+    """Reason why a case cannot be used.
 
     Attributes:
-        case: The case's name; empty where it concerns all.
-        sentence: Without the name.
-        is_unlabelled: Whether nothing is wrong with it but that it has no labels yet.
+        case: Name of the case; empty if the problem concerns all.
+        sentence: The reason, without the case's name.
+        is_unlabelled: Whether the only problem is that there are no labels yet.
     """
 
     case: str
@@ -159,7 +159,7 @@ def guess_pairs(folder: Path, *, repeats_single: bool = False) -> FoundCases | N
     """Pair a folder's files by the usual patterns.
 
     Returns:
-        What the pattern with the most pairs finds; None where none finds any.
+        Cases of the pattern with the most pairs; None if no pattern finds any.
     """
     best: FoundCases | None = None
     most = (0, 0)
@@ -182,12 +182,12 @@ def pair_files(
     repeats_single: bool = False,
     channel_names: Sequence[str] = (),
 ) -> FoundCases:
-    """Pair the files of two patterns by what `{case}` stands for in them.
+    """Pair the files of two patterns by their `{case}`.
 
     Args:
-        images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
-            case, "images/{case}_{channel}.nii.gz"; without any suffix, folders of DICOM files.
-        labels: Such as "labels/{case}.*".
+        images: Pattern such as "images/{case}.*" (any image suffix) or, with one file per channel,
+            "images/{case}_{channel}.nii.gz"; without a suffix, folders of DICOM files.
+        labels: Pattern such as "labels/{case}.*".
         repeats_single: Whether a case may have only the first channel.
         channel_names: Names of the channels 0000, 0001 and so on, for messages.
 
@@ -224,7 +224,7 @@ def pair_files(
         cases.append(
             LabelledCase(name, tuple(files[c][0] for c in sorted(files)), min(label.values())[0])
         )
-    # Numbers are nnU-Net's and name nothing.
+    # nnU-Net's channel numbers are not names.
     named = tuple(c for c in channels if c)
     names = () if all(c.isdecimal() for c in named) else named
     layout = f"images {images}, labels {labels}"
@@ -242,7 +242,7 @@ def _matches(
     known: Iterable[str],
     without: frozenset[Path] | set[Path] = frozenset(),
 ) -> Files:
-    """Files by case and channel ("" where the pattern has none)."""
+    """Return files by case and channel ("" if the pattern has no channel)."""
     if "{case}" not in pattern:
         raise PumitError(f"The pattern {pattern!r} needs {{case}}, such as {IMAGE_PATTERN!r}.")
     glob = pattern.replace("{case}", "*").replace("{channel}", "*")
@@ -264,26 +264,26 @@ def _matches(
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's message as part of a sentence."""
+    """Return an error's message on one line, without the full stop."""
     return " ".join(str(error).split()).removesuffix(".")
 
 
 def bare_name(path: Path) -> str:
-    """Return a file's name without the suffix of an image."""
+    """Return a file name without its image or label suffix."""
     suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), "")
     return path.name[: len(path.name) - len(suffix)]
 
 
 @dataclass(frozen=True)
 class LabelledSet:
-    """A data set.
+    """A labelled data set.
 
     Attributes:
-        cases: Cases in order of their names, which differ.
-        classes: Classes in order of their values; the i-th from 1 on is the network's class i.
-        channels: Names of the image channels, such as "CT"; empty where no one says.
-        repeats_single: Whether a case of one channel stands for all channels.
-        doubts: Doubtful findings for the user, in words.
+        cases: Cases sorted by name; names are unique.
+        classes: Classes in order of their values; the i-th, from 1 on, is the network's class i.
+        channels: Names of the image channels, such as "CT"; empty if unknown.
+        repeats_single: Whether to repeat the image of a single-channel case for all channels.
+        doubts: Warnings for the user.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -293,22 +293,21 @@ class LabelledSet:
     doubts: tuple[str, ...] = ()
 
     def cases_named(self, names: Iterable[str]) -> list[LabelledCase]:
-        """Cases of these names, in their order."""
+        """Return the cases with these names, in the order of the names."""
         by_name = {case.name: case for case in self.cases}
         return [by_name[name] for name in names]
 
 
 @dataclass(frozen=True)
 class FoundCases:
-    """The cases that a recipe's `data` names, with all problems that were found.
+    """Cases found for a recipe's `data`, with all problems.
 
     Attributes:
-        data: The data set; its classes are empty where no one names them.
-        problems: Problems of cases that cannot be used, which are not in the data set; scans
-            without labels among them, with which nothing is wrong.
-        layout: Way in which the cases were found, in words, such as the patterns.
-        origins: Case to its folder, as the recipe names it, and its name there; those that are
-            listed have none.
+        data: The data set; its classes are empty if they are not named.
+        problems: Problems of cases that are not in the data set, including scans that merely have
+            no labels.
+        layout: Description of how the cases were found, such as the patterns.
+        origins: Case to its folder, as in the recipe, and its name there; listed cases have none.
     """
 
     data: LabelledSet
@@ -321,7 +320,7 @@ def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") 
     """Raise one error that lists all problems, if there are any.
 
     Raises:
-        PumitError: With the first dozen of them in words, and how many more there are.
+        PumitError: With the first 12 problems and the number of the others.
     """
     found = list(problems)
     if not found:

@@ -1,4 +1,4 @@
-"""Which scans, labels and classes a data set has, found in a folder or named one by one."""
+"""Find the scans, labels and classes of a data set, in folders or listed one by one."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ SHOWN_NAMES = 6
 
 
 def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
-    """Find the cases of a recipe's `data`, and read off the labels which classes there are.
+    """Find the cases of a recipe's `data`, with classes from the labels if it names none.
 
-    Passed over, with a word in `doubts`, are scans without labels, and unreviewed labels, which
-    neither train nor validate unless the recipe's `use_unreviewed` says so.
+    Scans without labels and scans with unreviewed labels (unless in `use_unreviewed`) are skipped
+    and noted in `doubts`.
 
     Args:
-        given: See `find_cases`; without `classes` these are proposed, which reads all labels.
+        given: See `find_cases`; without `classes`, all labels are read to propose them.
 
     Raises:
-        PumitError: If anything is missing, with all that is wrong at once.
+        PumitError: If anything is wrong; the message lists all problems.
     """
     found = find_cases(given, resolve)
     all_at_once(str(problem) for problem in found.problems if not problem.is_unlabelled)
@@ -65,7 +65,7 @@ def _reviewed(data: LabelledSet, given: LabelledData) -> LabelledSet:
     """Return a data set without cases whose labels are unreviewed.
 
     Raises:
-        PumitError: If no other case is left, or the recipe names one of them.
+        PumitError: If no other case is left, or the recipe's split names one of them.
     """
     sentences = {c.name: unreviewed_of(c.labels) for c in data.cases if not c.is_confirmed}
     sentences = {name: sentence for name, sentence in sentences.items() if sentence}
@@ -93,10 +93,10 @@ def _passed_over(count: int) -> tuple[str, ...]:
 
 
 def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
-    """Find the cases of a recipe's `data`, and what is wrong with them.
+    """Find the cases of a recipe's `data`, and their problems.
 
-    Where there is more than one source, the cases of a folder are called after its number, too:
-    `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
+    With several sources, a case's name is prefixed with the number of its folder: `folder2-case`.
+    The folder's name is not used, as it may identify a patient and case names are logged.
 
     Raises:
         PumitError: If nothing can be inspected: no folder, or a damaged dataset.json.
@@ -134,17 +134,17 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
 def cases_of_folder(
     folder: Path, patterns: tuple[str, str] | None = None, *, repeats_single: bool = False
 ) -> FoundCases:
-    """Find the cases of a folder, however they lie in it.
+    """Find the cases of a folder in any supported layout.
 
-    In this order: pairs of the patterns where they are given, nnU-Net's or the Decathlon's
-    dataset.json, pairs of the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer
-    scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand instead of a folder.
+    In this order: the given patterns, a dataset.json of nnU-Net or the Decathlon, the usual
+    patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer scenes (`.mrb`), zips of DICOM. A
+    single `.mrb` or zip is accepted instead of a folder.
 
     Args:
         patterns: Patterns of images and labels, see `pair_files`.
 
     Raises:
-        PumitError: If there is no such folder, or it holds nothing that is known.
+        PumitError: If the folder is missing, or its layout is not recognised.
     """
     if folder.is_file() and is_bundle(folder):
         return _found(*bundle_cases([folder]), "a Slicer scene")
@@ -174,12 +174,12 @@ def cases_of_folder(
 
 
 def _patterns(images: str | None, labels: str | None) -> tuple[str, str] | None:
-    """Patterns of a recipe; None where it gives none."""
+    """Return the patterns of a recipe, or None if it has none."""
     return (images or IMAGE_PATTERN, labels or LABEL_PATTERN) if images or labels else None
 
 
 def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
-    """Cases of several folders together with those that are listed; one that fails is said."""
+    """Return the cases of several folders and the listed ones; failing folders become problems."""
     cases, problems = _listed_cases(data.cases, resolve)
     layouts = ["listed cases"] if data.cases else []
     sets: list[LabelledSet] = []
@@ -214,7 +214,7 @@ def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCase
 
 
 def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases:
-    """Cases of a folder without those that its row leaves out, with its patients and new names."""
+    """Apply a row's exclusions, patients and annotation settings, and prefix the case names."""
     left_out = set(map(str, row.leave_out))
     patients = {str(case): str(patient) for case, patient in row.patients.items()}
     cases = [case for case in found.data.cases if case.name not in left_out]
@@ -237,7 +237,6 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
 
 
 def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
-    """Return a case with the user's word on unreviewed labels."""
     is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
     return replace(case, is_confirmed=is_confirmed)
 
@@ -247,7 +246,7 @@ def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) 
 
 
 def _paired(found: FoundCases, folder: Path, patterns: tuple[str, str]) -> FoundCases:
-    """Return what patterns have found; says what to correct where that is nothing."""
+    """Return the cases of patterns; raise PumitError with a remedy if there are none."""
     if not found.data.cases and not found.problems:
         raise PumitError(
             f"No files in {folder.name!r} are called like {patterns[0]!r} and "
@@ -258,7 +257,7 @@ def _paired(found: FoundCases, folder: Path, patterns: tuple[str, str]) -> Found
 
 
 def with_proposed_classes(data: LabelledSet) -> LabelledSet:
-    """Return a data set with the classes that its labels hold.
+    """Return a data set with classes proposed from its labels.
 
     Raises:
         PumitError: If labels cannot be read, or nothing is labelled.

@@ -1,4 +1,4 @@
-"""Which cases train and which validate: by name, by fold or by a share, never within a patient."""
+"""Split cases into training and validation by name, fold or share, grouped by patient."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pumit.training.data.found_cases import all_at_once
 from pumit.training.recipes.labelled import LabelledData
 
 Groups = dict[str, list[str]]
-# How names say whose scan it is; the first pattern that groups the cases of a set is taken.
+# Patterns of patient identifiers in case names; the first that groups the cases is used.
 NAMED = (
-    # patient001_frame12, sub-03_ses-02_T1w, p7_b: an identifier that calls itself one.
+    # patient001_frame12, sub-03_ses-02_T1w, p7_b: a labelled identifier.
     r"(?:^|[_\-. /])((?:patient|pat|subject|subj|sub|volunteer|proband|p)[_\-]?\d+)(?=$|[_\-. /])",
-    # 012_visit2, GLI-0003_week04, a12_left: what follows is a time, a repetition or a side.
+    # 012_visit2, GLI-0003_week04, a12_left: followed by a time, a repetition or a side.
     r"^(.+?)[_\-. ](?:frame|phase|time|tp|t|visit|v|session|ses|scan|series|run|week|month|day|"
     r"exam|study|followup|fu|baseline|left|right|lt|rt|l|r|ed|es|pre|post)[_\-]?\d*$",
-    # BraTS-GLI-00003-000, 12_1: a number of a number.
+    # BraTS-GLI-00003-000, 12_1: a number followed by a second number.
     r"^(.*\d{2,})[_\-]\d{1,3}$",
 )
-MOST_SCANS = 8.0  # usual scans of a patient; what groups more of them is a site or an organ
+MOST_SCANS = 8.0  # mean scans per patient; larger groups are more likely sites or organs
 SHOWN = 3
 
 
 def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
-    """Cases of each patient where the data name them; a case without a patient stands alone.
+    """Group cases by known patient; a case without a patient is a group by itself.
 
     Args:
-        patient_of: Case to patient, of as many cases as are known.
+        patient_of: Case to patient, where known.
     """
     groups: Groups = {}
     for name in names:
@@ -42,10 +42,10 @@ def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Group
 
 
 def matched_patients(names: Sequence[str], pattern: str) -> Groups:
-    """Cases of each patient by a regular expression: its first group, or all that it matches.
+    """Group cases by a regular expression: by its first group, or else the whole match.
 
     Raises:
-        PumitError: If it is none, finds nothing in a name, or the same in all.
+        PumitError: If the pattern is invalid, does not match a name, or gives a single patient.
     """
     try:
         compiled = re.compile(pattern)
@@ -63,7 +63,7 @@ def matched_patients(names: Sequence[str], pattern: str) -> Groups:
 
 
 def guessed_pattern(names: Sequence[str]) -> str | None:
-    """Get a pattern after which some patients have several scans; None where no name shows one."""
+    """Return a pattern by which some patients have several scans, or None."""
     for pattern in NAMED:
         compiled = re.compile(pattern, re.IGNORECASE)
         found = [compiled.search(name) for name in names]
@@ -72,14 +72,14 @@ def guessed_pattern(names: Sequence[str]) -> str | None:
         patients = {match.group(1) for match in found if match}
         if 1 < len(patients) < len(names) <= MOST_SCANS * len(patients):
             return f"(?i){pattern}"
-    # A/ct, A/pet, B/ct: the same few files in folders that are patients.
+    # A/ct, A/pet, B/ct: the same few file names in one folder per patient.
     folders, files = ({name.rpartition("/")[at] for name in names} for at in (0, 2))
     is_grouped = max(2, len(files)) <= len(folders) < len(names) <= MOST_SCANS * len(folders)
     return "^(.+)/" if is_grouped and "" not in folders else None
 
 
 def about_guess(groups: Groups) -> str:
-    """Return what to tell of patients that were read off the names."""
+    """Return a note on patients that were guessed from the names."""
     several = {patient: cases for patient, cases in groups.items() if len(cases) > 1}
     shown = listed((f"{p} ({', '.join(c[:SHOWN])})" for p, c in several.items()), SHOWN)
     return (
@@ -90,7 +90,7 @@ def about_guess(groups: Groups) -> str:
 
 @dataclass(frozen=True)
 class Split:
-    """Names of cases."""
+    """Names of the training and validation cases, with warnings."""
 
     training: tuple[str, ...]
     validation: tuple[str, ...]
@@ -104,20 +104,19 @@ def split_cases(
     seed: int,
     patients: Mapping[str, str] | None = None,
 ) -> Split:
-    """Divide a data set.
+    """Split a data set.
 
-    Of a recipe's `data` it reads `validation` (names, or a share of the patients; none or 0 trains
-    on all), `training` (names, where not all others), `fold` ("2 of 5"), `share` (part of the
-    training patients that are used; a smaller share is contained in a larger one) and `patient` (a
-    regular expression whose first group, or all that it matches in a name, is the patient).
-    Without `patient` the patients are those that the data tell, else they are guessed from the
-    names, and that is said.
+    Uses these keys of a recipe's `data`: `validation` (names, or a share of the patients; an empty
+    list or 0 trains on all), `training` (names; by default all others), `fold` ("2 of 5"), `share`
+    (fraction of the training patients; a larger share contains a smaller one) and `patient` (a
+    regular expression whose first group, else the whole match, is the patient). Without `patient`,
+    patients are taken from the data, else guessed from the names with a warning.
 
     Args:
-        patients: Case to patient, where the data tell.
+        patients: Case to patient, where the data identify them.
 
     Raises:
-        PumitError: If a name is unknown, a value cannot be used, or nothing is left to train on.
+        PumitError: If a name is unknown, a value is invalid, or nothing is left to train on.
     """
     if len(names) == 1:
         only = tuple(names)
@@ -135,7 +134,7 @@ def split_cases(
     training = _share(training, groups, data.share, seed)
     if not training:
         raise PumitError("No case is left to train on; validate on fewer of them.")
-    # Cases are named, not patients: what the data tell may be an identifier, and notes are logged.
+    # Name cases, not patients: notes are logged, and a patient may be a real identifier.
     crossing = [g for g in groups.values() if {*g} & taken and {*g} & {*training}]
     if not validation:
         notes.append("nobody is validated on: how good the model is stays unknown")
@@ -146,11 +145,11 @@ def split_cases(
 def patients_of(
     names: Sequence[str], pattern: str | None, patient_of: Mapping[str, str]
 ) -> tuple[Groups, list[str]]:
-    """Cases of each patient in order of the names, and what to say of it.
+    """Group cases by patient in order of the names, and return notes for the user.
 
     Args:
-        pattern: A recipe's `data.patient`, which comes first.
-        patient_of: Case to patient, where the data tell.
+        pattern: A recipe's `data.patient`, which takes precedence.
+        patient_of: Case to patient, where the data identify them.
 
     Raises:
         PumitError: If the pattern cannot be used.
@@ -168,7 +167,6 @@ def patients_of(
 
 
 def _held_out(names: Sequence[str], data: LabelledData, patients: Groups, seed: int) -> list[str]:
-    """Names of the cases that are validated on."""
     chosen = data.validation
     if isinstance(chosen, list):
         if data.fold is not None:

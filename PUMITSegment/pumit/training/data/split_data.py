@@ -1,4 +1,4 @@
-"""A data set with its facts and its split, for the log and the recipe of a run."""
+"""A data set with its facts and split, for the log and the recipe of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumit.training.recipes.labelled import LabelledData
 
 @dataclass(frozen=True)
 class SplitData:
-    """A data set, the facts of its cases, and which of them train and validate."""
+    """A data set, the facts of its cases, and its split."""
 
     data: LabelledSet
     facts: DataFacts
@@ -24,21 +24,21 @@ class SplitData:
 
     @property
     def training(self) -> list[LabelledCase]:
-        """Cases to train on."""
+        """Training cases."""
         return self.data.cases_named(self.split.training)
 
     @property
     def validation(self) -> list[LabelledCase]:
-        """Cases to validate on."""
+        """Validation cases."""
         return self.data.cases_named(self.split.validation)
 
     def facts_of(self, names: Iterable[str]) -> list[CaseFacts]:
-        """Facts of some cases."""
+        """Return the facts of the named cases."""
         chosen = set(names)
         return [fact for fact in self.facts.cases if fact.name in chosen]
 
     def record(self) -> dict[str, Any]:
-        """Return the log's record; fingerprints let the data be recognised."""
+        """Return the log record, with fingerprints that identify the data."""
         labels = [c.label for c in self.data.classes]
         names = [label.name for label in labels]
         return {
@@ -64,21 +64,21 @@ class SplitData:
         }
 
     def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a recipe's `data` with classes and cases by name."""
+        """Return a recipe's `data` with explicit classes and split."""
         return {
             **{k: v for k, v in given.items() if k not in ("fold", "share")},
-            # As given they may know other names too.
+            # Given classes may have further segment names.
             "classes": given.get("classes") or [c.as_row() for c in self.data.classes],
             "training": list(self.split.training),
             "validation": list(self.split.validation),
         }
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of cases that a checkpoint tells."""
+        """Return the numbers of cases for the checkpoint."""
         return {"cases": len(self.split.training), "validation_cases": len(self.split.validation)}
 
 
 def split_set(cases: Iterable[LabelledCase], rule: LabelledData, *, seed: int) -> Split:
-    """Divide cases by a recipe's `data`, with the patients that they tell; see `split_cases`."""
+    """Split cases by a recipe's `data` and their patients; see `split_cases`."""
     patients = {case.name: case.patient for case in cases}
     return split_cases(list(patients), rule, seed=seed, patients=patients)

@@ -1,4 +1,4 @@
-"""Survey of a data set before it is trained on, case by case."""
+"""Survey of a data set before training, case by case."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class CaseReport:
     """Facts and problems of a case.
 
     Attributes:
-        patient: Patient of the scan, where the data tell.
-        spacing_mm: Voxel size in array order (d, h, w); None where the scan cannot be read.
-        shape: Voxels in that order.
-        classes: Voxels of each class.
-        images: Its files as a recipe names them, for programs; of no use in a log.
-        label: Its label files, likewise.
-        folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
-        is_unlabelled: Whether it has no labels; it is not read then.
-        unreviewed: Why its labels are no truth to train on, in words; empty where they may be one.
-        is_confirmed: Whether the recipe wants them all the same.
-        part: How much of it is known, in words; empty for everything.
+        patient: Patient of the scan, if the data identify one.
+        spacing_mm: Voxel size in array order (d, h, w); None if the scan cannot be read.
+        shape: Number of voxels in that order.
+        classes: Number of voxels of each class.
+        images: Image files in the form of a recipe, for programs, not for logs.
+        label: Label files, likewise.
+        folder: Folder of the case, as in the recipe; empty for a listed case.
+        is_unlabelled: Whether it has no labels; such cases are not read.
+        unreviewed: Why its labels do not count as ground truth; empty if they do.
+        is_confirmed: Whether the recipe uses the labels although they are unreviewed.
+        part: Description of how much is annotated; empty for a fully annotated case.
     """
 
     case: str
@@ -81,19 +81,19 @@ class CaseReport:
 
 @dataclass(frozen=True)
 class SetReport:
-    """Facts and problems of all cases together.
+    """Facts and problems of a data set.
 
     Attributes:
         usable: Number of cases without a problem.
-        layout: Way in which they were found, in words.
-        colors: Class to the colour it is shown in, each part in 0..1.
-        voxels: Class to its voxels in all cases.
-        in_cases: Class to how many cases have it.
-        channels: Names of the image channels, where they are known.
-        problems: All of them, each beginning with its case.
-        may_be_same: Pairs of names, of which the first may mean the class that the second names.
-        found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`,
-            and `part` where that is another.
+        layout: Description of how the cases were found.
+        colors: Class to its display colour, each component in 0..1.
+        voxels: Class to its number of voxels in all cases.
+        in_cases: Class to the number of cases that have it.
+        channels: Names of the image channels, if known.
+        problems: All problems, each beginning with its case.
+        may_be_same: Pairs of a name and the class that it may mean.
+        found_late: Findings that only the whole set reveals: `{case: {problems, doubts}}`, with
+            `part` if that changed.
     """
 
     cases: int
@@ -116,10 +116,10 @@ class SetReport:
 
 
 class DataSurvey:
-    """Looks at every case once; one that cannot be read hides no other.
+    """Survey that reads every case once; an unreadable case does not affect the others.
 
     Args:
-        found: Cases, and what is wrong with those that are none.
+        found: Cases, and problems of those that cannot be used.
     """
 
     def __init__(self, found: FoundCases, *, thumbnails: Path | None = None) -> None:
@@ -129,10 +129,10 @@ class DataSurvey:
         self._reports: list[CaseReport] = []
         self._facts: list[CaseFacts] = []
         self._digests: dict[str, str] = {}
-        # Names of the classes that were drawn in a case, where its segments have names: of a class
-        # that only a later case has, an earlier one tells nothing.
+        # Classes annotated in a case whose segments have names. A class that first appears in a
+        # later case is unknown in earlier ones.
         self._drawn: dict[str, set[str]] = {}
-        # Names and values of segments that are of no class, and their cases.
+        # Name and value of segments without a class, to their cases.
         self._strangers: dict[tuple[str, int], list[str]] = defaultdict(list)
         early: dict[str, list[str]] = defaultdict(list)
         for problem in found.problems:
@@ -144,7 +144,7 @@ class DataSurvey:
         self._of_all = early.get("", [])
 
     def __len__(self) -> int:
-        """How many reports there are."""
+        """Return the number of reports."""
         return len(self._names())
 
     def _names(self) -> list[str]:
@@ -152,7 +152,7 @@ class DataSurvey:
         return sorted(cases | self._early.keys() | self._unlabelled)
 
     def reports(self) -> Iterator[CaseReport]:
-        """Each case in order of the names."""
+        """Examine the cases in order of their names."""
         cases = {case.name: case for case in self._found.data.cases}
         for number, name in enumerate(self._names()):
             report = CaseReport(name, problems=list(self._early.get(name, ())))
@@ -165,7 +165,7 @@ class DataSurvey:
 
     @property
     def classes(self) -> tuple[ClassValue, ...]:
-        """Those of the recipe, or what the labels hold so far."""
+        """Classes of the recipe, or those found in the labels so far."""
         return self._found.data.classes if self._proposal is None else self._proposal.classes()
 
     def _examine(self, case: LabelledCase, number: int, report: CaseReport) -> None:
@@ -204,7 +204,7 @@ class DataSurvey:
     def _labels(
         self, case: LabelledCase, volume: Volume, report: CaseReport
     ) -> LabelledVolume | None:
-        """Labels in terms of classes; None where they cannot be used, which is reported."""
+        """Return labels as classes; None, with an entry in the report, if they cannot be used."""
         try:
             file = read_all_labels(case.labels, volume)
             report.unreviewed, report.is_confirmed = file.unreviewed, case.is_confirmed
@@ -215,7 +215,7 @@ class DataSurvey:
                 report.doubts.append("its label map is empty")
                 return None
             if self._proposal is not None and isinstance(case.drawn, tuple):
-                # A later case may hold the classes that are named.
+                # The named classes may first appear in a later case.
                 self._drawn[case.name] = set(case.drawn)
                 case = replace(case, drawn="all")
             read = labelled_volume(case, volume, file, self.classes)
@@ -249,7 +249,7 @@ class DataSurvey:
         report.thumbnail = str(path)
 
     def _shown(self, read: LabelledVolume) -> Any:
-        """Labels as numbers of classes; of regions that overlap the innermost."""
+        """Return labels as class indices; of overlapping regions the innermost."""
         if not has_regions(self.classes):
             return read.labels
         members = region_table(self.classes)
@@ -261,7 +261,7 @@ class DataSurvey:
         return class_colors([c.label for c in self.classes])
 
     def summary(self) -> SetReport:
-        """Return the facts of all cases together; call it after all reports."""
+        """Summarise the data set; call this after all reports."""
         classes, proposal = self.classes, self._proposal
         names = [c.label.name for c in classes]
         late = self._late(names)
@@ -306,7 +306,7 @@ class DataSurvey:
         )
 
     def _may_be_same(self) -> list[tuple[str, str]]:
-        """Pairs of the proposal; or segments of no class, with the class that they may mean."""
+        """Return pairs of similar proposed classes, or of unmatched segments and a likely class."""
         if self._proposal is not None:
             return self._proposal.may_be_same()
         pairs = []
@@ -320,7 +320,7 @@ class DataSurvey:
         return pairs
 
     def _late(self, names: list[str]) -> tuple[list[CaseProblem], list[CaseProblem]]:
-        """Problems and doubts that no case shows alone."""
+        """Return problems and doubts that only the whole data set reveals."""
         if not self._facts:
             return ([CaseProblem("", "no case can be used")] if self._reports else [], [])
         known = {(r.case, text) for r in self._reports for text in (*r.problems, *r.doubts)}
@@ -332,7 +332,7 @@ class DataSurvey:
         return problems, doubts
 
     def _whole_facts(self, names: list[str]) -> list[CaseFacts]:
-        """Facts in terms of all classes, some of which were not known when a case was read."""
+        """Return facts for all classes, some of which were not known when a case was read."""
         by_case = {r.case: r.classes for r in self._reports}
         return [
             replace(
@@ -344,7 +344,7 @@ class DataSurvey:
         ]
 
     def _drawn_of(self, fact: CaseFacts, names: list[str]) -> tuple[bool, ...] | None:
-        """Return whether each class of the whole set was drawn in a case; None for all."""
+        """Return whether each class of the set was annotated in a case; None if all were."""
         if fact.name not in self._drawn:
             return fact.drawn
         there = {plain_name(name) for name in self._drawn[fact.name]}

@@ -1,4 +1,4 @@
-"""A small picture of a case: the slice in the middle of its labels, with these in colour."""
+"""Thumbnail of a case: the middle slice of its labels with a colour overlay."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SUPERIOR = 2  # of the axes L, P, S
 def write_thumbnail(
     path: Path, volume: Volume, labels: npt.NDArray[np.uint8] | None, colors: Sequence[Triple]
 ) -> None:
-    """Write a PNG, the patient's left on the right and the head or the front on top.
+    """Write a PNG with the patient's left on the right and the head or front on top.
 
     Args:
-        volume: The scan; of several channels the first, of colour its grey.
-        labels: (D, H, W), i in the i-th colour; None where there are none.
-        colors: Each part in 0..1.
+        volume: The scan; its first channel is shown, colour as grey.
+        labels: (D, H, W), i in the i-th colour; None without labels.
+        colors: Components in 0..1.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -41,7 +41,7 @@ def write_thumbnail(
     picture = _scaled(np.asarray(image[k], dtype=np.float32))
     overlay = np.zeros(picture.shape, np.uint8) if masks is None else masks[k]
     _, row_mm, column_mm = (volume.spacing_mm[a] for a in axes.order)
-    # The rows run towards the back, or towards the head, which belongs on top.
+    # Rows run towards posterior, or towards superior, which must be flipped to the top.
     along = np.abs(volume.direction.T[::-1][axes.order[1]])
     if int(along.argmax()) == SUPERIOR:
         picture, overlay = picture[::-1], overlay[::-1]
@@ -59,7 +59,7 @@ def write_thumbnail(
 
 
 def _middle(labels: npt.NDArray[np.uint8] | None, depth: int) -> int:
-    """Return the slice that halves the labelled voxels; without any the middle one."""
+    """Return the slice at the median of the labelled voxels; without labels the middle slice."""
     if labels is not None:
         counts = np.array([np.count_nonzero(part) for part in labels])
         if counts.any():
@@ -74,7 +74,7 @@ def _scaled(image: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 def _size(shape: tuple[int, ...], row_mm: float, column_mm: float) -> tuple[int, int]:
-    """Width and height in pixels, with the proportions of the body."""
+    """Return width and height in pixels, with the physical aspect ratio."""
     height, width = shape[0] * row_mm, shape[1] * column_mm
     scale = SIDE / max(height, width)
     return max(1, round(width * scale)), max(1, round(height * scale))

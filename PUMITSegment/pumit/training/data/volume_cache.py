@@ -1,4 +1,4 @@
-"""Preprocessed cases on disk: made once, read memory-mapped ever after."""
+"""Disk cache of pre-processed cases, read memory-mapped."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ logger = logging.getLogger(__name__)
 Arrays = dict[str, NDArray[Any]]
 Sources = Path | Sequence[Path]
 
-ABANDONED_SECONDS = 24 * 3600  # after which what a killed process left half-made is removed
+ABANDONED_SECONDS = 24 * 3600  # age at which unfinished entries of killed processes are removed
 
 
 class VolumeCache:
-    """Arrays of cases, by where a case comes from and how it is preprocessed.
+    """Cache of arrays, keyed by source files and pre-processing settings.
 
-    A case is made again when one of its files changes, when the settings change, and with another
-    version of this package. Several processes may use one folder: the first makes a case,
-    and what it wrote appears at once and whole.
+    An entry is recomputed when a source file, the settings or the version of this package changes.
+    Several processes may share a folder: entries are written atomically.
 
     Args:
-        folder: Folder of the files `<folder>/<settings>/<case>/<name>.npy`; may be deleted at any
-            time that no training runs.
-        settings: All that decides how a case is made; what JSON can hold.
+        folder: Folder of the files `<folder>/<settings>/<case>/<name>.npy`; may be deleted
+            whenever no training runs.
+        settings: Everything that affects the arrays; JSON-serialisable.
 
     Raises:
-        ExportError: If the folder cannot be made.
+        ExportError: If the folder cannot be created.
         TypeError: If the settings cannot be written as JSON.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         text = json.dumps({"version": __version__, **settings}, sort_keys=True, indent=1)
         self.folder = folder / _digest(text)
-        make_folder(folder)  # an error names the folder that the user knows
+        make_folder(folder)  # first, so that an error names the user's folder
         make_folder(self.folder)
-        settings_path = self.folder / "settings.json"  # for people who wonder what a folder holds
+        settings_path = self.folder / "settings.json"  # for users who inspect the cache
         if not settings_path.exists():
             write_text(settings_path, text)
         self._remove_abandoned()
@@ -59,15 +58,15 @@ class VolumeCache:
     def get(
         self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]], *, part: str = ""
     ) -> Arrays:
-        """Return the arrays of a case.
+        """Return the arrays of a case, computing them on a cache miss.
 
         Args:
-            path: File or folder that it comes from, or several, such as an image and its label.
-            make: Makes the arrays where they are not there; names are identifiers.
-            part: What of the sources it is, such as one of a folder's series.
+            path: Source file or folder, or several, such as an image and its label.
+            make: Computes the arrays by name; names must be identifiers.
+            part: Part of the sources, such as one series of a folder.
 
         Returns:
-            Arrays by name, read-only and read from disk where they are touched.
+            Arrays by name, read-only and memory-mapped.
 
         Raises:
             VolumeError: If a source is missing.
@@ -82,7 +81,7 @@ class VolumeCache:
         return _read(target) or made
 
     def _place(self, path: Sources, part: str = "") -> Path:
-        """Folder of a case: its sources' names, then the state that they are in."""
+        """Return the folder of a case, named after its sources and their state."""
         sources = [source.absolute() for source in _sources(path)]
         parts = [part] if part else []
         names = _digest(json.dumps([*(str(source) for source in sources), *parts]))
@@ -93,7 +92,7 @@ class VolumeCache:
         if _read(target) is not None:
             return  # another process was faster
         for stale in self.folder.glob(f"{target.name.split('-')[0]}-*"):
-            _remove(stale)  # of another state of its sources, or damaged
+            _remove(stale)  # from another state of the sources, or damaged
         try:
             with atomic_path(target) as temporary:
                 temporary.mkdir()
@@ -119,7 +118,7 @@ def _digest(text: str) -> str:
 
 
 def _state(source: Path) -> list[Any]:
-    """Size and time of change of a file, or of all files of a folder."""
+    """Return size and modification time of a file, or of all files of a folder."""
     try:
         if not source.is_dir():
             status = source.stat()
@@ -131,7 +130,7 @@ def _state(source: Path) -> list[Any]:
 
 
 def _read(folder: Path) -> Arrays | None:
-    """Arrays of a folder, or None where it is not there or damaged."""
+    """Return the arrays of a folder, or None if it is missing or damaged."""
     try:
         files = sorted(folder.glob("*.npy"))
         return {file.stem: _open(file) for file in files} if files else None
@@ -150,9 +149,9 @@ def _open(file: Path) -> NDArray[Any]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove an entry; who reads it at the same time finds all of it or nothing."""
+    """Remove an entry atomically for concurrent readers."""
     hidden = folder.with_name(f".{secrets.token_hex(6)}-{folder.name}")
-    with suppress(OSError):  # gone already, or held open on Windows
+    with suppress(OSError):  # already gone, or held open on Windows
         folder.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
@@ -161,7 +160,7 @@ def _save(file: Path, array: NDArray[Any]) -> None:
     try:
         np.save(file, array, allow_pickle=False)
     except OSError as error:
-        # Where a disk fills up in the middle, NumPy does not pass on the system's own number.
+        # When the disk fills up during a write, NumPy does not pass on the errno.
         raise error if error.errno else OSError(errno.ENOSPC, "short write") from None
 
 

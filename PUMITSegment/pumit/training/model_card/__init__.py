@@ -1,1 +1,1 @@
-"""The model card of a run, written from what is in its folder."""
+"""Model card of a run, written from the files in its folder."""

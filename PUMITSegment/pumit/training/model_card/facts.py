@@ -1,6 +1,7 @@
-"""What a model card says, gathered from a run's folder; nothing in it tells who a patient is.
+"""Facts of a model card, collected from a run's folder without patient identities.
 
-Cases are numbered: "case 7". Which file that is stays in the run's folder, in `case_numbers.json`.
+Cases are numbered: "case 7". The mapping to files stays in the run's folder, in
+`case_numbers.json`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SPLITS = {"val": "validation", "test": "test"}
 
 @dataclass(frozen=True)
 class ClassFact:
-    """A class: its name, values in the label maps, code and colour."""
+    """Class with its label map values, terminology code and colour."""
 
     name: str
     values: tuple[int, ...]
@@ -42,7 +43,7 @@ class ClassFact:
 
     @property
     def color_hex(self) -> str:
-        """Its colour as `#rrggbb`."""
+        """Colour as `#rrggbb`."""
         return "#" + "".join(f"{round(255 * part):02x}" for part in self.color_rgb)
 
 
@@ -51,12 +52,12 @@ class CaseFact:
     """A case without its name.
 
     Attributes:
-        case: "case 7".
-        role: "training", "validation" or what else it was for.
-        shape: Voxels, the coarsest axis first; empty where no one wrote it down.
-        spacing_mm: Voxel size along these, mm.
-        sha256: Fingerprint of the image's voxels as they are stored.
-        class_voxels: Voxels of each class in its label.
+        case: Number, such as "case 7".
+        role: "training", "validation", "test", or several joined by "and".
+        shape: Number of voxels, depth axis first; empty if not recorded.
+        spacing_mm: Voxel spacing along these axes, mm.
+        sha256: Fingerprint of the image's stored voxels.
+        class_voxels: Number of voxels of each class in its label.
     """
 
     case: str
@@ -69,7 +70,7 @@ class CaseFact:
 
 @dataclass(frozen=True)
 class CaseMeasures:
-    """Measures of a case: column to number, or to None where there is none."""
+    """Metrics of a case: column to value, or None for undefined values."""
 
     case: str
     values: dict[str, float | None]
@@ -77,13 +78,13 @@ class CaseMeasures:
 
 @dataclass(frozen=True)
 class Scores:
-    """Measures of cases that were not trained on.
+    """Metrics of cases that were not trained on.
 
     Attributes:
-        means: Row (a class, or a number of clicks) to measure to its mean with interval.
-        cases: Case by case, the worst first.
-        split: Role of the cases: "validation" or "test".
-        step: Step of the checkpoint that was measured.
+        means: Row, such as a class, to metric to its mean with interval.
+        cases: Metrics by case, the worst first.
+        split: Role of the cases: "validation", "test" or "cross-validation".
+        step: Step of the evaluated checkpoint.
     """
 
     means: dict[str, dict[str, Mean]]
@@ -94,12 +95,12 @@ class Scores:
 
 
 def case_numbers(names: Sequence[str]) -> dict[str, str]:
-    """Name of a case to what the card calls it."""
+    """Return the card's number of each case, such as "case 7"."""
     return {name: f"case {number}" for number, name in enumerate(sorted(set(names)), start=1)}
 
 
 def case_facts(data: Mapping[str, Any], numbers: Mapping[str, str]) -> tuple[CaseFact, ...]:
-    """Cases of a run's log, without their names."""
+    """Return the cases of a run's log, without their names."""
     known = {row["case"]: row for row in data.get("fingerprints", ()) if "case" in row}
     roles: dict[str, str] = {}
     for role in ("training", "validation", "test"):
@@ -122,18 +123,18 @@ def case_facts(data: Mapping[str, Any], numbers: Mapping[str, str]) -> tuple[Cas
 
 
 def number_of(case: str) -> int:
-    """7 of "case 7"."""
+    """Return the number of a case, 7 for "case 7"."""
     return int(case.removeprefix("case "))
 
 
 def fingerprint_of_all(cases: Sequence[CaseFact]) -> str:
-    """One SHA-256 for a data set, whatever the order of its cases; "" where one has none."""
+    """Return one order-independent SHA-256 of a data set; "" if a case has none."""
     parts = sorted(case.sha256 for case in cases)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest() if all(parts) and parts else ""
 
 
 def class_facts(model: Mapping[str, Any]) -> tuple[ClassFact, ...]:
-    """Classes of a checkpoint, with their codes; none where it has none."""
+    """Return the classes of a checkpoint with their codes; empty if it has none."""
     if not model.get("classes"):
         return ()
     labels = classes_of(model)
@@ -150,7 +151,7 @@ def class_facts(model: Mapping[str, Any]) -> tuple[ClassFact, ...]:
 
 
 def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
-    """Return the scores in `validation.json` of a segmentation run, also one trained for clicks."""
+    """Return the scores in `validation.json` of an automatic or promptable run."""
     if any("clicks" in row for row in content["rows"]):
         return click_scores(content, numbers)
     rows = [MetricRow(**row) for row in content["rows"]]
@@ -187,7 +188,7 @@ def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scor
 
 
 def _click_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
-    """Means after the first click and after the last, of the model before and of the tuned one."""
+    """Return means after the first and last click, of the initial and the fine-tuned model."""
     last = min(len(row["clicks"]) for row in rows)
     first = {
         "before, after 1 click": mean_of([row["before"][0] for row in rows]),
@@ -203,7 +204,7 @@ def _click_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
 
 
 def _over_classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
-    """Return the same of each case's mean over its classes, which are not independent."""
+    """Return the same over cases, averaging the classes of each, which are not independent."""
     cases: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         cases.setdefault(str(row["case"]), []).append(row)
@@ -220,7 +221,7 @@ def _over_classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
 
 
 def worst_first(scores: Sequence[CaseMeasures], column: str) -> tuple[CaseMeasures, ...]:
-    """Cases in rising order of a column; those without it last."""
+    """Return the cases in ascending order of a column; those without it last."""
 
     def key(score: CaseMeasures) -> tuple[bool, float, int]:
         value = score.values.get(column)
@@ -230,7 +231,7 @@ def worst_first(scores: Sequence[CaseMeasures], column: str) -> tuple[CaseMeasur
 
 
 def read_json(text: str) -> dict[str, Any] | None:
-    """Return an object of a JSON text; None where it is none."""
+    """Return the object of a JSON text, or None if it is not one."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -239,7 +240,7 @@ def read_json(text: str) -> dict[str, Any] | None:
 
 
 def without_paths(value: Any) -> Any:
-    """Return a recipe's value without what looks like a path; lists and mappings throughout."""
+    """Return a recipe's value with everything replaced that looks like a path, recursively."""
     if isinstance(value, Mapping):
         return {str(key): without_paths(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -250,7 +251,7 @@ def without_paths(value: Any) -> Any:
 
 
 def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
-    """Return scores case by case, the validation cases first; empty where nothing was measured."""
+    """Return scores by case, validation first; empty if there are none."""
     try:
         if (folder / ANSWERS).is_file():
             return answer_scores(folder / ANSWERS, numbers)
@@ -275,10 +276,9 @@ def _cross_validated(path: Path, numbers: Mapping[str, str]) -> Scores:
 
 
 def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:
-    """Scores of a classifier's `answers.csv`; a case's is the probability of what is true.
+    """Return the scores of a classifier's `answers.csv`, by the probability of the true class.
 
-    Of several true classes of one case it is the mean; a case of none counts by how sure it is
-    that there is none.
+    For several true classes it is their mean; without any, it is one minus the highest probability.
     """
     with path.open(encoding="utf-8", newline="") as handle:
         rows = list(csv.DictReader(handle))
@@ -311,12 +311,12 @@ def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:
 
 
 def name_of(split: str, case: str) -> str:
-    """Return the name in `case_numbers.json` of a case of a classifier's data."""
+    """Return the name of a classifier's case in `case_numbers.json`."""
     return f"{split}/{case}"
 
 
 def answered_names(folder: Path) -> list[str]:
-    """Names of the cases in `answers.csv`; none where there is no such file."""
+    """Return the names of the cases in `answers.csv`; empty without the file."""
     try:
         with (folder / ANSWERS).open(encoding="utf-8", newline="") as handle:
             return [name_of(row["split"], row["case"]) for row in csv.DictReader(handle)]
@@ -329,7 +329,7 @@ def _probabilities(row: Mapping[str, str]) -> dict[str, float]:
 
 
 def _by_class(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, Mean]]:
-    """How often each class is recognised, only over the cases that have it."""
+    """Return the accuracy of each class over the cases that have it."""
     found = {}
     for name in dict.fromkeys(row["truth"] for row in rows if ";" not in row["truth"]):
         answers = [_probabilities(row) for row in rows if row["truth"] == name]
@@ -339,7 +339,7 @@ def _by_class(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, Mean]]:
 
 
 def fold_of(folder: Path) -> str:
-    """Which part of the data validated, such as "1 of 5"; "" where they were not folded."""
+    """Return the validation fold, such as "1 of 5"; "" without folds."""
     try:
         content = json.loads((folder / STARTED).read_text(encoding="utf-8"))
         for keys in content["recipes"]:

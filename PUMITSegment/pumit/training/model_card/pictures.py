@@ -1,4 +1,4 @@
-"""Pictures of a model card: how the training went, and the cases that the model does worst."""
+"""Pictures of a model card: training curves and the worst cases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PICTURES = "pictures"
 MOST = 3
 CLICKS = 3
 Draw = Callable[[LabelledVolume, Sequence[Mask], CaseMeasures, Path], str]
-# Of a progress record, what is neither a loss nor a score.
+# Keys of a progress record that are neither losses nor scores.
 _OTHER = {
     "step",
     "seconds",
@@ -65,14 +65,14 @@ def draw_worst(
     classes: Sequence[ClassFact],
     device: str,
 ) -> tuple[CardPicture, ...]:
-    """Draw the worst cases of a run, or of a promptable one the worst structure of each.
+    """Draw the worst cases of an automatic model, or their worst structures for a promptable one.
 
-    A scan that cannot be read any more is left out, and the log says so without naming it. Runs of
-    other kinds have no pictures.
+    Unreadable scans are skipped and logged without their names. Other kinds of models have no
+    pictures.
 
     Args:
-        recipe: Recipe of the run's folder; its paths are absolute.
-        scores: Cases, the worst first.
+        recipe: Recipe of the run's folder, with absolute paths.
+        scores: Scores with the worst cases first.
     """
     drawer = {"automatic": _answer_drawer, "promptable": _click_drawer}.get(kind)
     if drawer is None:
@@ -101,7 +101,7 @@ def draw_worst(
 def _answer_drawer(
     best: Path, recipe: LabelledRecipe, classes: Sequence[ClassFact], device: str
 ) -> Draw:
-    """Return what draws a case through its largest error, and says what is to be seen."""
+    """Return a function that draws a case through its largest error, and returns the caption."""
     model = load_automatic(best, device)
     assert isinstance(recipe, SegmentationRecipe)
     overlap, flips = recipe.validation.final_overlap, recipe.validation.flips
@@ -125,7 +125,7 @@ def _answer_drawer(
 def _click_drawer(
     best: Path, recipe: LabelledRecipe, classes: Sequence[ClassFact], device: str
 ) -> Draw:
-    """Return the same for the worst structure of a case, after one click and more."""
+    """Return the same for the worst structure of a case, after one and several clicks."""
     model = load_segmenter(best, device=device)
     names = [fact.name for fact in classes]
 
@@ -159,10 +159,10 @@ def write_curves(
     classes: Sequence[ClassFact],
     best_step: int | None,
 ) -> bool:
-    """Draw a run's log; returns whether there was anything to draw.
+    """Draw the curves of a run's log, and return whether there was anything to draw.
 
     Raises:
-        ExportError: If it cannot be written.
+        ExportError: If the file cannot be written.
     """
     if not log.steps:
         return False
@@ -199,7 +199,7 @@ def _training_scores(log: RunLog) -> list[Line]:
 
 
 def _rates(log: RunLog, schedule: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the schedule's rate at the time of each record."""
+    """Return the learning rate at each record."""
     known = {field.name for field in fields(Schedule)}
     given = {key: value for key, value in schedule.items() if key in known}
     if log.learning_rate is not None:
@@ -212,7 +212,7 @@ def _rates(log: RunLog, schedule: Mapping[str, Any]) -> list[tuple[float, float]
             (float(r["step"]), plan.rate_at(int(r["step"]) - 1, float(r.get("seconds", 0.0))))
             for r in log.steps
         ]
-    except (TypeError, ValueError):  # of another version of this program
+    except (TypeError, ValueError):  # a schedule of another version
         return []
 
 
@@ -222,7 +222,7 @@ def _validation(log: RunLog, classes: Sequence[ClassFact]) -> list[Line]:
     lines = []
     for name in _numbers_of(records):
         if name == "score" and not any(n.startswith("dice_") for n in _numbers_of(records)):
-            continue  # the measure itself is there under its own name
+            continue  # the metric is also recorded under its own name
         if not _is_score(name) and name != "score":
             continue
         title = "all classes" if name == "score" else name.removeprefix("dice_")

@@ -1,4 +1,4 @@
-"""A model card as data: what a run's folder and its best checkpoint say of a model."""
+"""Model card as data, from a run's folder and its best checkpoint."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ TASK_OF_KIND = {
     "tokenizer": "turns a scan into visual tokens, and tokens into a scan",
     "encoder": "reads scans for another network, which begins its training with these weights",
 }
-# What a recipe says of its data without telling whose they are.
+# Keys of a recipe's data that do not identify patients.
 _DATA_KEYS_SHOWN = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")
 _CPU_INFO = Path("/proc/cpuinfo")
-# A run may end this much before its budget: no step is begun that would not fit.
+# A run may end at this share of its budget, as no step is started that would not fit.
 _ENDED = 0.97
 
 
@@ -56,13 +56,13 @@ class CardPicture:
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run's log, in its parts.
+    """Parsed log of a run.
 
     Attributes:
-        data: Record of the data; empty where none was written.
-        steps: Progress records with a loss, in rising order of their steps.
-        validations: Records with what a validation found, in rising order.
-        learning_rate: Learning rate of the trial that was kept, where several were tried.
+        data: Record of the data; empty if none was written.
+        steps: Progress records with a loss, in order of their steps.
+        validations: Validation records, in order of their steps.
+        learning_rate: Learning rate of the best trial, if several were tried.
     """
 
     data: dict[str, Any]
@@ -74,8 +74,8 @@ class RunLog:
     def read(folder: Path, *, learning_rate: float | None = None) -> RunLog:
         """Read the log of a run's folder.
 
-        A run that was killed does some steps again; then the later record counts. Where several
-        learning rates were tried, the others' records are left out.
+        A killed run repeats some steps; then the later records count. If several learning rates
+        were tried, records of the other trials are skipped.
         """
         records, _ = read_log(folder)
         tried = {r["learning_rate"] for r in records if "learning_rate" in r and "step" in r}
@@ -88,12 +88,12 @@ class RunLog:
 
     @property
     def last_step(self) -> int:
-        """The last step that is known to be done."""
+        """Last recorded step."""
         return max((int(r.get("step", 0)) for r in (*self.steps, *self.validations)), default=0)
 
     @property
     def seconds(self) -> float:
-        """How long the run took so far."""
+        """Duration of the run so far, s."""
         return max((float(r.get("seconds", 0.0)) for r in self.steps), default=0.0)
 
 
@@ -111,20 +111,20 @@ class RunCard:
     """Content of a model card.
 
     Attributes:
-        licence: Licence of the weights, as the user chose it; "" where no one did.
-        made: Day it was made, ISO 8601.
+        licence: Licence of the weights as chosen by the user; "" if none was.
+        made: Date of creation, ISO 8601.
         initial_model: Initial model of the training; "" for random weights.
-        classes: Classes of its answers; none of a promptable model.
-        channels: Names of the image channels, where they have any.
-        plan: Spacing, patch, intensities; empty where the network needs none.
-        is_stopped_early: Whether it was stopped before its schedule or its time ended.
-        fold: Part of the data that validated, such as "1 of 5"; "" where they were not folded.
-        counts: Cases by class or role, where the log names none.
-        remarks: Number of remarks of the check of the data.
-        metrics: Scores of the last validation of the best checkpoint.
-        preceding: Network, steps and seconds of each run that was needed first, without labels.
-        scores: Scores case by case at the end; None where the run was stopped before.
-        curves: Picture of the training; None where it could not be drawn.
+        classes: Output classes; empty for a promptable model.
+        channels: Names of the image channels, if any.
+        plan: Spacing, patch, intensities; empty if the network needs none.
+        is_stopped_early: Whether it was stopped before its schedule or time budget ended.
+        fold: Validation fold, such as "1 of 5"; "" without folds.
+        counts: Numbers of cases by class or role, if the log has no cases.
+        remarks: Number of warnings from the check of the data.
+        metrics: Scores of the best checkpoint's validation.
+        preceding: Network, steps and seconds of each preceding run without labels.
+        scores: Final scores by case; None if the run was stopped before.
+        curves: Picture of the training curves; None if it could not be drawn.
     """
 
     name: str
@@ -163,11 +163,11 @@ class RunCard:
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether it was pre-trained: without labels of a lab's own, or validation."""
+        """Whether it comes from a pre-training."""
         return self.settings.get("task") == "pretraining"
 
     def of_role(self, role: str) -> list[CaseFact]:
-        """Cases that were for training, validation or test."""
+        """Return the cases of a role: training, validation or test."""
         return [case for case in self.cases if role in case.role]
 
 
@@ -179,15 +179,15 @@ def gather(
     device: torch.device,
     numbers: Mapping[str, str],
 ) -> RunCard:
-    """Put together what is known before anything is measured or drawn.
+    """Collect the content of the card except scores and pictures.
 
     Args:
-        numbers: Name of a case to "case 7".
+        numbers: Case to its number on the card, such as "case 7".
     """
     model = checkpoint.recipe
     given = read_recipe_file(folder)
     training = dict(model.get("training", {}))
-    # The checkpoint of a pre-training has only what its recipe file names.
+    # The checkpoint of a pre-training has only the schedule keys of its recipe file.
     schedule = {**training.get("schedule", {}), **given.get("schedule", {})}
     schedule = {k: v for k, v in schedule.items() if v is not None}
     data = given.get("data", {})
@@ -228,7 +228,7 @@ def gather(
 
 
 def _preceding(folder: Path) -> tuple[tuple[str, int, float], ...]:
-    """Name, steps and seconds of the runs that were needed first, the earliest first."""
+    """Return network, steps and seconds of the preceding runs, the earliest first."""
     found: list[tuple[str, int, float]] = []
     while (folder := folder / FOLDER).is_dir():
         log = RunLog.read(folder)
@@ -244,7 +244,7 @@ def numbers_of(log: RunLog) -> dict[str, str]:
 
 
 def read_recipe_file(folder: Path) -> dict[str, Any]:
-    """Return the recipe of a run's folder; empty where there is none that can be read."""
+    """Return the keys of the recipe in a run's folder; empty if it is missing or unreadable."""
     try:
         content = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
@@ -253,7 +253,7 @@ def read_recipe_file(folder: Path) -> dict[str, Any]:
 
 
 def followed_recipe(folder: Path) -> TrainingRecipe | None:
-    """Return the recipe of a run's folder, read; None where there is none that can be."""
+    """Return the typed recipe of a run's folder; None if it is missing or invalid."""
     keys = read_recipe_file(folder)
     try:
         return read_model(model_for(keys, RECIPE), keys, RECIPE)
@@ -262,7 +262,7 @@ def followed_recipe(folder: Path) -> TrainingRecipe | None:
 
 
 def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without its data and without paths: what someone else may read."""
+    """Return the publishable part of a recipe, without data sources and paths."""
     left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
     left_out |= {"unlabelled", "cache"}
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
@@ -276,14 +276,13 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_segments(row: Any) -> Any:
-    """Return a class without what its segments are called in the lab."""
     if not isinstance(row, Mapping):
         return row
     return {key: value for key, value in row.items() if key != "segments"}
 
 
 def initial_model(initial: Any) -> str:
-    """Return a model that a training began with, by its name in the index or its fingerprint."""
+    """Return the name and fingerprint of a training's initial model; "" if unknown."""
     if isinstance(initial, Mapping):
         name, sha256 = str(initial.get("name", "")), str(initial.get("sha256", ""))[:16]
         checksum = f"weights {sha256}" if sha256 else ""
@@ -292,14 +291,14 @@ def initial_model(initial: Any) -> str:
 
 
 def _initial_of(keys: Mapping[str, Any]) -> dict[str, str]:
-    """Origin of the weights that a recipe names; empty for random ones."""
+    """Return the origin of a recipe's initial weights; empty for random ones."""
     model = keys.get("initial", keys.get("eva02"))
     if model is None:
         return {}
     try:
         return origin_of(str(model))
     except PumitError:
-        return {"name": "an earlier model"}  # which is not there any more
+        return {"name": "an earlier model"}  # which no longer exists
 
 
 def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
@@ -309,7 +308,7 @@ def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
 
 
 def hardware_of(device: torch.device) -> str:
-    """Return the hardware that trains here, without the name of the machine."""
+    """Return the training hardware, without the host name."""
     threads = torch.get_num_threads()
     if device.type == "cuda":
         return str(torch.cuda.get_device_properties(device).name)
@@ -318,7 +317,7 @@ def hardware_of(device: torch.device) -> str:
 
 
 def processor_title() -> str:
-    """Return the maker's name of this machine's processor."""
+    """Return the model name of this machine's CPU."""
     processor = platform.processor() or platform.machine()
     if _CPU_INFO.is_file():
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()

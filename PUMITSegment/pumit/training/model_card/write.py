@@ -1,4 +1,4 @@
-"""The model card of a training, made from its folder: `card.md`, `card.json` and their pictures."""
+"""Write the model card of a training: `card.md`, `card.json` and their pictures."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from pumit.training.recipes.promptable import SamRecipe
 
 logger = logging.getLogger(__name__)
 MOST_ROWS = 60
-POOR_DICE = 0.7  # a class with a lower mean is named among the limits
-WIDE = 0.2  # an interval this wide says little
+POOR_DICE = 0.7  # classes with a lower mean are listed under limitations
+WIDE = 0.2  # wider intervals are listed as uncertain
 MEASURES = {
     "dice": "Dice",
     "hd95_mm": "HD95, mm",
@@ -68,7 +68,7 @@ ROLES = {"train": "training", "val": "validation", "test": "test"}
 
 
 def card_text(card: RunCard) -> str:
-    """Return the text of a card, in markdown."""
+    """Return the text of a card in Markdown."""
     millions = f"{card.parameters / 1e6:.2f} million"
     scores = () if card.scores is None else (card.scores, *card.further_scores)
     numbers = _flat(card.metrics)
@@ -104,7 +104,7 @@ def card_text(card: RunCard) -> str:
 
 
 def _means(scores: Scores) -> list[list[Any]]:
-    """Return the table of means, its head first."""
+    """Return the table of means, with its header row first."""
     names = list(dict.fromkeys(m for row in scores.means.values() for m in row))
     columns = [c for c in names if c in MEASURES] or names
     rows: list[list[Any]] = [["", *map(_measure, columns), "cases"]]
@@ -116,7 +116,7 @@ def _means(scores: Scores) -> list[list[Any]]:
 
 
 def _cases(scores: Scores) -> list[list[str]]:
-    """Return the table of the worst cases, its head first."""
+    """Return the table of the worst cases, with its header row first."""
     columns = list(dict.fromkeys(column for case in scores.cases for column in case.values))
     rows = [["case", *columns]]
     for case in scores.cases[:MOST_ROWS]:
@@ -126,7 +126,7 @@ def _cases(scores: Scores) -> list[list[str]]:
 
 
 def _rare(card: RunCard, training: Sequence[CaseFact]) -> list[str]:
-    """Return the classes that few of the training cases have."""
+    """Return the classes that are in less than a quarter of the training cases."""
     if not any(case.class_voxels for case in training):
         return []
     counts = {c.name: sum(bool(x.class_voxels.get(c.name)) for x in training) for c in card.classes}
@@ -134,7 +134,7 @@ def _rare(card: RunCard, training: Sequence[CaseFact]) -> list[str]:
 
 
 def _weak(scores: Scores | None) -> list[tuple[str, list[str]]]:
-    """Return the classes that are found badly, or whose scores say little, under what they lack."""
+    """Return classes with poor, uncertain or missing scores, grouped by limitation."""
     rows = {} if scores is None else scores.means
     dice = {name: row["dice"] for name, row in rows.items() if "dice" in row}
     of_classes = {name: mean for name, mean in dice.items() if name != "mean"}
@@ -167,7 +167,7 @@ def _recipe(card: RunCard) -> str:
 
 
 def span(rows: Sequence[Sequence[float]]) -> str:
-    """Return the range of each axis: `1 to 2 x 0.5 x 0.5`; "" of no rows."""
+    """Return the range of each axis: `1 to 2 x 0.5 x 0.5`; "" without rows."""
     ranges = []
     for values in zip(*rows, strict=True):
         low, high = min(values), max(values)
@@ -188,7 +188,7 @@ def _measure(name: str) -> str:
 
 
 def _flat(metrics: dict[str, Any]) -> list[tuple[str, float]]:
-    """Numbers of a nested mapping, with their keys joined."""
+    """Return the numbers of a nested mapping, with joined keys."""
     found: list[tuple[str, float]] = []
     for key, value in metrics.items():
         if isinstance(value, dict):
@@ -199,10 +199,10 @@ def _flat(metrics: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
-    """Facts of every image by its name; empty where the data are not to be found any more.
+    """Return the facts of every image by name; empty if the data cannot be read any more.
 
     Args:
-        recipe: Recipe of the run's folder; its paths are absolute.
+        recipe: Recipe of the run's folder, with absolute paths.
     """
     given = recipe.data
     try:
@@ -232,7 +232,7 @@ def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
 
 
 def numbered(facts: Mapping[str, CaseFact], numbers: Mapping[str, str]) -> tuple[CaseFact, ...]:
-    """Return the facts under what the card calls each case, in that order."""
+    """Return the facts with the card's case numbers, in that order."""
     known = [replace(fact, case=numbers[name]) for name, fact in facts.items()]
     return tuple(sorted(known, key=lambda fact: number_of(fact.case)))
 
@@ -241,7 +241,7 @@ def best_of(folder: Path) -> Path:
     """Return the best checkpoint of a run so far.
 
     Raises:
-        CheckpointError: If it has none: it is written by the first validation.
+        CheckpointError: If there is none, as before the first validation.
     """
     status = read_status(folder)
     name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
@@ -255,20 +255,20 @@ def best_of(folder: Path) -> Path:
 
 
 def write_card(folder: Path, best_checkpoint: Path) -> Path:
-    """Write a model card into a run's folder, from what the run left there.
+    """Write a model card into a run's folder, from the files of the run.
 
-    The card can be handed on: cases are numbered, and nothing in it tells who a patient is. Which
-    number is which case stays in `case_numbers.json`.
+    The card can be published: cases are numbered, and it does not identify patients. The mapping of
+    numbers to cases stays in `case_numbers.json`.
 
     Args:
-        folder: Folder of the run: `log.jsonl`, and where there are any `recipe.yaml` and
+        folder: Folder of the run, with `log.jsonl` and, if they exist, `recipe.yaml` and
             `validation.json`.
 
     Returns:
-        `card.md`.
+        Path of `card.md`.
 
     Raises:
-        PumitError: If the checkpoint cannot be read, or the card not be written.
+        PumitError: If the checkpoint cannot be read, or the card cannot be written.
     """
     checkpoint = load_checkpoint(best_checkpoint)
     log = RunLog.read(folder, learning_rate=checkpoint.header.learning_rate)
@@ -290,7 +290,7 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
         curves=_curves(folder, log, card),
     )
     is_validated = bool(scores) and scores[0].split == "validation"
-    # SAM answers slices, and slowly: they are not asked for again.
+    # SAM works slice by slice and is slow, so it is not run again for pictures.
     if is_validated and isinstance(recipe, LabelledRecipe) and not isinstance(recipe, SamRecipe):
         worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
         card = replace(card, worst=worst)
@@ -316,7 +316,7 @@ def _worst(
     numbers: dict[str, str],
     device: str,
 ) -> tuple[CardPicture, ...]:
-    """Pictures of the worst cases; none where the data are not to be found any more."""
+    """Return pictures of the worst cases; empty if the data cannot be read any more."""
     if card.scores is None:
         return ()
     try:

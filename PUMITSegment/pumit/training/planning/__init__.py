@@ -1,1 +1,1 @@
-"""What a training will need: memory, time and sizes, estimated before it starts."""
+"""Planning of a training: memory, time and sizes, estimated before it starts."""

@@ -1,4 +1,4 @@
-"""How many steps fit into the time, and what a run takes: seconds, memory, disk; by the machine."""
+"""Estimates of steps, time, memory and disk space of a run, from measurements on the machine."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pumit.training.segmentation.data_plan import Shape
 from pumit.training.segmentation.plan import SegmentationPlan
 from pumit.training.segmentation.prepared_cases import MEMORY_BYTES
 
-# Of the time that is left after reading and judging, validations take no more than this.
+# Maximum share of validations in the time left after reading and the final validation.
 VALIDATION_SHARE = 0.15
-# A run on a machine that is busier than it was while planning ends after this many times its time.
+# Factor on the planned time after which a run ends on a machine that is busier than planned.
 PATIENCE = 1.15
-LONGEST_WARM_UP = 5  # parts of a run, of which its warm-up is one at most
-LINE_SECONDS = 5.0  # between two lines of the log
-MOST_VOXELS_AT_ONCE = 8.0  # a step grows by no more at once: its cost was measured for the smaller
+LONGEST_WARM_UP = 5  # warm-up is at most one fifth of the steps
+LINE_SECONDS = 5.0  # interval of log entries
+MOST_VOXELS_AT_ONCE = 8.0  # maximum change of step size per trial, as costs are extrapolated
 REFLECTIONS = 8
-WORST_DRAWN = 3  # cases that the model card shows, which are predicted once more for it
-SCORE_BYTES = 1 << 30  # most that the scores of a scan take at once
-# Of the processor time, lost to other programs while steps were measured; worth a word.
+WORST_DRAWN = 3  # cases that are predicted once more for the model card
+SCORE_BYTES = 1 << 30  # maximum memory of the logits of a scan
+# Minimum share of CPU time used by other programs during the trial that is reported.
 BUSY = 0.3
 OTHER_BYTES = 20 << 20  # logs, pictures and the model card
 
@@ -42,9 +42,9 @@ class Hardware:
     """Hardware that a training can use.
 
     Attributes:
-        memory_bytes: Main memory that is free; all of it where the system does not tell.
+        memory_bytes: Free main memory, or total memory if free memory is unknown.
         title: Name of the GPU; "" without one.
-        device_bytes: The GPU's own free memory; None where it shares the main memory.
+        device_bytes: Free GPU memory; None if it shares the main memory.
     """
 
     cores: int
@@ -55,7 +55,7 @@ class Hardware:
 
     @property
     def kind(self) -> str:
-        """`cpu` or `gpu`, as presets tell them apart."""
+        """`cpu` or `gpu`, the keys of the presets."""
         return "cpu" if self.device.type == "cpu" else "gpu"
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Hardware:
 
 
 def hardware_for(device: torch.device) -> Hardware:
-    """Look at the machine."""
+    """Return the hardware of this machine."""
     title, free = "", None
     if device.type == "cuda":
         title = torch.cuda.get_device_properties(device).name
@@ -74,12 +74,13 @@ def hardware_for(device: torch.device) -> Hardware:
 
 @dataclass(frozen=True)
 class TimeParts:
-    """Seconds of the parts of a run.
+    """Durations of the parts of a run, s.
 
     Attributes:
         starting: Loading the program and reading every case.
-        preparing: Bringing the training cases onto the network's grid.
-        validation: Asking about all validation cases once.
+        preparing: Pre-processing the training cases.
+        step: One training step.
+        validation: One validation on all validation cases.
     """
 
     starting: float
@@ -89,17 +90,17 @@ class TimeParts:
     final_validation: float
 
     def total(self, steps: int, validations: int) -> float:
-        """Seconds of a run."""
+        """Return the duration of a run, s."""
         fixed = self.starting + self.preparing + self.final_validation
         return fixed + steps * self.step + validations * self.validation
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Length and rhythm of a run.
+    """Number of steps and validations of a run.
 
     Attributes:
-        budget: Time of the training loop, for `schedule.seconds`.
+        budget: Time budget of the training loop, for `schedule.seconds`.
     """
 
     steps: int
@@ -114,11 +115,11 @@ class StepPlan:
 
 
 def fit(parts: TimeParts, preset: Length, given: Mapping[str, Any]) -> StepPlan:
-    """Divide the time of a preset.
+    """Fit steps and validations into the time of a preset.
 
     Args:
-        parts: Cost of a step, a validation and the rest.
-        given: The recipe's `schedule`; its `validate_every` of 0 validates only at the end.
+        parts: Measured durations.
+        given: The recipe's `schedule`, whose values take precedence.
     """
     steps, validate_every = given.get("steps"), given.get("validate_every")
     room = preset.seconds - parts.total(0, 0)
@@ -137,11 +138,11 @@ def fit(parts: TimeParts, preset: Length, given: Mapping[str, Any]) -> StepPlan:
 
 
 def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
-    """Voxels of a step with which neither too few steps fit nor more than are worth it.
+    """Return the voxels per step at which the number of steps is within the preset's limits.
 
     Args:
-        plan: Plan that fits with it, without the preset's limit of steps.
-        preset: Preset with fewest and most steps.
+        plan: Plan for `voxels` per step, without the preset's maximum of steps.
+        preset: Preset with `fewest_steps` and `most_steps`.
     """
     if plan.steps < preset.fewest_steps:
         return int(voxels * max(plan.steps / preset.fewest_steps, 1 / MOST_VOXELS_AT_ONCE) * 0.9)
@@ -151,7 +152,7 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
 
 
 def too_few(plan: StepPlan, remedy: str) -> str:
-    """Say that hardly anything can be learnt in the time."""
+    """Return a warning that too few steps fit into the time."""
     return (
         f"only {plan.steps} steps fit into the time, which is hardly enough to learn anything; "
         f"{remedy}"
@@ -161,7 +162,7 @@ def too_few(plan: StepPlan, remedy: str) -> str:
 def schedule_of(
     preset: Length, plan: StepPlan, parts: TimeParts, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Every value of a recipe's schedule."""
+    """Return all values of a recipe's schedule."""
     steps = int(given.get("steps", plan.steps))
     planned: dict[str, Any] = {
         "optimizer": "adamw",
@@ -179,7 +180,7 @@ def schedule_of(
         "precision": "auto",
         "activation_checkpointing": False,
         "validate_every": plan.validate_every,
-        # So that a line appears every few seconds.
+        # One log entry every few seconds.
         "log_every": max(1, round(LINE_SECONDS / max(parts.step, 1e-6))),
         "checkpoint_seconds": 45.0,
     }
@@ -188,11 +189,11 @@ def schedule_of(
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated time and room of a run.
+    """Estimated time, memory and disk space of a run.
 
     Attributes:
-        seconds: Time from its start to its final validation.
-        memory_gib: Memory of the GPU where it trains on one, else main memory.
+        seconds: Time from the start to the final validation.
+        memory_gib: GPU memory when training on a GPU, else main memory.
     """
 
     seconds: float
@@ -203,7 +204,7 @@ class Estimate:
 
 
 def _voxels_of(plan: SegmentationPlan, names: Sequence[str]) -> list[Shape]:
-    """Grids of some cases as the network sees them."""
+    """Return the shapes of the named cases at the planned spacing."""
     spacing = plan.plan.spacing_mm
     return [resized_shape(f.shape, f.spacing_mm, spacing) for f in plan.facts_of(names)]
 
@@ -215,10 +216,10 @@ def time_parts(
     *,
     starting: float,
 ) -> TimeParts:
-    """Return the seconds of a run's parts, from what was measured of each.
+    """Return the durations of a run's parts from measured costs.
 
     Args:
-        starting: Seconds until the cases are read.
+        starting: Time until the cases are read, s.
     """
     training = _voxels_of(plan, plan.split.training)
     shapes = _voxels_of(plan, plan.split.validation)
@@ -242,7 +243,7 @@ def time_parts(
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that a run needs: of the main memory, of the memory where it trains, on disk."""
+    """Bytes that a run needs in main memory, on the training device and on disk."""
 
     main: int
     on_device: int
@@ -250,19 +251,19 @@ class Room:
 
 
 def checkpoint_bytes(cost: StepCost) -> int:
-    """Return the largest size of a run's checkpoints, logs and pictures, while one is replaced."""
-    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
+    """Return the maximum disk space of checkpoints, logs and pictures, while one is replaced."""
+    # Resume state: weights, average and two moments of AdamW, old and new. Models: half precision.
     return cost.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
 
 
 def room_of(plan: SegmentationPlan, cost: SegmentationCost) -> Room:
-    """Return the room of a run; main memory is that where the network is trained on a CPU."""
+    """Return the memory and disk space of a run; on a CPU, device memory is main memory."""
     channels, classes = plan.plan.channels, len(plan.data.classes)
     training = _voxels_of(plan, plan.split.training)
     cases = plan.facts_of(plan.split.validation)
     prepared = sum(map(math.prod, training)) * (4 * channels + 1)
     disk = checkpoint_bytes(cost.step)
-    if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
+    if prepared > MEMORY_BYTES:  # then memory-mapped, and the system can drop pages
         disk += prepared
         prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
     kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
@@ -276,7 +277,7 @@ def room_of(plan: SegmentationPlan, cost: SegmentationCost) -> Room:
 def estimate_of(
     parts: TimeParts, steps: StepPlan, room: Room, hardware: Hardware, *, tried: StepCost, runs: int
 ) -> Estimate:
-    """Return the estimate of a run, or of several one after another."""
+    """Return the estimate of a run, or of several consecutive runs."""
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
     of = f" of {size_text(free)} free" if free is not None else ""
     where = "memory" if hardware.kind == "cpu" else "GPU memory"

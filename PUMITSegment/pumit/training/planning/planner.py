@@ -1,4 +1,4 @@
-"""`pumit plan`: a full recipe for a data set and a machine, and what it takes, before it starts."""
+"""`pumit plan`: a complete recipe for a data set and a machine, with an estimate of its cost."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def plan_training(
     device: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Planned:
-    """Plan a training for the data and the machine at hand.
+    """Plan a training for a data set and this machine.
 
     Args:
-        given: A recipe; it needs no more than `data`.
-        goal: One of `GOALS`; None takes that of the recipe's task.
-        device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
+        given: A recipe; only `data` is required.
+        goal: One of `GOALS`; None for that of the recipe's task.
+        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
 
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
     task = GOALS[_goal(given, goal, source)]
-    preset_for(preset, "cpu")  # says that there is no such one
+    preset_for(preset, "cpu")  # raises if it is unknown
     keys = {**given, "task": task}
     recipe = read_recipe(keys, source)
     assert isinstance(recipe, LabelledRecipe)
@@ -66,7 +66,7 @@ def plan_training(
 
 
 def _goal(given: Mapping[str, Any], goal: str | None, source: str) -> str:
-    """Return what is to be learnt."""
+    """Return the goal, and check that it matches the recipe's task."""
     tasks = {task: name for name, task in GOALS.items()}
     if goal is None:
         task = task_of(given)

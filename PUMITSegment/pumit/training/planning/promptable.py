@@ -1,4 +1,4 @@
-"""Plan better clicks: from data, preset and machine to every value of the recipe."""
+"""Plan the fine-tuning of the promptable model for a data set, a preset and a machine."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from pumit.training.recipes.model import read_model
 from pumit.training.recipes.presets import ClickPreset, click_preset_for
 from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
 
-FEW_STEPS = 50  # of so few the model has hardly learnt; said, not forbidden
-SCAN_BYTES = 8  # of a voxel: intensity, label, and coarser copies of the intensities
+FEW_STEPS = 50  # warn about fewer steps, in which the model hardly learns
+SCAN_BYTES = 8  # per voxel: intensity, label, and coarser copies of the intensities
 
 
 def plan_better_clicks(request: PlanRequest) -> Planned:
@@ -71,7 +71,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
 
 
 def _draft(request: PlanRequest, preset: ClickPreset) -> dict[str, Any]:
-    """Return the recipe before the cases were read."""
+    """Return the recipe before the cases are read."""
     given = request.recipe
     assert isinstance(given, FineTuningRecipe)
     return {
@@ -108,7 +108,7 @@ def _measure(
 
 
 def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float) -> TimeParts:
-    """Return the seconds of a run's parts, from what was measured of each."""
+    """Return the durations of a run's parts from measured costs."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names = plan.split.validation
     structures = validated_structures(
@@ -120,7 +120,7 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
         + plan.recipe.validation.scenes * cost.scene_seconds
     )
     share = len(plan.split.training) / max(len(facts), 1)
-    # The initial model is validated before anything is trained, and every blend at the end.
+    # The initial model is validated first, and every blend at the end.
     return TimeParts(
         starting + validation,
         reading * share,

@@ -1,4 +1,4 @@
-"""What fine-tuning a promptable model costs: some steps, and some clicks as in a validation."""
+"""Measure the cost of fine-tuning a promptable model: some steps, and clicks of a validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pumit.training.promptable.validation import CLICKS, generated_scan
 from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.volume import Volume
 
-MOST_VOXELS = 1 << 24  # of the made-up case: opening a larger one takes longer in proportion
+MOST_VOXELS = 1 << 24  # of the synthetic case; opening time is proportional to size
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class ClickCost:
     """Measured costs of steps and clicks.
 
     Attributes:
-        opening_seconds: Time of opening a scan before its first click, per voxel.
-        answering_seconds: Time of one structure, with all its clicks.
+        opening_seconds: Time to open a scan before its first click, per voxel.
+        answering_seconds: Time of one structure with all its clicks.
         scene_seconds: Time of a generated scan with its click.
     """
 
@@ -51,14 +51,14 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     """Measure a planned run.
 
     Args:
-        request: `recipe` as planned, `initial` as the path of the model to begin with, `shape` and
-            `spacing_mm` of a usual case, `device` and `threads`.
+        request: Planned `recipe`, `initial` as the path of the initial model, `shape` and
+            `spacing_mm` of a typical case, `device` and `threads`.
     """
     torch.set_num_threads(int(request["threads"]))
     device = torch.device(request["device"])
     recipe = FineTuningRecipe.model_validate(request["recipe"])
     path = Path(request["initial"])
-    # 1. A plan without cases, and a made-up scan.
+    # 1. A plan without cases, and a synthetic scan.
     data = LabelledSet((), classes_of(recipe.data.classes or ()), ())
     nobody = Split((), ())
     initial = read_model(path, "promptable")
@@ -69,7 +69,7 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     # 2. Training steps.
     task, degrees = build_click_task(plan, [scan], device, seed=0)
     step = measure_steps(task, recipe.schedule.as_schedule(), device, degrees=degrees)
-    # 3. Opening the scan, a structure with all its clicks, and a generated scan with one.
+    # 3. Opening the scan, a structure with all its clicks, and a generated scan with one click.
     session = InteractiveSession(validating(plan, device))
     began = time.perf_counter()
     session.set_volume(Volume(image, (d, h, w)))
@@ -93,7 +93,7 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
 def _case(
     shape: Sequence[int], values: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-    """Return a made-up scan of noise with all classes side by side in its middle."""
+    """Return a synthetic noise scan with all classes side by side in the middle."""
     shrunk = min(1.0, (MOST_VOXELS / np.prod(shape)) ** (1 / 3))
     size = [max(1, round(n * shrunk)) for n in shape]
     labels = np.zeros(size, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The request to a planner, its answer, and the process in which a planned training is tried."""
+"""Planning request and result, and the process in which a planned training is tried."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ from pumit.training.recipes.presets import Length, Preset
 
 C = TypeVar("C")
 logger = logging.getLogger(__name__)
-LONGEST_SECONDS = 600.0  # a step of such a length could not be trained with
+LONGEST_SECONDS = 600.0  # timeout of a trial; steps this slow are impractical
 
 
 class MemoryTooSmallError(TrainingError):
-    """A plan that does not fit into the memory."""
+    """The plan does not fit into memory."""
 
 
 class TrialProcess:
-    """Run of `pumit.training.planning.trial`; begins at once, to load while cases are read."""
+    """Process of `pumit.training.planning.trial`, started early to load while cases are read."""
 
     def __init__(self, task: str) -> None:
         self._task = task
         self._process: subprocess.Popen[str] | None = self._launch()
 
     def __enter__(self) -> TrialProcess:
-        """Nothing more: the process has begun."""
+        """Return the trial; its process is already running."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the process, where it was not used."""
+        """End the process if it was not used."""
         self.close()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Measure what a planned training costs.
+        """Measure the cost of a planned training.
 
         Args:
             request: See `trial.answer`.
 
         Raises:
             MemoryTooSmallError: If the memory is too small for it.
-            TrainingError: If it cannot be tried.
+            TrainingError: If the trial fails.
         """
         process, self._process = self._process or self._launch(), None
         try:
@@ -71,7 +71,7 @@ class TrialProcess:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-        # What ends a process unasked is the system, for want of memory.
+        # A process killed by a signal was most likely ended by the system for lack of memory.
         if process.returncode < 0 or (process.returncode and "memory" in error_output.lower()):
             raise MemoryTooSmallError("The memory is too small for this plan.")
         lines = output.splitlines()
@@ -120,10 +120,10 @@ class PlanRequest:
     def measure(
         self, kind: type[C], keys: Mapping[str, Any], preset: Length, **more: Any
     ) -> tuple[C, float]:
-        """Try steps of a planned recipe; returns what they cost, and how long the program loads.
+        """Try steps of a planned recipe, and return their cost and the load time of the program, s.
 
         Args:
-            more: What the trial of its task needs beside.
+            more: Further values for the trial of the task.
         """
         length = StepPlan(1000, 1, preset.seconds, preset.seconds)
         given = self.recipe.schedule.named()
@@ -143,7 +143,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Planned:
-    """A recipe that `pumit train` follows to the letter."""
+    """Complete recipe for `pumit train`, with its estimate."""
 
     recipe: dict[str, Any]
     estimate: Estimate

@@ -1,4 +1,4 @@
-"""Plan an automatic segmentation: data, preset, time and memory settle every value."""
+"""Plan an automatic segmentation from data, preset, time and memory."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ from pumit.training.segmentation.plan import (
 )
 from pumit.training.validate import read_segmentation
 
-TRIALS = 6  # of ever smaller or larger steps
-MEMORY_SHARE = 0.85  # of what is free
-# A cosine of so few steps has not learnt much; said, not forbidden.
-FEW_STEPS = 100
-# Sizes that follow from the data: the run works them out again where a recipe was edited.
+TRIALS = 6  # maximum number of step sizes to try
+MEMORY_SHARE = 0.85  # of free memory
+FEW_STEPS = 100  # warn about fewer steps, in which a network hardly learns
+# Sizes that follow from the data; the run computes them again, as a recipe may be edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table", "windows")
 SHOWN_NAMES = 5
-# In which one reads a recipe.
+# Order of the keys in a planned recipe.
 ORDER = (
     *("task", "name", "version", "network", "network_sizes", "initial", "unlabelled", "part"),
     *("rank", "seed"),
@@ -56,17 +55,17 @@ ORDER = (
     *("real_share", "keep", "batch_size", "targets_per_field", "blend", "augmentation"),
     *("validation", "schedule"),
 )
-WORTH_IT = 1.05  # times the spacing: below, a case is hardly smaller
+WORTH_IT = 1.05  # minimum factor on the spacing; less makes cases hardly smaller
 
 
 @dataclass
 class _Search:
-    """Choose patch, batch and length by trying real steps, ever smaller or larger ones.
+    """Search for patch, batch and length by trying real steps of different sizes.
 
     Attributes:
-        recipe: All but patch, batch and schedule.
-        keys: The same as its file will hold it.
-        reading_seconds: Seconds that reading all cases took.
+        recipe: Recipe without patch, batch and schedule.
+        keys: The same recipe as in its file.
+        reading_seconds: Time that reading all cases took, s.
     """
 
     request: PlanRequest
@@ -82,11 +81,11 @@ class _Search:
 
     @property
     def schedule(self) -> dict[str, Any]:
-        """Keys of the schedule that the recipe names."""
+        """Keys of the schedule that the recipe gives."""
         return self.recipe.schedule.named()
 
     def attempt(self, voxels: int) -> int:
-        """Try steps of this many voxels; returns how many to try next, the same to stop."""
+        """Try steps of this many voxels, and return the number to try next; the same to stop."""
         plan = self._plan(voxels)
         size = (*plan.plan.patch_size, plan.plan.batch_size)
         if size in self._tried:
@@ -110,10 +109,10 @@ class _Search:
         return voxels if fitting > voxels and self._has_shrunk else fitting
 
     def result(self) -> tuple[SegmentationPlan, dict[str, Any], Estimate]:
-        """Return plan and schedule of what fits best, and what it takes.
+        """Return the best plan that fits, its schedule and its estimate.
 
         Raises:
-            TrainingError: If even the smallest step does not fit into the memory.
+            TrainingError: If even the smallest step does not fit into memory.
         """
         voxels = self.request.numbers.step_voxels
         for _ in range(TRIALS):
@@ -202,7 +201,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
     ready, keys["schedule"], estimate = search.result()
     keys["plan"] = _visible_plan(keys["plan"], ready)
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
-    for key in fitted_names(ready.network):  # chosen by the spacing and the slices
+    for key in fitted_names(ready.network):  # chosen by spacing and number of slices
         keys["network_sizes"][key] = as_listed(known[key])
     if recipe.folds is None:
         name_cases(keys["data"], ready.split)
@@ -211,14 +210,14 @@ def plan_automatic(request: PlanRequest) -> Planned:
 
 
 def _draft(request: PlanRequest) -> dict[str, Any]:
-    """Return the recipe before the cases were read."""
+    """Return the recipe before the cases are read."""
     given, preset = request.recipe, request.numbers
     assert isinstance(given, SegmentationRecipe)
     network = given.given("network") or preset.network
     sizes = dict(preset.network_sizes) if network == preset.network else {}
     left_open = fitted_names(network)
     if given.initial is not None:
-        left_open += family_of(network).alike  # the initial model settles them
+        left_open += family_of(network).alike  # taken from the initial model
     own = {k: v for k, v in RECIPES[network].sizes.items() if k not in left_open}
     sizes = {**own, **sizes, **given.network_sizes}
     keys = {
@@ -247,19 +246,19 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
 
 
 def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
-    """Return what a recipe says whatever is trained, where the user's does not."""
+    """Return defaults that are common to the recipes of all goals."""
     is_cpu = request.hardware.kind == "cpu"
     workers = 0 if is_cpu else min(8, request.hardware.cores - 1)
     return {"name": name, "version": "0.1", "seed": 0, "workers": workers}
 
 
 def as_listed(value: Any) -> Any:
-    """Return a size as a file holds it: lists instead of tuples."""
+    """Return a size with lists instead of tuples, as in a file."""
     return [as_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
-    """Say that classes were read off the labels, where the recipe names none."""
+    """Return a note if the classes were taken from the labels."""
     if given.classes is not None:
         return []
     names = [c.label.name for c in data.classes]
@@ -270,9 +269,9 @@ def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
 
 
 def visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest) -> dict[str, Any]:
-    """Where the cases are, as it holds wherever the recipe lies, with classes and channels."""
+    """Return a recipe's `data` with absolute paths, classes and channels."""
     out: dict[str, Any] = with_absolute_paths({"data": dict(given)}, request.resolve)["data"]
-    if not isinstance(given.get("classes"), list):  # rows may know other names too
+    if not isinstance(given.get("classes"), list):  # rows may have further segment names
         out["classes"] = [c.as_row() for c in data.classes]
     if data.channels:
         out["channels"] = list(data.channels)
@@ -282,9 +281,10 @@ def visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest)
 def _leave_out(
     recipe: SegmentationRecipe, data: LabelledSet, facts: DataFacts
 ) -> tuple[LabelledSet, DataFacts, list[str]]:
-    """Do without cases whose spacing is of another unit: at a common one they would be huge.
+    """Exclude cases whose spacing is in another unit, which resampling would make huge.
 
-    Not where the recipe names who trains, nor in a cross-validation, which asks everybody.
+    Nothing is excluded if the recipe names the training cases, or in a cross-validation, which
+    uses all cases.
     """
     odd = {f.name for f in other_unit(facts.cases)}
     validation = recipe.data.validation
@@ -304,7 +304,7 @@ def _leave_out(
 def _coarsen(
     recipe: SegmentationRecipe, plan: dict[str, Any], request: PlanRequest, facts: DataFacts
 ) -> list[str]:
-    """Plan a coarser spacing where a usual case would have more voxels than the preset bears."""
+    """Plan a coarser spacing if a typical case has more voxels than the preset allows."""
     if recipe.plan.spacing_mm is not None:
         return []
     usual = usual_cases(facts.cases)
@@ -322,19 +322,19 @@ def _coarsen(
 
 
 def _visible_plan(given: dict[str, Any], ready: SegmentationPlan) -> dict[str, Any]:
-    """Spacing, patch, batch and intensities."""
+    """Return the recipe's `plan`: spacing, patch, batch, intensities and orientation."""
     planned = ready.plan.as_recipe()
     keys = ("spacing_mm", "patch_size", "batch_size", "intensity", "orientation")
     return {key: given.get(key, planned[key]) for key in keys}
 
 
 def name_cases(data: dict[str, Any], split: Split) -> None:
-    """Name who trains and who validates, instead of shares."""
+    """Replace fold and share by the names of the training and validation cases."""
     for key in ("fold", "share"):
         data.pop(key, None)
     data["training"], data["validation"] = list(split.training), list(split.validation)
 
 
 def in_order(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a recipe in the order in which one reads it."""
+    """Return a recipe with its keys in `ORDER`."""
     return {key: keys[key] for key in [*ORDER, *(k for k in keys if k not in ORDER)] if key in keys}

@@ -1,4 +1,4 @@
-"""What an automatic network costs: some steps, and a made-up case predicted as in a validation."""
+"""Measure the cost of automatic segmentation: some steps, and a synthetic validation case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pumit.training.segmentation.plan import build_task
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
 
-LONGER = 1.5  # times the patch, along the depth, is the case that is predicted: two windows
+LONGER = 1.5  # depth of the synthetic case in patches, which gives two windows
 WINDOWS = 2  # the first warms up
 
 
@@ -37,12 +37,11 @@ class SegmentationCost:
 
     Attributes:
         window_seconds: Time of the network on one window.
-        preparing_seconds: Time of reading a case and bringing it onto the network's grid, per
-            voxel of that grid.
+        preparing_seconds: Time to read and pre-process a case, per voxel of the network's grid.
         validation_seconds: Time of a case in a validation without its windows, per voxel.
-        final_validation_seconds: The same of the final validation, per voxel.
-        peak_bytes: Most memory held, of the GPU where it trains.
-        process_bytes: Most main memory held.
+        final_validation_seconds: The same in the final validation, per voxel.
+        peak_bytes: Peak memory of the training device.
+        process_bytes: Peak main memory.
     """
 
     step: StepCost
@@ -58,8 +57,8 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     """Measure a planned run.
 
     Args:
-        request: `recipe` as planned, `sizes` of its network, `plan` as `DataPlan.as_recipe` has it,
-            `native_spacing_mm` of a usual case, `device` and `threads`.
+        request: Planned `recipe`, `sizes` of its network, `plan` from `DataPlan.as_recipe`,
+            `native_spacing_mm` of a typical case, `device` and `threads`.
     """
     torch.set_num_threads(int(request["threads"]))
     device = torch.device(request["device"])
@@ -70,7 +69,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     torch.manual_seed(0)
     network = build_segmentation(recipe.network, request["sizes"])
     with tempfile.TemporaryDirectory() as folder:
-        # 1. A made-up case, prepared as the cases of the run.
+        # 1. A synthetic case, pre-processed like the cases of the run.
         case, shape = _case(Path(folder), plan, classes, request["native_spacing_mm"])
         network_plan = NetworkPlan.from_recipe({"plan": plan.as_recipe()})
         voxels = math.prod(shape)
@@ -83,7 +82,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         steps = measure_steps(
             build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
         )
-        # 3. Validations, of which the time of the windows is measured separately.
+        # 3. Validations, with the time of the windows measured separately.
         second = build_segmentation(recipe.network, request["sizes"]).to(device)
         validation = SegmentationValidation(
             second, network_plan, [case], classes, overlap=0.0, averages_flips=False
@@ -111,7 +110,7 @@ def _plan(content: dict[str, Any]) -> DataPlan:
 def _case(
     folder: Path, plan: DataPlan, classes: Sequence[ClassValue], native: Sequence[float]
 ) -> tuple[LabelledCase, Shape]:
-    """Write a made-up case with all classes side by side; return its shape for the network."""
+    """Write a synthetic case with all classes side by side, and return its network shape."""
     d, h, w = plan.patch_size
     longest = max(int(LONGER * d), 1) if plan.median_shape[0] > 1 else 1
     shape = (longest, h, w)
@@ -122,7 +121,7 @@ def _case(
     rng = np.random.default_rng(0)
     values = base_values(classes)
     labels = np.zeros(here, dtype=np.min_scalar_type(max(values)))
-    # A middle of stripes, one for each value.
+    # Stripes in the middle, one per value.
     middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in here)
     columns = np.arange(labels[middle].shape[-1]) * len(values) // labels[middle].shape[-1]
     labels[middle] = np.array(values, dtype=labels.dtype)[columns]
@@ -142,7 +141,7 @@ def _write(path: Path, array: Any, spacing: Sequence[float]) -> Path:
 
 
 def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCase]:
-    """Return the cases, made as large as a turned patch may need, where the real ones are."""
+    """Pad the cases up to twice the patch, as rotated patches of the real cases may need."""
     shape = [min(m, 2 * p) for m, p in zip(plan.median_shape, plan.patch_size, strict=True)]
     larger = []
     for case in prepared:
@@ -156,7 +155,7 @@ def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCa
 def _window_seconds(
     validation: SegmentationValidation, plan: DataPlan, device: torch.device
 ) -> float:
-    """Time of the network on one window, as prediction asks it."""
+    """Return the time of the network on one window at inference, s."""
     network: nn.Module = validation.segmenter.network
     precision = validation.segmenter.precision
     x = torch.randn(1, plan.channels, *plan.patch_size, device=device)

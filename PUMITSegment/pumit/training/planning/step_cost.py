@@ -1,4 +1,4 @@
-"""What a training step costs: the time and memory of a few real ones."""
+"""Measure the time and memory of a few real training steps."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pumit.training.recipes.schedule import Schedule
 WARM_UP_STEPS = 1
 FEWEST_STEPS = 2
 MOST_STEPS = 10
-SECONDS = 1.5  # of measured steps
+SECONDS = 1.5  # minimum time of measured steps
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Measured time and memory of a step.
+    """Measured cost of a step.
 
     Attributes:
-        seconds: Time of a step: drawing, forward, backward, optimiser; the mean.
-        busy: Part of the time in which other programs had the processor, 0 on a GPU.
+        seconds: Mean time of a step: data, forward, backward, optimizer.
+        busy: Share of the time in which other programs used the CPU; 0 on a GPU.
     """
 
     seconds: float
@@ -39,16 +39,16 @@ class StepCost:
 
 
 class _EnoughError(Exception):
-    """As many steps are taken as the trial needs."""
+    """Enough steps were measured."""
 
 
 def measure_steps(
     task: Task, schedule: Schedule, device: torch.device, *, degrees: dict[int, float] | None = None
 ) -> StepCost:
-    """Take real training steps and time them.
+    """Run real training steps and time them.
 
     Args:
-        schedule: Optimiser and precision; its length does not matter.
+        schedule: Optimizer and precision; its length is ignored.
     """
     times: list[float] = []
     worked: list[float] = []
@@ -68,14 +68,14 @@ def measure_steps(
     gaps = [b - a for a, b in itertools.pairwise(times)][WARM_UP_STEPS:]
     parameters = sum(p.numel() for p in task.network.parameters())
     seconds = sum(gaps) / len(gaps)
-    # One of the threads at least would have worked all the time.
+    # Without other programs, at least one thread would have worked all the time.
     used = (worked[-1] - worked[WARM_UP_STEPS]) / max(sum(gaps), 1e-9)
     busy = max(0.0, 1 - used) if device.type == "cpu" else 0.0
     return StepCost(seconds, len(gaps), parameters, round(busy, 3))
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """Most memory that this process has held where it trains."""
+    """Return the peak memory of this process on the training device."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return peak_process_bytes()

@@ -1,8 +1,8 @@
-"""A trial of training steps in its own process.
+"""Trial of training steps in a separate process.
 
-`python -m pumit.training.planning.trial TASK` reads one request as a line of JSON and answers with
-one: the peak of its memory is that of the training and of nothing else. Whatever is trained is
-measured by the one training loop, as a `Task`.
+`python -m pumit.training.planning.trial TASK` reads one request as a line of JSON and writes one
+line back. In its own process, the peak memory is that of the training only. All tasks are measured
+by the same training loop, as a `Task`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from pumit.system.machine import free_bytes
 from pumit.system.out_of_memory import is_out_of_memory
 
-# A trial that takes all memory would cost the other programs theirs.
+# Share of free memory that a trial may use, to leave some to other programs.
 MEMORY_SHARE = 0.9
 
 
 def keep_memory_for_others() -> None:
-    """Let allocations fail before the system has to end processes; Linux only."""
+    """Limit this process's memory, so allocations fail before the OOM killer acts; Linux only."""
     if sys.platform == "linux":
         import resource
 
@@ -34,13 +34,13 @@ def keep_memory_for_others() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure what a request costs.
+    """Measure the cost of a request.
 
     Args:
-        request: Request with `task`, the task of a recipe, and what that needs.
+        request: `task` of a recipe, and the values that its trial needs.
 
     Returns:
-        What the trial found, or `{"out_of_memory": true}`.
+        Measurements of the trial, or `{"out_of_memory": true}`.
     """
     trial = _trial(request["task"])
     try:
@@ -52,7 +52,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trial(task: str) -> Callable[[dict[str, Any]], Any]:
-    """Return the function that tries a task; each is imported only when it is needed."""
+    """Return the trial function of a task, imported on demand."""
     if task == "promptable":
         from pumit.training.planning.promptable_trial import try_clicks
 
@@ -63,9 +63,9 @@ def _trial(task: str) -> Callable[[dict[str, Any]], Any]:
 
 
 def main() -> None:
-    """Answer the request on standard input; its task is the argument, to load it before."""
+    """Answer the request on standard input; the argument is its task, to load its code first."""
     _trial(sys.argv[1])
-    starting = time.process_time()  # loading what a training loads
+    starting = time.process_time()  # import time of a training
     line = sys.stdin.readline()
     if not line.strip():
         return

@@ -13,14 +13,14 @@ from pumit.training.recipes.segmentation import IntensityRule
 
 
 class ImageSet(RecipeModel):
-    """Where the images and their classes lie.
+    """Images and their classes.
 
     Attributes:
-        file: An .npz file of MedMNIST.
-        folder: A folder with a folder of scans for each class; either this or file.
-        classes: Names of the classes in their order.
-        split: Shares of validation and test cases, or their names.
-        patient: Part of a case's name that the scans of a patient share, as a pattern.
+        file: MedMNIST .npz file.
+        folder: Folder with one subfolder of scans per class, instead of `file`.
+        classes: Class names, in order.
+        split: Validation and test cases, as shares or by name.
+        patient: Regular expression for the part of a case's name that identifies the patient.
     """
 
     file: str | None = None
@@ -34,19 +34,19 @@ class ClassificationRecipe(TrainingRecipe):
     """Recipe of a classifier.
 
     Attributes:
-        task: classification: tell images apart.
+        task: classification: assign images to classes.
         network: Network to train.
         data: Images and classes.
-        eva02: Published weights to begin with, a safetensors file.
-        image_size: Voxels that the network sees, (depth, height, width).
-        intensity: Scaling of intensities.
-        orientation: anatomical, or stored: as the files lie.
-        random_intensity: Whether brightness and contrast are varied.
-        flips: Whether images are flipped.
-        batch_size: Cases of a step, by default as many as in the source.
+        eva02: Published EVA-02 weights to start from, a safetensors file.
+        image_size: Input size of the network in voxels, (depth, height, width).
+        intensity: Intensity normalisation.
+        orientation: anatomical, or stored for the axis order of the files.
+        random_intensity: Whether to augment brightness and contrast.
+        flips: Whether to augment with flips.
+        batch_size: Cases per step; the default is that of the source.
         epochs: Passes through the training cases, instead of steps.
-        drop_epochs: Epochs after which the rate falls.
-        learning_rates: Rates to try; the best by validation is kept.
+        drop_epochs: Epochs after which the learning rate drops.
+        learning_rates: Learning rates to try; the best by validation is kept.
     """
 
     task: Literal["classification"] = "classification"

@@ -1,4 +1,4 @@
-"""Recipes of `pumit compare`: networks that are trained alike."""
+"""Recipes of `pumit compare`: networks trained under the same conditions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pumit.training.recipes.segmentation import (
     WindowedValidation,
 )
 
-# What a network may set in the schedule: how a step is taken, not how many there are.
+# Schedule keys that one network may override: the update rule, not the length of training.
 OWN_SCHEDULE = (
     *("learning_rate", "optimizer", "momentum", "betas", "weight_decay", "clip", "largest_norm"),
 )
-# What of a schedule the comparison itself decides, and where a recipe says it.
+# Schedule keys that the comparison itself decides, with the remedy for the error message.
 NOT_IN_SCHEDULE = {
     "seconds": "give seconds next to schedule, for all networks",
     "clock": "give clock next to schedule, for all networks",
@@ -32,16 +32,16 @@ NAME = re.compile(r"\w[\w .+()-]*")
 
 
 class ComparedNetwork(RecipeModel):
-    """A network of a comparison, and all that it does not share with the others.
+    """A network of a comparison, with the settings that differ from the other networks.
 
     Attributes:
-        name: Name in the tables; as the network without.
+        name: Name in the tables; the default is `network`.
         network: Network to train.
-        network_sizes: Sizes of the network, where they are not the usual ones.
-        schedule: Its own values: rate, optimizer, momentum, betas, decay and clipping.
-        initial: Model that its training begins with; random weights without.
-        share: Part of the training cases that it is trained on.
-        tuning: Choice of its settings, in a sentence for the page.
+        network_sizes: Network sizes that override the defaults.
+        schedule: Overrides: learning rate, optimizer, momentum, betas, weight decay and clipping.
+        initial: Model to start from; random weights by default.
+        share: Fraction of the training cases to use.
+        tuning: How its settings were chosen, one sentence for the page.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ComparedNetwork(RecipeModel):
 
     @property
     def slug(self) -> str:
-        """The name as part of a file's."""
+        """Return the name in a form safe for file names."""
         return re.sub(r"[^\w.-]+", "_", self.name).strip("_.")
 
     @field_validator("name")
@@ -94,19 +94,19 @@ class ComparisonRecipe(RecipeModel):
     Attributes:
         title: Title of the page.
         data: Labelled scans.
-        plan: Settings that are not left to the plan, for all networks.
-        augmentation: Variations of the patches; false for none at all.
-        balanced_share: Share of patches around a voxel of a drawn class.
-        validation: Settings of the segmentation at the end.
-        schedule: Rates and manner that all networks share.
-        seeds: Each network is trained once with each.
-        seconds: Length of each training, by the clock; or give steps in schedule.
-        clock: Clock of the seconds; see schedule.
-        threads: Threads of each training.
-        processes: Trainings at a time.
+        plan: Settings that override the plan, for all networks.
+        augmentation: Augmentation of patches; false turns it off.
+        balanced_share: Share of patches centred on a voxel of a randomly drawn class.
+        validation: Settings of the final validation.
+        schedule: Schedule that all networks share.
+        seeds: Random seeds; each network is trained once with each.
+        seconds: Duration of each training, s; or give steps in schedule.
+        clock: Clock that measures the seconds; see schedule.
+        threads: CPU threads per training.
+        processes: Trainings that run in parallel.
         device: auto, cpu, cuda or cuda:1.
         pictures: Whether the page may show pictures of the cases.
-        networks: Networks in the order of the tables; differences are to the first.
+        networks: Networks in the order of the tables; the first is the reference for differences.
     """
 
     title: str = ""

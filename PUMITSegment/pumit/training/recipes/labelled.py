@@ -1,4 +1,4 @@
-"""Labelled scans in recipes: where cases come from, which classes they have, who validates."""
+"""Labelled scans in recipes: sources of cases, classes and the split."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from pumit.errors import PumitError
 from pumit.training.recipes.model import RecipeModel, TrainingRecipe
 
-# A YAML file may hold a name as a number, such as that of case 7.
+# YAML reads a name such as 7 as a number.
+# YAML reads a name such as 7 as a number.
 Name = str | int
-# Where a case's labels tell what is there: everywhere, on slices that hold any, or under strokes.
+# Annotated part of a scan: all of it, slices with any label, or the labelled voxels only.
 KnownPart = Literal["all", "slices", "strokes"]
-# Classes that were drawn in a case.
+# Classes that were annotated in a case.
 Drawn = list[Name] | Literal["all"]
 
 
@@ -23,11 +24,11 @@ class ClassEntry(RecipeModel):
 
     Attributes:
         name: Name of the class.
-        value: Value in the label maps; by default its place in the list.
+        value: Value in the label maps; the default is its position in the list, from 1 on.
         values: Several values, which make the class a region.
-        terminology: Concept of a terminology, by its name or code.
+        terminology: Concept of a terminology, by name or code.
         color_rgb: Colour, three numbers from 0 to 1.
-        segments: Other names of segments of the class.
+        segments: Further segment names that belong to the class.
     """
 
     name: str
@@ -39,7 +40,7 @@ class ClassEntry(RecipeModel):
 
 
 def _class_rows(given: Any) -> Any:
-    """Rows of `{name: value}` or of a list in which names stand for themselves."""
+    """Return classes given as `{name: value}`, or as a list with plain names, as rows."""
     if isinstance(given, Mapping):
         return [
             {"name": str(k), "values" if isinstance(v, (list, tuple)) else "value": v}
@@ -60,12 +61,11 @@ class FolderEntry(RecipeModel):
         folder: The folder.
         images: Pattern of images, such as `images/{case}_{channel}.*`.
         labels: Pattern of labels, such as `labels/{case}.*`.
-        leave_out: Names of cases that are passed over.
+        leave_out: Cases to skip.
         patients: Case to patient.
-        use_unreviewed: Names of cases that are used though their labels are unreviewed; true for
-            all.
-        drawn: Case to the classes that were drawn in it.
-        known: Part of each scan of which the labels tell what is there.
+        use_unreviewed: Cases to use although their labels are unreviewed; true for all.
+        drawn: Case to the classes that were annotated in it.
+        known: Annotated part of each scan.
     """
 
     folder: str
@@ -82,13 +82,13 @@ class CaseEntry(RecipeModel):
     """A case.
 
     Attributes:
-        name: Name of the case; that of its first image without.
-        image: Its image, or a list with one for each channel.
-        images: The same.
-        label: Its label map, or a list of them.
+        name: Name of the case; the default is the name of its first image.
+        image: Image file, or a list with one file per channel.
+        images: The same as `image`.
+        label: Label map, or a list of label maps.
         patient: Patient of the scan.
-        drawn: Classes that were drawn in it; without, what the label's names tell.
-        known: Part of the scan of which the label tells what is there.
+        drawn: Classes that were annotated in it; by default read from the label's segment names.
+        known: Annotated part of the scan.
     """
 
     name: str | None = None
@@ -104,27 +104,27 @@ class LabelledData(RecipeModel):
     """Cases, classes and split.
 
     Attributes:
-        folder: Folder of cases; either this, or folders and cases.
-        images: Pattern of images below it, such as `images/{case}_{channel}.*`.
-        labels: Pattern of labels below it, such as `labels/{case}.*`.
-        folders: Several folders, which add up.
-        cases: Cases by name, image and label, which add to the folders.
-        leave_out: Names of cases that are passed over.
-        use_unreviewed: Names of cases that are used though a model made their labels and they are
-            unreviewed; true for all.
-        classes: Name to value in the label maps, or rows; without, those that the labels hold.
-        ignore: Value in the label maps of voxels of unknown meaning.
-        drawn: Case to the classes that were drawn in it, others are unknown there; all where even
-            named segments say nothing of what was not drawn.
-        known: Part of each scan of which the labels tell what is there: all; slices that hold any
-            label; or strokes, the labelled voxels themselves.
+        folder: Folder of cases, instead of `folders` and `cases`.
+        images: Pattern of images in the folder, such as `images/{case}_{channel}.*`.
+        labels: Pattern of labels in the folder, such as `labels/{case}.*`.
+        folders: Several folders, whose cases are combined.
+        cases: Cases by name, image and label, in addition to the folders.
+        leave_out: Cases to skip.
+        use_unreviewed: Cases to use although their labels are an unreviewed model output; true for
+            all.
+        classes: Name to value in the label maps, or rows; by default the classes in the labels.
+        ignore: Value in the label maps of voxels to ignore.
+        drawn: Case to the classes that were annotated in it; other classes are unknown there; `all`
+            if every class was annotated in every case.
+        known: Annotated part of each scan; `all`, `slices` (slices with any label) or `strokes`
+            (only the labelled voxels).
         channels: Names of the image channels, in order.
         repeat_single_channel: Whether a case may have only the first channel.
-        patient: Part of a case's name that the scans of a patient share, as a pattern.
-        training: Cases that are learnt from; all others without.
-        validation: Cases that are only validated on, or a share of the patients.
-        fold: Part of a cross-validation that is only validated on, such as `1 of 5`.
-        share: Part of the training patients that is used.
+        patient: Regular expression for the part of a case's name that identifies the patient.
+        training: Training cases; by default all that are not validation cases.
+        validation: Validation cases, by name or as a share of the patients.
+        fold: Fold of a cross-validation to validate on, such as `1 of 5`.
+        share: Fraction of the training patients to use.
     """
 
     folder: str | None = None
@@ -151,8 +151,8 @@ class LabelledRecipe(TrainingRecipe):
     """Keys of every training from labelled scans.
 
     Attributes:
-        folds: Parts of a cross-validation, one training after another.
-        final_model: Whether a cross-validation ends with a model of all cases.
+        folds: Folds of a cross-validation, trained one after another.
+        final_model: Whether a cross-validation ends by training a model on all cases.
         data: Labelled scans.
     """
 
@@ -162,7 +162,7 @@ class LabelledRecipe(TrainingRecipe):
 
 
 class TunedRecipe(LabelledRecipe):
-    """Keys of a training that goes on with the network of its initial model."""
+    """Keys of a recipe that fine-tunes its initial model."""
 
     @model_validator(mode="after")
     def _require_no_sizes(self) -> TunedRecipe:

@@ -1,4 +1,4 @@
-"""Typed recipes: what a recipe's keys are, read once from what a YAML file holds."""
+"""Base classes of typed recipes, validation of YAML keys, and the recipe reference."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from pumit.training.recipes.schedule import CLICK_SCHEDULE, DEFAULT_SCHEDULE, Sc
 
 
 class RecipeModel(BaseModel):
-    """Keys of a recipe or of a part of it; the class's docstring describes each.
+    """Keys of a recipe or of a part of it; the class docstring describes each key.
 
-    Unknown keys are refused, and values of another type: text is no number, 1 is not true.
+    Unknown keys and wrong types are errors: text is not a number, and 1 is not true.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
@@ -51,15 +51,15 @@ class RecipeModel(BaseModel):
         return value
 
     def named(self, *keys: str) -> dict[str, Any]:
-        """Return what was given, without defaults.
+        """Return the keys that were given, without defaults.
 
         Args:
-            keys: Keys of interest; none for all.
+            keys: Keys to return if given; none for all.
         """
         return self.model_dump(include=set(keys) or None, exclude_unset=True, by_alias=True)
 
     def given(self, key: str) -> Any:
-        """Return the value of a key; None where it was left out."""
+        """Return the value of a key, or None if it was not given."""
         return getattr(self, key) if key in self.model_fields_set else None
 
 
@@ -67,14 +67,14 @@ M = TypeVar("M", bound=RecipeModel)
 
 
 def _numbered(value: Any) -> Any:
-    """Keys that are numbers: JSON, in which a run keeps its recipe, has only texts."""
+    """Convert numeric keys to int: a run stores its recipe as JSON, whose keys are text."""
     if not isinstance(value, Mapping):
         return value
     return {int(k) if isinstance(k, str) and k.isdecimal() else k: v for k, v in value.items()}
 
 
 AtLeastOne = Annotated[int, Field(ge=1)]
-# Numbers with their shares, such as {0: 0.5, 2: 0.5}.
+# Number to its share, such as {0: 0.5, 2: 0.5}.
 Shares = Annotated[dict[int, float], BeforeValidator(_numbered)]
 
 
@@ -87,7 +87,7 @@ class ScheduleKeys(RecipeModel):
         return self
 
     def as_schedule(self) -> Schedule:
-        """Length, rates and manner, with every default."""
+        """Return the schedule with all defaults filled in."""
         return Schedule(**self.model_dump())
 
 
@@ -106,7 +106,7 @@ def schedule_model(usual: Mapping[str, Any] | None = None) -> type[ScheduleKeys]
     )
 
 
-if TYPE_CHECKING:  # types that are made as the program runs are none to a type checker
+if TYPE_CHECKING:  # type checkers do not accept classes created at run time
     PlainSchedule: TypeAlias = ScheduleKeys
     ShortSchedule: TypeAlias = ScheduleKeys
     ClickSchedule: TypeAlias = ScheduleKeys
@@ -122,17 +122,17 @@ class TrainingRecipe(RecipeModel):
     """Keys of every recipe.
 
     Attributes:
-        name: Name of the model's file.
-        version: The model's own version.
-        network_sizes: Sizes of the network, where they are not the usual ones.
-        initial: Model to begin with, by name or file; random weights without.
-        seed: Seed of everything random.
-        threads: Threads of the processor; all without.
+        name: Name of the model file.
+        version: Version of the model.
+        network_sizes: Network sizes that override the defaults.
+        initial: Model to start from, by name or file; random weights by default.
+        seed: Random seed.
+        threads: CPU threads; all by default.
         device: auto, cpu, cuda or cuda:1.
-        workers: Processes that draw batches in advance.
-        schedule: Length, rates and manner.
-        register: Whether the model enters your index.
-        card: Keys that the model's checkpoint repeats, such as licence.
+        workers: Worker processes that prepare batches.
+        schedule: Length of training, learning rate and optimizer.
+        register: Whether to add the model to your index.
+        card: Keys to copy into the checkpoint, such as licence.
     """
 
     name: str = "model"
@@ -149,15 +149,14 @@ class TrainingRecipe(RecipeModel):
 
 
 def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
-    """Read keys and values.
+    """Validate keys and values against a model.
 
     Args:
-        model: Model of the keys.
-        given: Keys as a YAML file holds them.
-        where: Name of the place in a message, such as the file's.
+        given: Keys and values as read from a YAML file.
+        where: Source to name in error messages, such as the file name.
 
     Raises:
-        PumitError: If a key is unknown (the nearest right one is named), or a value cannot be used.
+        PumitError: If a key is unknown (the closest match is suggested), or a value is invalid.
     """
     try:
         return model.model_validate(dict(given))
@@ -166,12 +165,11 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
 
 
 def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
-    """All keys with their types, defaults and descriptions, as a Markdown table.
+    """Return Markdown tables of all keys with their types, defaults and descriptions.
 
     Args:
-        model: The recipe.
-        path: Key that it is the value of, such as `data.cases`, which becomes the table's title;
-            parts of a recipe follow in their own tables.
+        path: Key that holds this part, such as `data.cases`, used as the table's title; nested
+            parts follow in their own tables.
     """
     described = descriptions(model)
     lines = [f"### {path}", ""] if path else []
@@ -192,8 +190,8 @@ def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
 
 
 def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -> str:
-    """Return the first thing that is wrong, in a sentence."""
-    # Of a value that may be several things, what fits best fails deepest.
+    """Return the most relevant validation error as a sentence."""
+    # Among the members of a union, the best match fails at the deepest location.
     found = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", -len(e["loc"])))
     names, part = _place_of(model, found["loc"])
     key, place = ([where, where, *names][i] for i in (-1, -2))
@@ -222,9 +220,9 @@ def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -
 def _place_of(
     model: type[RecipeModel], path: Sequence[int | str]
 ) -> tuple[list[str], type[RecipeModel] | None]:
-    """Keys that lead to a value, such as `plan`, `cases, number 2`; and the model of the last.
+    """Return the keys that lead to a value, such as `plan`, `cases, number 2`, and the last model.
 
-    A path of pydantic names the members of unions too, which no recipe has.
+    Pydantic's locations also name union members, which are not keys of a recipe.
     """
     names: list[str] = []
     part: type[RecipeModel] | None = model
@@ -242,7 +240,7 @@ def _place_of(
 
 
 def part_of(model: type[RecipeModel], key: str) -> type[RecipeModel] | None:
-    """Return the model of what a key holds; None where that has no keys."""
+    """Return the model of a key's value, or None if the value has no keys."""
     info = _fields_by_key(model).get(key)
     models = [] if info is None else _models_in(info.annotation)
     return models[0] if models else None
@@ -253,27 +251,21 @@ def _fields_by_key(model: type[RecipeModel]) -> dict[str, FieldInfo]:
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> str:
-    """Return the sentence that says which key is unknown, and names the nearest right one.
-
-    Args:
-        key: The key.
-        known: Keys that there are.
-        where: Name of the place.
-    """
+    """Return an error message for an unknown key, with the closest known key as a suggestion."""
     near = difflib.get_close_matches(key, sorted(known), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}."
     return f"Unknown key {key!r} in {where}{hint}"
 
 
 def _models_in(annotation: Any) -> list[type[RecipeModel]]:
-    """Models that a type is made of, such as that of `list[CropSize]`."""
+    """Return the recipe models within an annotation, such as `list[CropSize]`."""
     if inspect.isclass(annotation) and issubclass(annotation, RecipeModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 def _type_text(annotation: Any) -> str:
-    """Return a type as a person writes it: `list of int`, `str or none`."""
+    """Return a readable name of a type, such as `list of int` or `str or none`."""
     if annotation is type(None):
         return "none"
     origin, parts = get_origin(annotation), get_args(annotation)
@@ -300,7 +292,7 @@ def _default_text(value: Any) -> str:
 
 @cache
 def descriptions(model: type[RecipeModel]) -> dict[str, str]:
-    """Key to what the `Attributes` of the docstrings say of it."""
+    """Return the description of each key from the `Attributes` of the class docstrings."""
     found: dict[str, str] = {}
     for part in reversed(model.__mro__):
         _, _, text = (inspect.cleandoc(part.__doc__ or "")).partition("Attributes:\n")

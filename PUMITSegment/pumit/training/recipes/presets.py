@@ -1,7 +1,6 @@
-"""Quick, Balanced and Thorough: every number that a preset stands for, in one table.
+"""All values of the presets Quick, Balanced and Thorough.
 
-Those of the CPU were tried on two cores; those of the GPU follow from the published recipes and
-have not been measured.
+CPU presets were tested on two cores. GPU presets follow published recipes and are untested.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ NAMES = ("quick", "balanced", "thorough")
 NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
 
 
-# Part of a preset's learning rate that a network in its published size is trained with, by AdamW:
-# not measured, but no more than such widths bear by their papers. Small networks and those that are
-# absent take the whole of it: of 0.001 or 0.002 and 0.004, the rate of a short run on a CPU, 0.004
-# was the best of every small one (see recipes/compare_hippocampus.yaml).
+# Factor on a preset's learning rate (AdamW) for networks of published size. Not measured; it keeps
+# the rate within what the papers use at such widths. All other networks use the full rate: in short
+# runs on a CPU, 0.004 was better than 0.001 or 0.002 for every small network
+# (see recipes/compare_hippocampus.yaml).
 PUBLISHED_RATE_SHARE = {"SwinUnetr": 0.5, "NnFormer": 0.25, "HyMamba": 0.25, "UnetrMamba": 0.25}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """Length and rates of a run, as its plan starts from them.
+    """Duration and learning rate of a run that a plan starts from.
 
     Attributes:
         seconds: Time from the start to the final validation.
-        most_steps: More are not worth their time.
-        learning_rate: Peak of the cosine.
-        warm_up: Steps of its rise.
+        most_steps: Maximum number of steps; more bring little.
+        learning_rate: Peak of the cosine schedule.
+        warm_up: Warm-up steps.
         weight_decay: Weight decay on matrices and kernels.
         average: Decay of the running average of the weights.
-        validations: Number of validations, the end counted in.
+        validations: Number of validations, including the final one.
     """
 
     seconds: float
@@ -48,18 +47,17 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset(Length):
-    """Values that a plan starts from and fits to the data and to the speed of the machine.
+    """Values that a plan starts from and adapts to the data and the machine's speed.
 
     Attributes:
-        step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
-            the memory is too small, more where steps are fast.
-        case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
-        fewest_steps: A step is made smaller until this many fit, and larger above `most_steps`.
-        overlap: Overlap of windows in a validation.
-        final_overlap: Overlap of windows in the final validation.
-        flips: Whether the final validation averages eight reflections.
-        network: Name of the network.
-        network_sizes: Those that differ from the network's own.
+        step_voxels: Voxels per step over all patches; fewer if too few steps would fit or memory is
+            short, more if steps are fast.
+        case_voxels: Maximum voxels of a typical case; above it, the spacing is made coarser.
+        fewest_steps: Steps shrink until this many fit, and grow if more than `most_steps` fit.
+        overlap: Overlap of windows in validations, a fraction.
+        final_overlap: Overlap of windows in the final validation, a fraction.
+        flips: Whether the final validation averages eight flips.
+        network_sizes: Network sizes that override the defaults.
     """
 
     step_voxels: int
@@ -152,12 +150,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClickPreset(Length):
-    """Values that a plan of a fine-tuning of the promptable model starts from.
+    """Values that a plan for fine-tuning the promptable model starts from.
 
     Attributes:
-        part: Part that is trained; see `FineTuningRecipe`.
-        answers: Structures that are clicked on in a validation, most.
-        scenes: Generated scans that are clicked on in a validation.
+        part: Trained part of the network; see `FineTuningRecipe`.
+        answers: Maximum number of structures clicked in a validation.
+        scenes: Number of generated scans clicked in a validation.
     """
 
     part: str = "all"
@@ -183,25 +181,25 @@ CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
 
 
 def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Preset:
-    """Return a preset with the learning rate of a network; see `PUBLISHED_RATE_SHARE`.
+    """Return a preset with the learning rate for a network; see `PUBLISHED_RATE_SHARE`.
 
     Args:
         preset: Preset with the rate of small networks.
-        network_class: Class of the network.
-        is_small: Whether it is in a size for any data and computer.
+        network_class: Class name of the network.
+        is_small: Whether the network is small, not of published size.
     """
     share = 1.0 if is_small else PUBLISHED_RATE_SHARE.get(network_class, 1.0)
     return replace(preset, learning_rate=preset.learning_rate * share)
 
 
 def click_preset_for(name: str, kind: str) -> ClickPreset:
-    """Return a preset for better clicks; see `preset_for`."""
+    """Return a preset for fine-tuning the promptable model; see `preset_for`."""
     preset_for(name, kind)
     return CLICK_PRESETS[kind][name]
 
 
 def preset_for(name: str, kind: str) -> Preset:
-    """Return a preset on a kind of machine.
+    """Return a preset for CPU or GPU.
 
     Args:
         name: One of `NAMES`.

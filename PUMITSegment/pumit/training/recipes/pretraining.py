@@ -1,4 +1,4 @@
-"""Recipes of `pumit pretrain`, one for each objective."""
+"""Recipes of `pumit pretrain`, one per objective."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from pumit.errors import PumitError
 from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, TrainingRecipe
 
-# Shares of the patches that are masked, as published.
+# Published mask ratios.
 MASK_RATIO, MAMBA_MASK_RATIO = 0.55, 0.75
-# A tokenizer that is trained first, on the same images.
+# Value of `tokenizer` that trains one first, on the same images.
 OWN_TOKENIZER = "own"
 
 
@@ -22,8 +22,8 @@ class PretrainingRecipe(TrainingRecipe):
     Attributes:
         task: pretraining: learn without labels.
         network: Network to train.
-        batch_size: Images of a step; more of small or thin ones.
-        register: Whether the model enters your index.
+        batch_size: Images per step; more if they are small or thin.
+        register: Whether to add the model to your index.
     """
 
     task: Literal["pretraining"] = "pretraining"
@@ -33,12 +33,12 @@ class PretrainingRecipe(TrainingRecipe):
 
 
 class RealSet(RecipeModel):
-    """A further folder of cases.
+    """An additional folder of cases.
 
     Attributes:
-        folder: The folder, below `real_folder`.
-        tiers: Tiers of its `index.json` that are drawn from; all without.
-        without: Data sets of its `index.json` that are kept back.
+        folder: The folder, relative to `real_folder`.
+        tiers: Tiers of its `index.json` to use; all by default.
+        without: Data sets of its `index.json` to leave out.
         cases: Names of cases, instead of tiers.
     """
 
@@ -52,34 +52,34 @@ class PromptableRecipe(PretrainingRecipe):
     """Recipe of the promptable network.
 
     Attributes:
-        scene_device: Device that generates scans; auto for that of the network.
-        compile: Whether the image encoder is compiled.
-        targets_per_field: Structures to be segmented in a field.
+        scene_device: Device that generates scans; auto for the network's device.
+        compile: Whether to compile the image encoder.
+        targets_per_field: Structures to segment per field.
         real_share: Share of fields from real scans.
-        real_folder: Folder of the real scans; without `real_cases` all that are in it, unlabelled.
-        real_cases: Folders of cases below it.
+        real_folder: Folder of real scans; without `real_cases`, all its scans, unlabelled.
+        real_cases: Folders of cases, relative to `real_folder`.
         real_unlabelled: Images without labels.
-        real_sets: Further folders of cases.
-        real_shares: Share of a data set among the real scans, by name; others share the rest.
+        real_sets: Additional folders of cases.
+        real_shares: Data set to its share of the real scans; the other sets share the rest.
         unlabelled_targets: Share of targets in real scans that are pieces of the image itself.
-        label_maps: Label maps of real anatomy, as paths or patterns below `real_folder`.
+        label_maps: Label maps of real anatomy, as paths or patterns relative to `real_folder`.
         map_share: Share of fields generated from label maps.
-        heart_share: Share of the generated scans of thick slices and the images with a heart in
-            its chest; of others half as many.
-        trunk_share: Share of the other generated scans with a trunk and its organs.
-        field_sizes: In-plane voxels of fields with their share of the steps; the network's without.
-        rounds: Answers per target with their share of the steps.
-        stability_weight: Weight of keeping right, after a correction, what the answer before had
-            right.
-        upright: Share of fields of labelled structures that lie as their scan does.
-        more_fields: Fields that teach classes only, for each field with targets.
-        largest_field: In-plane voxels of the largest field of the finished model's inference:
-            one of few slices may be larger than those of training. Chosen on whole scans; the same
-            as in training without.
-        averages_fields: Whether a first answer of the finished model is averaged over the fields
-            that mean the same structure. Chosen on whole scans, too.
-        generated_classes: Whether scans generated from label maps, and generated hearts and trunks,
-            teach classes, too.
+        heart_share: Share of generated scans with thick slices and of generated images that show a
+            heart in the chest; half this share of other generated scans.
+        trunk_share: Share of the other generated scans that show a trunk and its organs.
+        field_sizes: In-plane size of fields in voxels to its share of the steps; by default the
+            network's own.
+        rounds: Number of predictions per target to its share of the steps.
+        stability_weight: Weight of the penalty on correct voxels that a correction makes wrong.
+        upright: Share of fields of labelled structures that keep the orientation of their scan.
+        more_fields: Fields used for class learning only, per field with targets.
+        largest_field: In-plane size of the largest field at inference, voxels; fields of few slices
+            may be larger than in training. Chosen on whole scans; the default is the size in
+            training.
+        averages_fields: Whether inference averages the first prediction over fields that show the
+            same structure. Chosen on whole scans.
+        generated_classes: Whether classes are also learnt from scans generated from label maps, and
+            from generated hearts and trunks.
     """
 
     scene_device: str = "cpu"
@@ -116,11 +116,11 @@ class PromptableRecipe(PretrainingRecipe):
 
 
 class CropSize(RecipeModel):
-    """Size of the crops of an isotropic image; thicker slices are fewer.
+    """Crop size for isotropic images; with thicker slices there are fewer of them.
 
     Attributes:
-        depth: Slices at isotropic spacing, a multiple of 16.
-        in_plane: Rows and columns, a multiple of 16.
+        depth: Number of slices at isotropic spacing, a multiple of 16.
+        in_plane: Number of rows and of columns, a multiple of 16.
     """
 
     depth: int = 64
@@ -128,12 +128,12 @@ class CropSize(RecipeModel):
 
 
 class ImagePattern(RecipeModel):
-    """Files of images.
+    """A pattern of image files.
 
     Attributes:
-        pattern: Pattern of paths below `real_folder`.
-        weight: Weight of all its files together; by default as many as there are.
-        depth_axis: The publisher's word on the depth axis.
+        pattern: Pattern of paths relative to `real_folder`.
+        weight: Sampling weight of all its files together; the default is their number.
+        depth_axis: Depth axis as the publisher states it.
     """
 
     pattern: str
@@ -164,15 +164,15 @@ class ImageRecipe(PretrainingRecipe):
     """Keys of all objectives that learn from images without labels.
 
     Attributes:
-        crop: Size of the crops, or a list of which each step draws one.
-        degrees: Degrees of anisotropy with their share of the steps.
+        crop: Crop size, or a list from which each step draws one.
+        degrees: Degree of anisotropy to its share of the steps.
         real_share: Share of real images; the others are generated.
-        real_folder: Folder of the real images, such as `--on` names.
-        real_images: Patterns below it, or keys with one, a `weight` and a `depth_axis`; without,
-            all scans that are in it, DICOM series too.
-        generated_size: In-plane voxels of generated images before they are enlarged.
-        cache: Folder for prepared images.
-        images_in_memory: Images that stay in memory, most.
+        real_folder: Folder of real images, as `--on` sets it.
+        real_images: Patterns relative to `real_folder`, or rows of `pattern`, `weight` and
+            `depth_axis`; by default all its scans, including DICOM series.
+        generated_size: In-plane size of generated images before they are enlarged, voxels.
+        cache: Cache folder for pre-processed images.
+        images_in_memory: Maximum number of images kept in memory.
     """
 
     crop: Annotated[list[CropSize], BeforeValidator(_rows_of_crops)] = Field(
@@ -199,18 +199,21 @@ class TokenizerLoss(RecipeModel):
     Attributes:
         even: Weight of the negative entropy of the mean token distribution (lambda_1).
         sharp: Weight of the mean entropy of the token distributions (lambda_2).
-        entropy_floor: Mean entropy, nats, below which tokens are not sharpened any more.
-        squared: Weight of the mean squared error in addition to the absolute one.
+        entropy_floor: Mean entropy, nats, below which tokens are no longer sharpened.
+        squared: Weight of the mean squared error, added to the absolute error.
         perceptual: Weight of the perceptual loss.
-        adversarial: Weight of the adversarial term where the gate is open.
-        gate: The gate is open while the discriminator's running loss is at most this.
-        discriminator_rate: Learning rate of the discriminator over the tokenizer's.
+        adversarial: Weight of the adversarial term while the gate is open.
+        gate: Largest running loss of the discriminator at which the gate is open.
+        discriminator_rate: Ratio of the discriminator's learning rate to the tokenizer's.
         momentum: Momentum of the running loss.
 
     Source:
-        PUMIT, eq. 4 and 5; values of the published command. `entropy_floor` and `squared` are
-        ours, and zero there: a short training learns detail sooner from squared errors, and
-        tokens as soft as the published ones (4.14 nats) keep more of it than sharp ones.
+        PUMIT, eq. 4 and 5; values of the published command.
+
+    Differs from the source:
+        `entropy_floor` and `squared` are additions; zero gives the published loss. Squared
+        errors teach detail sooner in a short training, and tokens as soft as the published ones
+        (4.14 nats) keep more detail than sharp ones.
     """
 
     even: float = 0.03
@@ -228,13 +231,13 @@ class TokenizerRecipe(ImageRecipe):
     """Recipe of the visual tokenizer.
 
     Attributes:
-        loss: Weights of the loss's terms.
-        codebook_range: Entries of the codebook begin uniform between minus and plus this.
+        loss: Weights of the loss terms.
+        codebook_range: Half-width of the uniform distribution that initialises the codebook.
         logit_gain: Factor on the initial projection to logits.
-        discriminator: Whether a discriminator takes part.
-        discriminator_sizes: Its sizes, where they are not the usual ones.
+        discriminator: Whether to train with a discriminator.
+        discriminator_sizes: Discriminator sizes that override the defaults.
         perceptual: Network of the perceptual loss: none, vgg16 or default.
-        perceptual_weights: Its weights, by name or file.
+        perceptual_weights: Weights of the perceptual network, by name or file.
     """
 
     loss: TokenizerLoss = TokenizerLoss()
@@ -252,8 +255,8 @@ class MimRecipe(ImageRecipe):
     Attributes:
         tokenizer: Tokenizer whose tokens are predicted, by name or file; own trains one first on
             the same images.
-        mask_ratio: Share of hidden patches, between 0 and 1.
-        eva02: Published weights to begin with, a safetensors file.
+        mask_ratio: Fraction of masked patches, between 0 and 1.
+        eva02: Published EVA-02 weights to start from, a safetensors file.
     """
 
     tokenizer: str = "tokenizer"
@@ -269,11 +272,11 @@ class MimRecipe(ImageRecipe):
 
 
 class SwinSslRecipe(ImageRecipe):
-    """Recipe of Swin UNETR's self-supervision."""
+    """Recipe of Swin UNETR's self-supervised pre-training."""
 
-    # Thick slices are too few for five halvings.
+    # Volumes of thick slices have too few slices to be halved five times.
     degrees: Shares = Field({0: 1.0})
-    # Views of a crop are distinguished from those of another.
+    # The contrastive loss needs views of at least two crops.
     batch_size: Annotated[int, Field(ge=2)] = 4
 
 
@@ -281,10 +284,10 @@ class MambaMimRecipe(ImageRecipe):
     """Recipe of MambaMIM.
 
     Attributes:
-        mask_ratio: Share of hidden cells, between 0 and 1.
+        mask_ratio: Fraction of masked cells, between 0 and 1.
     """
 
-    # Thick slices are too few for four halvings.
+    # Volumes of thick slices have too few slices to be halved four times.
     degrees: Shares = Field({0: 1.0})
     mask_ratio: float = MAMBA_MASK_RATIO
 
@@ -294,7 +297,7 @@ class MambaMimRecipe(ImageRecipe):
         return self
 
 
-# Network to the recipe of its objective.
+# Network to the recipe of its pre-training objective.
 PRETRAINING: dict[str, type[PretrainingRecipe]] = {
     "mamba_mim": MambaMimRecipe,
     "mamba_mim_small": MambaMimRecipe,
@@ -311,6 +314,6 @@ PRETRAINING: dict[str, type[PretrainingRecipe]] = {
 
 
 def require_ratio(ratio: float) -> None:
-    """Raise PumitError for a share of hidden places that hides none or all."""
+    """Raise PumitError unless a mask ratio is between 0 and 1, exclusive."""
     if not 0 < ratio < 1:
         raise PumitError(f"mask_ratio must lie between 0 and 1, got {ratio}.")

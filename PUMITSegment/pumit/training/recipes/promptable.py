@@ -1,4 +1,4 @@
-"""Recipes of `pumit train` with `task: promptable`, better clicks, and `task: sam`."""
+"""Recipes of `pumit train` with `task: promptable` and `task: sam`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumit.training.recipes.labelled import TunedRecipe
 from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel, ShortSchedule
 
 AboveZero = Annotated[float, Field(gt=0, le=1)]
-# Keys of the recipe that a checkpoint repeats.
+# Recipe keys that are copied into the checkpoint.
 SETTINGS = (
     *("initial", "part", "rank", "real_share", "keep", "batch_size", "targets_per_field"),
     "blend",
@@ -18,11 +18,11 @@ SETTINGS = (
 
 
 class ClickedValidation(RecipeModel):
-    """Structures that are clicked on in a validation.
+    """Simulated clicks of a validation.
 
     Attributes:
-        answers: Structures of validation cases that are clicked on, most.
-        scenes: Generated scans that are clicked on to see what is forgotten.
+        answers: Maximum number of structures clicked in the validation cases.
+        scenes: Number of generated scans clicked to measure forgetting.
     """
 
     answers: AtLeastOne = 16
@@ -30,21 +30,21 @@ class ClickedValidation(RecipeModel):
 
 
 class FineTuningRecipe(TunedRecipe):
-    """Recipe of a promptable model that knows a lab's structures.
+    """Recipe that fine-tunes a promptable model on your own structures.
 
     Attributes:
-        task: promptable: better clicks.
-        network: That of its initial model.
-        initial: Model to begin with, by name or file.
-        part: Trained part: the decoder (with the prompt encoder), adapters (low-rank ones in
-            the linear layers of the image encoder, and the decoder), or all.
+        task: promptable: fine-tune the promptable model.
+        network: Network of the initial model.
+        initial: Model to start from, by name or file.
+        part: Trained part: decoder (with the prompt encoder), adapters (low-rank adapters in the
+            linear layers of the image encoder, plus the decoder), or all.
         rank: Rank of the adapters.
-        real_share: Share of fields that come from the lab's scans, of which a quarter ask for what
-            lies outside its structures; the others are generated.
-        keep: Weight of answering as the initial model does whatever is not labelled; 0 forgets.
-        batch_size: Fields of a step; thin ones come in larger batches.
-        targets_per_field: Targets drawn in one field.
-        blend: Shares of the tuned weights to try at the end, the rest being the initial ones.
+        real_share: Share of fields from your scans, the others are generated. A quarter of your
+            fields have targets outside your structures.
+        keep: Weight of matching the initial model wherever nothing is labelled; 0 lets it forget.
+        batch_size: Fields per step; thin fields come in larger batches.
+        targets_per_field: Targets per field.
+        blend: Shares of the fine-tuned weights, mixed with the initial weights, to try at the end.
         validation: Targets and clicks of a validation.
     """
 
@@ -70,18 +70,18 @@ class FineTuningRecipe(TunedRecipe):
 
 
 class SamRecipe(TunedRecipe):
-    """Recipe of a SAM that knows a lab's structures.
+    """Recipe that fine-tunes SAM on your own structures.
 
     Attributes:
         task: sam: fine-tune SAM with BA-SAM's attention on images and masks.
-        network: That of its initial model.
-        initial: SAM's or MedSAM's weights (.pth), or a model made of them, by name or file.
+        network: Network of the initial model.
+        initial: SAM's or MedSAM's weights (.pth), or a model made from them, by name or file.
         part: Trained part: the slopes of BA-SAM's bias, or the decoder and the slopes.
-        image_size: Pixels that the encoder sees along the longer side; those of the initial model
-            without.
-        batch_size: Prompts of a step, each on its own image.
-        boxes: Share of prompts that are boxes; the others are one random point inside.
-        answers: Structures of validation cases that are asked for, most.
+        image_size: Input size of the encoder along the longer side, pixels; the default is that of
+            the initial model.
+        batch_size: Prompts per step, each on its own image.
+        boxes: Share of box prompts; the others are one random point inside.
+        answers: Maximum number of structures segmented in a validation.
     """
 
     task: Literal["sam"] = "sam"

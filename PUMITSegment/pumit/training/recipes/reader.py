@@ -1,4 +1,4 @@
-"""YAML files of recipes; those that ship are found by their names."""
+"""YAML files of recipes, given by path or by the name of a shipped recipe."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pumit.errors import PumitError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file that holds keys.
+    """Read a YAML file with a mapping at its top level.
 
     Raises:
-        PumitError: If it cannot be read, or holds something else.
+        PumitError: If the file cannot be read or holds something else.
     """
     try:
         recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -32,11 +32,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """What a recipe's file says, with the changes of the command line.
+    """Keys of a recipe file, with the overrides of the command line.
 
     Attributes:
         source: Name of the file, for messages.
-        folder: Folder that relative paths begin at.
+        folder: Base folder of relative paths.
         named_schedule: Keys of `schedule` in the file itself.
     """
 
@@ -47,21 +47,21 @@ class RecipeFile:
 
     @classmethod
     def read(cls, path: Path, folder: Path | None = None) -> RecipeFile:
-        """Read a file; relative paths begin at its own folder where none is given."""
+        """Read a file; relative paths start from `folder`, by default the file's own."""
         keys = read_yaml(path)
         return cls(keys, path.name, folder or path.parent, keys.get("schedule", {}))
 
     def path(self, text: str) -> Path:
-        """Make a path of a text of the recipe."""
+        """Resolve a path of the recipe."""
         return self.folder / Path(text).expanduser()
 
     def model(self, text: str) -> str:
-        """Make a path of a text that is one, and leave a name of the index."""
+        """Return the path of a model file, or the text unchanged if it is a name in the index."""
         path = self.path(text)
         return str(path) if path.is_file() else text
 
     def changed(self, changes: Mapping[str, Any]) -> RecipeFile:
-        """Replace keys; those of `data` and `schedule` one by one."""
+        """Replace keys; `data` and `schedule` are merged key by key."""
         keys = dict(self.keys)
         for key, value in changes.items():
             if key not in ("data", "schedule"):
@@ -69,22 +69,25 @@ class RecipeFile:
             elif value:
                 keys[key] = {**keys.get(key, {}), **value}
         if "steps" in changes.get("schedule", {}):
-            keys.pop("epochs", None)  # the command line says how long
+            keys.pop("epochs", None)  # steps of the command line override epochs
         return replace(self, keys=keys)
 
 
 def recipe_folder() -> Path:
-    """Folder of the recipes that ship."""
+    """Return the folder of the shipped recipes."""
     return Path(str(resources.files("pumit.training"))) / "recipes"
 
 
 def shipped_recipe(name: str) -> Path:
-    """File of a recipe that ships, which need not be there."""
+    """Return the path of a shipped recipe, whether or not it exists."""
     return recipe_folder() / f"{name}.yaml"
 
 
 def recipe_names(command: str = "") -> list[str]:
-    """Names of the recipes that ship; of one command, as the comment before each recipe says."""
+    """Return the names of the shipped recipes, of one command if given.
+
+    The command is read from the comment at the top of each recipe.
+    """
     files = sorted(recipe_folder().glob("*.yaml"))
     return [file.stem for file in files if not command or _command_of(file) == command]
 

@@ -1,4 +1,4 @@
-"""Length, rates and manner of a training run."""
+"""Schedule of a training run: length, learning rate and optimizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 POLY_POWER = 0.9
 
-# What a short training on one machine needs; recipes and command line change it.
+# Defaults for a short training on one machine.
 DEFAULT_SCHEDULE: dict[str, Any] = {
     "optimizer": "adamw",
     "betas": (0.9, 0.999),
@@ -30,10 +30,10 @@ DEFAULT_SCHEDULE: dict[str, Any] = {
     "steps": 2000,
     "average": 0.99,
     "validate_every": 200,
-    # A killed run loses this and what a step and a save take.
+    # A killed run loses at most this, plus one step and one save.
     "checkpoint_seconds": 45.0,
 }
-# What better clicks need instead: a network that answers already is to change little.
+# Defaults for fine-tuning a promptable model, which should change little.
 CLICK_SCHEDULE: dict[str, Any] = {
     "learning_rate": 1.5e-3,
     "weight_decay": 0.0,
@@ -45,45 +45,43 @@ CLICK_SCHEDULE: dict[str, Any] = {
 
 @dataclass
 class Schedule:
-    """How long and how to train; every field is a key of a recipe's `schedule`.
+    """Length and settings of training; every field is a key of a recipe's `schedule`.
 
     Attributes:
-        steps: Optimiser steps in all.
-        learning_rate: Peak of the rate.
-        warm_up: Steps of the rate's linear increase.
-        decay: Steps of the final linear decrease to zero, of the trapezoid.
-        weight_decay: Weight decay on matrices and kernels only.
-        clip: Largest gradient norm; 0 leaves gradients as they are.
-        average: Share of the past in the averaged weights, which are kept.
-        seconds: Budget of the whole run, its parts before a stop included, after which it stops at
-            a checkpoint; None for none. At 0 every start makes one step.
-        clock: Clock of those seconds, and of all others of a schedule: `wall`, without pauses and
-            the computer's sleep, or `processor`, the time that the processor works for this process
-            (all its threads together; not the processes of `workers`, not a GPU), which does not
-            depend on what else the machine does.
-        decay_seconds: Time that the rate falls at the end of that budget; 0 leaves it alone.
-        checkpoint_seconds: Time between saves, which is what a crash costs at most.
-        log_every: Steps per line of the log.
-        optimizer: `muon` (AdamW where there is no matrix), `adamw`, or `sgd` with Nesterov's
-            momentum.
-        momentum: Momentum of Muon and of SGD.
-        betas: Betas of AdamW, with Muon too.
-        shape: Course of the rate after its rise: `trapezoid` (plateau, then `decay`), `cosine` (to
-            `final_rate`, by the steps or by the budget of seconds, whichever is further on), `poly`
-            (power 0.9), or `steps` (times `factor` at each milestone).
-        final_rate: Learning rate that the cosine ends at.
-        milestones: Steps at which the rate falls, of `steps`.
-        factor: Factor of the rate at each milestone.
-        accumulate: Batches per optimiser step.
-        precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
+        steps: Total number of optimizer steps.
+        learning_rate: Peak learning rate.
+        warm_up: Steps of linear warm-up.
+        decay: Steps of the final linear decay to zero, for `trapezoid`.
+        weight_decay: Weight decay, on matrices and kernels only.
+        clip: Gradients are clipped to this norm; 0 turns clipping off.
+        average: Decay of the running average of the weights, which the model is made of.
+        seconds: Time budget of the whole run, including time before it was resumed; the run then
+            stops at a checkpoint. None for no limit; 0 runs one step per start.
+        clock: Clock of all times of a schedule: `wall`, without pauses and the computer's sleep, or
+            `processor`, CPU time of this process (all threads, but not `workers` or a GPU), which
+            does not depend on the load of the machine.
+        decay_seconds: Time of linear decay at the end of the time budget; 0 turns it off.
+        checkpoint_seconds: Time between checkpoints, s; a crash loses this and one step at most.
+        log_every: Steps per log entry.
+        optimizer: `muon` (AdamW for parameters that are not matrices), `adamw`, or `sgd` with
+            Nesterov momentum.
+        momentum: Momentum of Muon and SGD.
+        betas: Betas of AdamW, also where Muon uses it.
+        shape: Learning rate after warm-up: `trapezoid` (plateau, then `decay`), `cosine` (to
+            `final_rate`, by steps or time budget, whichever is further along), `poly` (power 0.9),
+            or `steps` (times `factor` at each milestone).
+        final_rate: Final learning rate of `cosine`.
+        milestones: Steps at which the learning rate drops, for `steps`.
+        factor: Factor on the learning rate at each milestone.
+        accumulate: Batches per optimizer step.
+        precision: `bf16`, `fp32`, or `auto` for bf16 except on GPUs that do not support it.
         parallel: `ddp` keeps the whole network in every process, `fsdp` a share of its blocks.
-        activation_checkpointing: Whether blocks are computed again in the backward pass instead of
-            being remembered.
+        activation_checkpointing: Whether to recompute blocks in the backward pass to save memory.
         validate_every: Steps between validations; 0 validates only at the end.
-        largest_norm: A step with a larger gradient norm is skipped.
+        largest_norm: Steps with a larger gradient norm are skipped.
 
     Raises:
-        PumitError: If a choice is unknown, or two settings exclude one another.
+        PumitError: If a choice is unknown, or two settings exclude each other.
     """
 
     steps: int = 10000
@@ -134,11 +132,11 @@ class Schedule:
             )
 
     def rate_at(self, step: int, elapsed: float = 0.0) -> float:
-        """Learning rate of a step.
+        """Return the learning rate of a step.
 
         Args:
-            step: Steps done so far.
-            elapsed: Seconds of the budget used so far.
+            step: Number of steps done.
+            elapsed: Time used of the budget, s.
         """
         rise = min(1.0, (step + 1) / max(self.warm_up, 1))
         fall = self._fall(step, elapsed)
@@ -147,7 +145,7 @@ class Schedule:
         return self.learning_rate * min(rise, fall)
 
     def _fall(self, step: int, elapsed: float) -> float:
-        """Share of the peak rate after the rise, 0 to 1."""
+        """Return the factor on the peak learning rate after warm-up, 0 to 1."""
         left = max(self.steps - step, 0)
         if self.shape == "trapezoid":
             return min(1.0, left / max(self.decay, 1))
@@ -156,7 +154,7 @@ class Schedule:
         if self.shape == "steps":
             return float(self.factor ** bisect_right(list(self.milestones), step))
         done = 1 - min(1.0, left / max(self.steps - self.warm_up, 1))
-        if self.seconds:  # on a slower machine than was planned for, the rate is low at the end too
+        if self.seconds:  # also decay fully on a machine slower than planned
             done = max(done, min(1.0, elapsed / self.seconds))
         end = self.final_rate / self.learning_rate if self.learning_rate else 0.0
         return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * done))

@@ -19,14 +19,14 @@ Millimetres = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3,
 
 
 class IntensityRule(RecipeModel):
-    """How intensities become the network's numbers.
+    """Intensity normalisation.
 
     Attributes:
-        method: range maps fixed intensities, percentiles those of the scan; zscore brings to mean
-            0 and deviation 1.
-        source: Intensities, or percentiles, that are mapped.
-        target: Numbers that they become.
-        above_minimum: Whether the smallest value, such as air, is left out of what is measured.
+        method: range maps fixed intensities, percentiles maps percentiles of the scan, zscore
+            scales to mean 0 and standard deviation 1.
+        source: Intensities, or percentiles, to map from.
+        target: Values to map to.
+        above_minimum: Whether statistics exclude the minimum value, such as air.
     """
 
     method: Method
@@ -46,15 +46,15 @@ class IntensityRule(RecipeModel):
 
 
 class PlanChoices(RecipeModel):
-    """Values that replace those of the plan.
+    """Values that override the plan.
 
     Attributes:
-        spacing_mm: Voxels that the network sees, (depth, height, width), mm.
-        patch_size: Voxels that it sees at once, (depth, height, width).
-        batch_size: Patches of a step.
-        intensity: Scaling of intensities; a list has one rule for each channel.
-        orientation: anatomical, or stored: as the files lie.
-        step_voxels: Voxels of a step, all patches together.
+        spacing_mm: Target voxel spacing, (depth, height, width), mm.
+        patch_size: Patch size in voxels, (depth, height, width).
+        batch_size: Patches per step.
+        intensity: Intensity normalisation; a list has one rule per channel.
+        orientation: anatomical, or stored for the axis order of the files.
+        step_voxels: Voxels per step over all patches.
     """
 
     spacing_mm: Millimetres | None = None
@@ -66,20 +66,20 @@ class PlanChoices(RecipeModel):
 
 
 class AugmentationSettings(RecipeModel):
-    """Augmentation of patches; probabilities are per patch, and 0 leaves it out.
+    """Augmentation of patches; probabilities are per patch, and 0 turns an augmentation off.
 
     Attributes:
-        rotation: Probability of turning, by up to 30 degrees about each axis (180 about the depth
-            axis where slices are thick).
-        scaling: Probability of another size, 0.7 to 1.4 times.
-        flips: Axes that are mirrored half the time: of d, h and w; auto for all, unless a class's
-            name says left, right, anterior or the like.
+        rotation: Probability of a rotation by up to 30 degrees about each axis (180 about the
+            depth axis if slices are thick).
+        scaling: Probability of scaling by 0.7 to 1.4.
+        flips: Axes flipped with probability 0.5: letters of d, h and w; auto for all, unless a
+            class name contains left, right, anterior or the like.
         noise: Probability of Gaussian noise.
-        blur: Probability of blur.
-        brightness: Probability of a factor of 0.75 to 1.25.
-        contrast: Probability of 0.75 to 1.25 times the deviation about the mean.
-        low_resolution: Probability of half to full resolution.
-        gamma: Probability of a gamma curve of 0.7 to 1.5, turned round in a quarter of them.
+        blur: Probability of Gaussian blur.
+        brightness: Probability of scaling intensities by 0.75 to 1.25.
+        contrast: Probability of scaling the deviation from the mean by 0.75 to 1.25.
+        low_resolution: Probability of simulating half to full resolution.
+        gamma: Probability of a gamma of 0.7 to 1.5, on inverted intensities a quarter of the time.
 
     Source:
         Isensee et al., nnU-Net, 2021, supplementary note on data augmentation.
@@ -98,7 +98,7 @@ class AugmentationSettings(RecipeModel):
     @model_validator(mode="before")
     @classmethod
     def _switch(cls, given: Any) -> Any:
-        """Accept false for none at all, true for the usual."""
+        """Accept false for no augmentation, true for the defaults."""
         if isinstance(given, bool):
             none = {key: "" if key == "flips" else 0.0 for key in cls.model_fields}
             return {} if given else none
@@ -113,12 +113,12 @@ class AugmentationSettings(RecipeModel):
 
 
 class WindowedValidation(RecipeModel):
-    """How validation cases are segmented.
+    """Sliding-window inference on validation cases.
 
     Attributes:
-        overlap: Part that windows share with their neighbours.
-        final_overlap: The same in the final validation, and in use.
-        flips: Whether the final validation averages eight reflections.
+        overlap: Overlap of neighbouring windows, a fraction.
+        final_overlap: Overlap in the final validation and at inference.
+        flips: Whether the final validation averages eight flips.
     """
 
     overlap: float = 0.5
@@ -130,17 +130,18 @@ class SegmentationRecipe(LabelledRecipe):
     """Recipe of an automatic segmentation.
 
     Attributes:
-        task: segmentation: segment by itself.
+        task: segmentation: train automatic segmentation.
         network: Network to train.
-        network_sizes: Sizes of the network; fewer widths are faster and take less memory.
-        unlabelled: Folder of scans without labels, which a network of PUMIT learns from first: a
-            tokenizer and masked images take as long as the training does, or a recipe's own time.
-        plan: Settings that are not left to the plan.
-        balanced_share: Share of patches around a voxel of a drawn class; random to class-balanced
-            ones are 1 to 3, as published.
-        dice_background: Whether the Dice loss is of the background too.
-        augmentation: Variations of the patches; false for none at all.
-        validation: Settings of the segmentation of validation cases.
+        network_sizes: Network sizes that override the defaults; smaller widths are faster and take
+            less memory.
+        unlabelled: Folder of unlabelled scans to pre-train a PUMIT network on. Tokenizer and masked
+            image modelling together take as long as the training, or a recipe's own time.
+        plan: Settings that override the plan.
+        balanced_share: Share of patches centred on a voxel of a randomly drawn class; the default
+            is the published ratio of 1 random to 3 class-balanced patches.
+        dice_background: Whether the Dice loss includes the background.
+        augmentation: Augmentation of patches; false turns it off.
+        validation: Inference settings of validations.
     """
 
     task: Literal["segmentation"] = "segmentation"

@@ -1,4 +1,4 @@
-"""Which type a recipe is read into, by its task and network."""
+"""Recipe types by task and network."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ DEFAULT_TASK = "segmentation"
 
 
 def task_of(keys: Mapping[str, Any]) -> str:
-    """Task of a recipe that is not read yet."""
+    """Return the task of a recipe that is not validated yet."""
     return str(keys.get("task", DEFAULT_TASK))
 
 
 def model_for(keys: Mapping[str, Any], source: str) -> type[TrainingRecipe]:
-    """Return the type that a recipe is read into.
+    """Return the recipe type for a recipe's task and network.
 
     Args:
-        keys: Keys and values of its file.
-        source: The file's name, for messages.
+        keys: Keys and values of the recipe file.
+        source: File name, for messages.
 
     Raises:
-        PumitError: If there is no such task, or its network is not pre-trained.
+        PumitError: If the task is unknown, or the network cannot be pre-trained.
     """
     task = task_of(keys)
     if task not in TASKS:

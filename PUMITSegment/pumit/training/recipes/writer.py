@@ -1,4 +1,4 @@
-"""Write a recipe as a person reads it: its keys in order, each with a word of what it is."""
+"""Write recipes as YAML with a comment on each key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from pumit.training.recipes.model import RecipeModel, descriptions, part_of
 from pumit.training.recipes.tasks import model_for
 
-# Lists of rows that have a line each.
+# Lists that are written with one row per line.
 ROWS = {"cases", "classes", "folders"}
 
 
@@ -23,9 +23,8 @@ def recipe_text(
     """Return a recipe as YAML with comments; reading it gives the same recipe.
 
     Args:
-        recipe: Keys and values.
-        heading: Lines of comment above it.
-        model: Its type, which describes the keys; None for that of its task.
+        heading: Comment lines above the recipe.
+        model: Recipe type that describes the keys; None for the type of its task.
     """
     model = model or model_for(recipe, "the recipe")
     lines = [f"# {' '.join(line.split())}" for line in heading]
@@ -42,21 +41,20 @@ def recipe_text(
 
 
 def _entry(key: str, value: Any, comment: str) -> list[str]:
-    """Return a key of a part of the recipe."""
+    """Return the lines of one key of a nested part."""
     if key in ROWS and isinstance(value, list) and value:
         return [f"  {_flow(key)}:{comment}", *(f"    - {_flow(row)}" for row in value)]
     return [f"  {_flow(key)}: {_flow(value)}{comment}"]
 
 
 def _comment(model: type[RecipeModel] | None, key: str) -> str:
-    """Return the first sentence of what the model says of a key."""
+    """Return the first sentence of a key's description as a comment."""
     text = "" if model is None else descriptions(model).get(key, "")
     text = re.split(r"(?<=\w)[.;] ", text)[0].rstrip(".")
     return f"  # {text}" if text else ""
 
 
 def _flow(value: Any) -> str:
-    """Return a value on one line."""
     text: str = yaml.safe_dump(
         value, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
     )

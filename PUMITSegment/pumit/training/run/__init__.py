@@ -1,1 +1,1 @@
-"""One run in its folder: its lock, commands, log and status, and what it resumes from."""
+"""A training run in its folder: lock, commands, log, status and resume state."""

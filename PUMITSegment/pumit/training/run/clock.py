@@ -1,7 +1,4 @@
-"""The time that a run works: pauses, and the sleep of the computer, are left out.
-
-Or the time that the processor works for it, whatever else the machine does.
-"""
+"""Clock of a run: wall time without pauses and the computer's sleep, or CPU time."""
 
 from __future__ import annotations
 
@@ -11,32 +8,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# The clock was not read for so long: the computer slept, or the process was halted.
+# A longer gap between two reads means that the computer slept, or the process was halted.
 GAP_SECONDS = 15.0
-# ... unless the processor worked for this process in that time, which then had no time to look.
+# ... unless the process used at least this share of CPU time, so it was only busy.
 BUSY_SHARE = 0.1
 
 
 def _steady_seconds() -> float:
-    """Return a clock that no one sets and that runs on while the computer sleeps."""
+    """Return the seconds of a monotonic clock that includes the computer's sleep."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)  # Python's own stands still in sleep
+        return time.clock_gettime(time.CLOCK_MONOTONIC)  # time.monotonic() stops during sleep
     return time.monotonic()
 
 
 class RunClock:
-    """Count the seconds that a run works; may be read from any thread.
+    """Count the active seconds of a run; thread-safe.
 
-    Both clocks are counted: one is the run's, the other is kept as well.
+    Wall and CPU time are both counted; one of them is the run's clock.
 
     Args:
-        steady: Seconds of a clock that runs on in sleep.
-        busy: Seconds that the processor has worked for this process.
+        steady: Monotonic clock that includes sleep, s.
+        busy: CPU time of this process, s.
 
     Attributes:
-        on_sleep: Callback for the seconds that the machine slept, once noticed.
+        on_sleep: Called with the seconds that the machine slept, when this is noticed.
     """
 
     def __init__(
@@ -55,12 +52,12 @@ class RunClock:
     def begin(
         self, before: float = 0.0, *, other_clock_s: float = 0.0, is_processor: bool = False
     ) -> None:
-        """Count again.
+        """Reset the count.
 
         Args:
-            before: Seconds of earlier parts of the run.
+            before: Seconds of the run before it was resumed.
             other_clock_s: The same by the other clock.
-            is_processor: Whether the run's clock is that of the processor.
+            is_processor: Whether the run's clock is CPU time.
         """
         self.read()
         with self._lock:
@@ -71,7 +68,7 @@ class RunClock:
             )
 
     def read(self) -> float:
-        """Seconds of the run until now. Asked every few seconds, it notices sleep."""
+        """Return the seconds of the run so far; call it every few seconds to detect sleep."""
         with self._lock:
             now, busy = self._steady(), self._busy()
             gap, worked = now - self._seen, busy - self._seen_busy
@@ -88,12 +85,12 @@ class RunClock:
 
     @property
     def other_clock_s(self) -> float:
-        """Seconds by the clock that is not the run's, as of the last look."""
+        """Seconds by the other clock, as of the last read."""
         return self._other_clock_s
 
     @contextmanager
     def halted(self) -> Iterator[None]:
-        """Leave out the time of a block."""
+        """Exclude the time of a block."""
         self.read()
         with self._lock:
             self._halted += 1

@@ -14,10 +14,10 @@ from types import FrameType
 from pumit.errors import ExportError
 from pumit.runs import CONTROL, ControlCommand, read_command
 
-POLL_SECONDS = 0.5  # how often a paused run looks
-CLOCK_STEP_S = 5.0  # clocks of a shared folder's machines differ by so much
-CHECK_SECONDS = 0.1  # how often one that works looks, at most
-# What ends a run in good order, as far as the system knows them.
+POLL_SECONDS = 0.5  # polling interval of a paused run
+CLOCK_STEP_S = 5.0  # tolerated clock difference between machines that share a folder
+CHECK_SECONDS = 0.1  # minimum polling interval of a working run
+# Signals that stop a run gracefully, if the system has them.
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
@@ -25,21 +25,21 @@ class RunStopped(Exception):
     """The run was stopped; its state is saved, and it can be resumed.
 
     Args:
-        signal_number: Signal that stopped it, 2 for Ctrl-C; 0 for a command.
+        signal_number: Signal that stopped the run, 2 for Ctrl-C; 0 for a command.
     """
 
     def __init__(self, sentence: str = "", signal_number: int = 0) -> None:
         super().__init__(*filter(None, [sentence]))
-        # As shells have it: 130 after Ctrl-C, so that `train && predict` ends there.
+        # Shell convention: 130 after Ctrl-C, so that `train && predict` stops.
         self.exit_status = 128 + signal_number if signal_number else 0
 
 
 class RunControl:
-    """Reads commands to a run.
+    """Receives the commands to a run.
 
     Args:
         folder: Folder of the run; None for a run that takes no commands.
-        since: Start of the run, Unix time; an earlier command was meant for an earlier run.
+        since: Start of the run, Unix time; earlier commands were meant for an earlier run.
     """
 
     def __init__(self, folder: Path | None, *, since: float = 0.0) -> None:
@@ -48,16 +48,16 @@ class RunControl:
         self._checked_at, self._seen = -CHECK_SECONDS, False
         if self.path is not None:
             with suppress(OSError):
-                # Of the future: the clock was set back since.
+                # A time in the future means that the clock was set back.
                 if not since <= self.path.stat().st_mtime <= time.time() + CLOCK_STEP_S:
                     self.path.unlink()
 
     @property
     def requested(self) -> ControlCommand | None:
-        """The latest command; read after every step, so it costs next to nothing.
+        """The latest command; cheap enough to be read after every step.
 
         Raises:
-            ExportError: If the folder is gone: no one could command or find the run any more.
+            ExportError: If the folder is gone, so that the run can no longer be controlled.
         """
         if self.signal_number:
             return "stop"
@@ -83,11 +83,11 @@ class RunControl:
         """Wait for the command to resume or to stop.
 
         Args:
-            seconds: Longest time to wait; None for no limit.
+            seconds: Timeout; None for no limit.
             also: Another command that ends the wait.
 
         Returns:
-            The command; None if the time was up.
+            The command; None after the timeout.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -101,15 +101,15 @@ class RunControl:
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Take a signal that ends the process as the command to stop; a second one ends it at once.
+        """Handle termination signals as the command to stop; a second one raises KeyboardInterrupt.
 
-        Outside the main thread signals are left alone.
+        Outside the main thread, signals are not handled.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-        # What is ignored, as by nohup, stays so.
+        # Ignored signals, as by nohup, stay ignored.
         heeded = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._take) for number in heeded}
         try:
@@ -119,7 +119,7 @@ class RunControl:
                 signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a worker process that was forked; it ends with this one
+        if os.getpid() != self._pid:  # a forked worker, which ends with this process
             if number != signal.SIGINT:
                 os._exit(1)
             return

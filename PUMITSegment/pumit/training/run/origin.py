@@ -1,4 +1,4 @@
-"""The origin of a training's first weights, without names of files."""
+"""Origin of a training's initial weights, without file names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pumit.system.checksum import file_sha256
 
 
 def origin_of(model: str | Path) -> dict[str, str]:
-    """Tell of an earlier model: its fingerprint, and its name where it is one of the index.
+    """Return the fingerprint of a model, and its name if it is in the index.
 
     Args:
-        model: A name of the index, or a file, which may be another program's.
+        model: Name in the index, or a file, also one of another program.
 
     Returns:
-        `sha256`, of the weights of a checkpoint or of another file's bytes; and `name`.
+        `sha256`, of a checkpoint's weights or of another file's bytes; and `name`.
 
     Raises:
         CheckpointError: If there is no such model.

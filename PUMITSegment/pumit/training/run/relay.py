@@ -1,4 +1,4 @@
-"""A run that is one of several of a larger one: commands go down, progress comes up."""
+"""Relay between a larger run and its parts: commands go down, progress comes up."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0  # between two looks at the part that trains
+POLL_SECONDS = 1.0  # polling interval of the running part
 
 
 def finished_model(folder: Path) -> Path | None:
-    """Return the model of a part that an earlier start has finished, or None."""
+    """Return the model of a part that has already finished, or None."""
     status = read_status(folder)
     if status is not None and status.state == "finished" and status.model:
         return folder / Path(status.model).name
@@ -24,10 +24,10 @@ def finished_model(folder: Path) -> Path | None:
 
 
 class Relay:
-    """Passes commands on to the part that trains, and its progress back, for a block.
+    """Forwards commands to the running part, and its progress back, for a block.
 
     Args:
-        number: Its number, where the parts are alike and follow one another; from 1 on.
+        number: Number of the part among similar consecutive ones, from 1 on.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Relay:
         self._thread = threading.Thread(target=self._run, name="pumit-parts", daemon=True)
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Start the relay thread."""
         self._thread.start()
 
     def __exit__(self, *error: object) -> None:
-        """End."""
+        """Stop the relay thread."""
         self._end.set()
         self._thread.join()
 
@@ -58,7 +58,7 @@ class Relay:
         while not self._end.wait(POLL_SECONDS):
             try:
                 self._pass_on()
-            except PumitError as error:  # such as a full disk; the next look tries again
+            except PumitError as error:  # such as a full disk; retried at the next poll
                 logger.debug("%s", error)
 
     def _pass_on(self) -> None:

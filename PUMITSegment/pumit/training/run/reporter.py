@@ -1,4 +1,4 @@
-"""How a run reports its progress, in `status.json` and logs, and receives commands."""
+"""Progress reports of a run, in `status.json` and logs, and its commands."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from pumit.training.run.resume_state import LAST, step_saved
 logger = logging.getLogger(__name__)
 MOST_NAMED = 12  # classes in a line
 T = TypeVar("T")
-BEAT_SECONDS = 2.0  # between two signs of life
-ROOM_SECONDS = 5.0  # how often to look for room on a full disk
-ROOM_TRY_SECONDS = 60.0  # how often to try without looking: a quota's room cannot be seen
-ROOM_BYTES = 1 << 20  # this much more is worth a try
+BEAT_SECONDS = 2.0  # heartbeat interval
+ROOM_SECONDS = 5.0  # interval of checks for free space on a full disk
+ROOM_TRY_SECONDS = 60.0  # interval of retries without a check: a quota is not visible
+ROOM_BYTES = 1 << 20  # additional free space that is worth a retry
 FULL = "The disk is full. Make room: the run waits, and goes on by itself."
 
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
-    """Return a record as a sentence, or None where it has nothing to say to a person.
+    """Return a log record as a sentence, or None for a record without one.
 
     Args:
-        steps: Number of steps of the whole run, where they are known.
+        steps: Total number of steps of the run; 0 if unknown.
     """
     for key, sentence in _SENTENCES:
         if key in record:
@@ -152,18 +152,17 @@ _SENTENCES = (
 
 
 class RunReporter:
-    """The connection of a run to its followers: status and logs out, commands in.
+    """Reporter of a run: status and logs out, commands in.
 
-    Keeps `status.json`, `log.jsonl` and `log.txt`; may be used from any thread. Nothing of it ends
-    a run: what a full disk refuses is kept and written when there is room, and when no one reads
-    standard output any more, nothing is written there.
+    Writes `status.json`, `log.jsonl` and `log.txt`; thread-safe. Its errors never end a run: on a
+    full disk, log lines are buffered until there is space, and a closed standard output is muted.
 
     Args:
-        folder: Folder of the run, which exists; without one it is silent, as in all but the first
-            of several processes.
+        folder: Existing folder of the run; None for a silent reporter, as in all processes but the
+            first.
 
     Attributes:
-        step: The one whose weights are validated, or were last.
+        step: Step of the current or latest validation.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class RunReporter:
         if folder is None:
             return
         before = read_status(folder)
-        if before is not None:  # a run that is taken up has what it had
+        if before is not None:  # a resumed run keeps its progress
             known = {key: getattr(before, key) for key in ("step", "steps", "seconds")}
             if before.model and (folder / before.model).is_file():
                 known |= {"model": before.model, "best_step": before.best_step}
@@ -202,7 +201,7 @@ class RunReporter:
         other_clock_s: float = 0.0,
         is_processor: bool = False,
     ) -> None:
-        """Training begins, or continues."""
+        """Report that training begins or resumes."""
         self.clock.begin(before, other_clock_s=other_clock_s, is_processor=is_processor)
         self._is_counting = True
         self.update(
@@ -215,13 +214,13 @@ class RunReporter:
         )
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the status, and write it."""
+        """Update fields of the status, and write it."""
         with self._lock:
             self.status = replace(self.status, **changes)
         self.write_status()
 
     def write_status(self) -> None:
-        """Write the status as it is, so that readers know the process lives."""
+        """Write the status, which also shows readers that the process is alive."""
         if self.folder is None:
             return
         with self._lock:
@@ -233,7 +232,7 @@ class RunReporter:
                 self._flush(name)
 
     def report(self, record: dict[str, Any], *, prints: bool = True) -> None:
-        """Write a record of JSON values to the logs; the status takes what it tells."""
+        """Write a record of JSON values to the logs, and update the status from it."""
         if self.folder is None:
             return
         line = json.dumps(record)
@@ -250,42 +249,42 @@ class RunReporter:
             self.training()
 
     def event(self, kind: str, sentence: str, **more: Any) -> None:
-        """Something that happened to the run."""
+        """Report an event of the run."""
         self.report({"event": kind, "sentence": sentence, **more})
 
     def state(self, state: RunState, sentence: str) -> None:
-        """Say what the run is doing."""
+        """Set the run's state and sentence."""
         self.update(state=state, sentence=sentence)
 
     def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
-        """Say which case is prepared next; pause or stop here.
+        """Report which case is prepared next, and pause or stop if requested.
 
         Raises:
-            RunStopped: If the run shall end.
+            RunStopped: If the run is to stop.
         """
         self.state("preparing", f"{doing} case {number}.")
         if checks:
             self.check()
 
     def finish(self, sentence: str) -> None:
-        """Say that all is done."""
+        """Report that the run has finished."""
         self._write_text(sentence)
         self.update(state="finished", sentence=sentence, left_seconds=0.0)
 
     def training(self) -> None:
-        """Say that steps are taken, which one, and how long it will take."""
+        """Report the current training step and the time left."""
         status = self.status
         left = status.left_seconds
         tail = "" if left is None else f", {duration(left)} left"
         self.state("training", f"Step {status.step} of {status.steps}{tail}.")
 
     def validating(self, step: int) -> None:
-        """Say that the weights of a step are validated."""
+        """Report that the weights of a step are validated."""
         self.step = step
         self.update(state="validating", sentence=f"Validating step {step}.", step=step)
 
     def best(self, model: Path, step: int) -> None:
-        """Say which model is the best so far: the run can be finished with it."""
+        """Report the best model so far, with which the run can be finished early."""
         self.update(model=model.name, best_step=step)
 
     @property
@@ -298,10 +297,10 @@ class RunReporter:
         return requested
 
     def check(self) -> None:
-        """Pause or stop where that is requested; for work that has nothing to save.
+        """Pause or stop if requested; for work that has nothing to save.
 
         Raises:
-            RunStopped: If the run shall end.
+            RunStopped: If the run is to stop.
         """
         requested = self.requested
         if requested == "pause":
@@ -310,7 +309,7 @@ class RunReporter:
             raise RunStopped
 
     def pause(self) -> ControlCommand | None:
-        """Sleep until the run shall continue or stop; its time does not count."""
+        """Wait until the run is to continue or stop; the time does not count."""
         self.control.clear_request()
         wait = partial(self.control.wait, also="finish")
         return self._sleep("paused", "Paused; resume it to go on.", wait)
@@ -318,7 +317,7 @@ class RunReporter:
     def _sleep(
         self, kind: str, sentence: str, wait: Callable[[], ControlCommand | None]
     ) -> ControlCommand | None:
-        """Be in the state "paused" until a wait ends."""
+        """Set the state "paused" until a wait ends."""
         before = self.status
         began = time.monotonic()
         self.event(kind, sentence)
@@ -326,14 +325,14 @@ class RunReporter:
         with self.clock.halted():
             requested = wait()
         if requested != "stop":
-            if requested != "finish":  # which takes effect between two steps
+            if requested != "finish":  # handled between two steps
                 self.control.clear_request()
             self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
             self.state(before.state, before.sentence)
         return requested
 
     def written(self, work: Callable[[], T]) -> T:
-        """Do something that writes; where the disk is full, again and again until there is room.
+        """Call a function that writes files, and retry on a full disk until there is space.
 
         Raises:
             RunStopped: If the run was stopped while it waited.
@@ -351,7 +350,7 @@ class RunReporter:
                 raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
 
     def _room(self, folder: Path, before: int) -> ControlCommand | None:
-        """Wait for more room than before; returns what is requested, where that comes first."""
+        """Wait for more free space or a retry, and return a command if one arrives first."""
         began = time.monotonic()
         while True:
             requested = self.control.wait(ROOM_SECONDS)
@@ -360,7 +359,7 @@ class RunReporter:
                 return requested
 
     def beat(self) -> None:
-        """Give a sign of life, and look at the clock."""
+        """Write the status as a heartbeat, and read the clock."""
         seconds = self.clock.read()
         if self._is_counting and self.status.state in ("training", "validating"):
             self.status.seconds = round(seconds, 1)
@@ -392,12 +391,11 @@ class RunReporter:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
         except (OSError, ValueError):
-            # The one who started the run has gone; the run has not.
+            # The reader of standard output is gone; the run continues.
             self._has_reader = False
             _mute()
 
     def _write_text(self, sentence: str) -> None:
-        """Write a sentence to the log that a person reads."""
         with self._lock:
             clock = time.strftime("%Y-%m-%d %H:%M:%S")
             self._append(TEXT_LOG, f"{clock}  {' '.join(sentence.split())}")
@@ -408,7 +406,7 @@ class RunReporter:
             self._flush(name)
 
     def _flush(self, name: str) -> None:
-        """Write what waits; what finds no room waits on."""
+        """Write buffered lines, or keep them if the disk is full."""
         waiting = self._waiting[name]
         if self.folder is None or not waiting:
             return
@@ -430,19 +428,19 @@ def _is_for_people() -> bool:
     """Return whether standard output is a terminal, and no JSON was requested there."""
     try:
         return sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE)
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # missing or closed
         return False
 
 
 def _mute() -> None:
-    """Let standard output lead nowhere, lest Python complains of it at its end."""
+    """Redirect standard output to devnull, so that Python does not fail on it at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_last_line(log: Path) -> None:
-    """End the line that a killed process left half-written, so that the next begins again."""
-    # An empty or missing log has no place before its end, which is an OSError too.
+    """Terminate a line that a killed process left incomplete."""
+    # Seeking before the start of an empty log is an OSError too.
     with suppress(OSError), log.open("rb+") as file:
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":
@@ -450,7 +448,7 @@ def _end_last_line(log: Path) -> None:
 
 
 def kept(folder: Path) -> str:
-    """Return what of a run is saved, as a sentence."""
+    """Return a sentence on the saved step of a run."""
     step = step_saved(folder / LAST)
     return "Nothing of it is saved yet." if step is None else f"Step {step} is saved."
 
@@ -462,7 +460,7 @@ def _free(folder: Path) -> int:
 
 
 class HeartbeatThread:
-    """Write the status at intervals, in its own thread."""
+    """Thread that writes the status at intervals."""
 
     def __init__(self, reporter: RunReporter) -> None:
         self._reporter, self._end = reporter, threading.Event()
@@ -474,6 +472,6 @@ class HeartbeatThread:
             self._reporter.beat()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop the thread."""
         self._end.set()
         self._thread.join()

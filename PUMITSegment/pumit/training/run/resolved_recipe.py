@@ -1,4 +1,4 @@
-"""The recipe of a run with every value in it: kept in its folder, followed when it continues."""
+"""Resolved recipe of a run, saved in its folder and used to resume it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.resume_state import LAST
 
-# What the run was started with, to know a changed recipe; `recipe.yaml` itself may be edited.
+# Recipes that the run was started with, to detect changes; `recipe.yaml` itself may be edited.
 STARTED = "started.json"
 HEADING = (
     "The recipe of this run as it runs; what was left out is filled in.",
     "`pumit train recipe.yaml -o .` in this folder goes on where the run was saved.",
 )
-# What may change within a run: how long it is, how often it tells, where it computes, where
-# images lie, and what is only written down.
+# Keys that may change when a run is resumed: length, logging, device, image folders, metadata.
 HARMLESS = (
     "schedule.steps",
     "schedule.seconds",
@@ -40,7 +39,7 @@ HARMLESS = (
     "unlabelled",
     "cache",
 )
-# Keys that are paths, or lists of them.
+# Keys whose values are paths, or lists of paths.
 PATHS = ("real_folder", "unlabelled", "cache", "perceptual_weights")
 # Keys of `data`, and of its cases, that are paths.
 DATA_PATHS = ("folder", "file")
@@ -51,16 +50,16 @@ Recipe = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """Return the same in lists, dictionaries, texts and numbers, as JSON and YAML hold them."""
+    """Return a value as plain lists, dictionaries, strings and numbers, as in JSON."""
     return json.loads(json.dumps(value, default=str))
 
 
 def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path]) -> Recipe:
-    """Return a recipe that means the same wherever its file lies.
+    """Return a recipe with absolute paths.
 
     Args:
-        recipe: Recipe with paths that begin at its folder.
-        path_of: Makes a path of such a text.
+        recipe: Recipe with paths relative to its folder.
+        path_of: Resolves such a path.
     """
 
     def absolute(text: Any) -> Any:
@@ -85,16 +84,16 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
         changed |= {key: absolute(changed[key])} if key in changed else {}
     for key in ("initial", "eva02", "tokenizer"):
         text = changed.get(key)
-        if isinstance(text, str) and path_of(text).is_file():  # else a name of the index
+        if isinstance(text, str) and path_of(text).is_file():  # else a name in the index
             changed[key] = absolute(text)
     return changed
 
 
 def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with every value that was decided.
+    """Return a recipe with all resolved values.
 
     Args:
-        planned: Further decisions, which replace the given values.
+        planned: Planned values, which override the given ones.
     """
     kept = whole_schedule(schedule, keys)
     full: Recipe = plain({**keys, **planned, "schedule": kept})
@@ -102,11 +101,11 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
 
 
 def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe's `schedule` with every value that there is.
+    """Return a recipe's `schedule` with all values.
 
     Args:
-        keys: Recipe that it belongs to. Epochs say how many steps there are, and how often it is
-            validated, where the recipe does not.
+        keys: Recipe of the schedule. With `epochs`, `steps` and `validate_every` are left out
+            unless they are given.
     """
     named = keys.get("schedule", {})
     left_open = {"steps", "validate_every"} - set(named) if "epochs" in keys else set()
@@ -114,14 +113,14 @@ def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any
 
 
 def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
-    """Return the recipe to follow: the one that a run in the folder began with, if there is one.
+    """Return the recipe to follow: that of a saved run in the folder, if there is one.
 
     Args:
-        given: The recipe that it is started with now, with a whole schedule.
+        given: The current recipe, with a complete schedule.
 
     Raises:
-        CheckpointError: If it is another recipe than the one that the run began with, and the
-            difference is not a harmless one; it is named.
+        CheckpointError: If it differs from the saved run's in keys that must not change; the
+            message names them.
     """
     given = plain(given)
     known = _recipes(folder)
@@ -138,10 +137,10 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
 
 
 def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
-    """Keep what the run was started with, and the recipe that it follows.
+    """Save the recipes that the run was started with, and the one that it follows.
 
     Raises:
-        ExportError: If it cannot be written.
+        ExportError: If they cannot be written.
     """
     known = _recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
@@ -153,9 +152,9 @@ def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, harmless: Sequence[str] = HARMLESS
 ) -> list[str]:
-    """Describe the differences of two recipes; harmless ones are left out.
+    """Describe the differences of two recipes, except harmless ones.
 
-    A value of `schedule` that one of them does not name, as one of an older version, is the usual.
+    Missing values of `schedule`, as in older versions, count as defaults.
     """
     usual = _leaves({"schedule": plain(asdict(Schedule()))})
     ours, theirs = ({**usual, **_leaves(recipe)} for recipe in (before, after))
@@ -167,7 +166,7 @@ def differences(
 
 
 def _recipes(folder: Path) -> list[Recipe]:
-    """All that the run was started with; the last is the one that it follows."""
+    """Return the recipes that the run was started with; the last is the one that it follows."""
     try:
         content = json.loads((folder / STARTED).read_text(encoding="utf-8"))
         return [recipe for recipe in content["recipes"] if isinstance(recipe, dict)]
@@ -176,7 +175,7 @@ def _recipes(folder: Path) -> list[Recipe]:
 
 
 def _with_harmless(followed: Recipe, given: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that the run follows, harmless keys as they are given now."""
+    """Return the recipe that the run follows, with harmless keys from the given recipe."""
     changed: Recipe = json.loads(json.dumps(followed))
     for key in HARMLESS:
         section, _, name = key.rpartition(".")
@@ -190,7 +189,7 @@ def _with_harmless(followed: Recipe, given: Mapping[str, Any]) -> Recipe:
 
 
 def _leaves(value: Any, where: str = "") -> dict[str, Any]:
-    """Every value by its place, such as "schedule.steps"; lists are values."""
+    """Return all values by path, such as "schedule.steps"; lists count as values."""
     if not isinstance(value, Mapping):
         return {} if value is None else {where: value}
     found: dict[str, Any] = {}

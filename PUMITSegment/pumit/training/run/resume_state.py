@@ -1,4 +1,4 @@
-"""State of a run in its folder, from which it continues as if it had never stopped."""
+"""Saved state of a run, from which it resumes exactly."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ LAST = "last.safetensors"
 
 @dataclass
 class Position:
-    """Progress of a run: its steps and seconds.
+    """Progress of a run.
 
     Attributes:
-        elapsed_s: Seconds of its budget that are used.
-        other_clock_s: Seconds by the clock that the schedule does not count by, in the first
-            process.
-        skipped: Steps in a row, up to now, whose gradient could not be used.
-        best: Highest score of a validation, or None.
-        owes_validation: Whether this step is still to be validated.
+        elapsed_s: Time used of the budget, s.
+        other_clock_s: Time by the clock that the schedule does not use, in the first process, s.
+        skipped: Number of latest consecutive steps that were skipped for their gradient.
+        best: Best validation score, or None.
+        owes_validation: Whether this step has yet to be validated.
     """
 
     step: int = 0
@@ -46,21 +45,21 @@ class Position:
     owes_validation: bool = False
 
 
-# Names of runs saved by earlier versions.
+# Field names in runs saved by earlier versions.
 _EARLIER_NAMES = {"elapsed": "elapsed_s", "beside": "other_clock_s"}
 
 
 def position_of(values: Mapping[str, Any]) -> Position:
-    """Return a position as it was saved, by this version or an earlier one."""
+    """Return a saved position of this version or an earlier one."""
     return Position(**{_EARLIER_NAMES.get(name, name): value for name, value in values.items()})
 
 
 @dataclass
 class Saved:
-    """A run as it was saved; tensors are whole and on the CPU.
+    """Saved run; tensors are unsharded and on the CPU.
 
     Attributes:
-        optimizer: States by name of the parameter, or by its number in runs of older versions.
+        optimizer: States by parameter name, or by parameter index in runs of older versions.
     """
 
     network: dict[str, Tensor]
@@ -70,17 +69,17 @@ class Saved:
 
 
 def parameter_names(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Names of the parameters in the optimiser's order."""
+    """Return the parameter names in the optimizer's order."""
     names = {id(p): name for name, p in network.named_parameters()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
 
 def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
-    """Write a run, whole or not at all.
+    """Save a run atomically.
 
     Raises:
-        ExportError: If the disk is full or the folder cannot be written; what was saved before
-            is still there.
+        ExportError: If the disk is full or the folder cannot be written; the previous save is
+            kept.
     """
     tensors = {f"network.{k}": v for k, v in saved.network.items()}
     tensors |= {f"average.{k}": v for k, v in saved.average.items()}
@@ -105,7 +104,7 @@ def _before(path: Path) -> str:
 
 
 def step_saved(path: Path) -> int | None:
-    """Return the step that a file was saved at, or None where there is no such file."""
+    """Return the step of a saved run, or None if it is missing or unreadable."""
     try:
         with safe_open(str(path), framework="pt") as handle:
             return int(handle.metadata()["step"])
@@ -114,10 +113,10 @@ def step_saved(path: Path) -> int | None:
 
 
 def read_run(path: Path, schedule: Schedule) -> Saved | None:
-    """Read the last save, where there is one.
+    """Read the last save, or return None.
 
     Raises:
-        CheckpointError: If it is damaged, or of another optimiser.
+        CheckpointError: If it is damaged, or uses another optimizer.
     """
     if not path.exists():
         return None
@@ -152,10 +151,10 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def load_network(network: nn.Module, saved: Saved) -> None:
-    """Put the saved weights into the network.
+    """Load the saved weights into the network.
 
     Raises:
-        CheckpointError: If they are another network's.
+        CheckpointError: If they belong to another network.
     """
     try:
         network.load_state_dict(saved.network)
@@ -166,7 +165,7 @@ def load_network(network: nn.Module, saved: Saved) -> None:
 
 
 def optimizer_states(saved: Saved, names: list[str]) -> dict[int, dict[str, Any]]:
-    """Return the saved states by number of the parameter, as an optimiser takes them."""
+    """Return the saved states by parameter index, as an optimizer expects them."""
     if saved.optimizer.keys() <= {str(i) for i in range(len(names))} - set(names):
         return {int(i): state for i, state in saved.optimizer.items()}  # of an older version
     return {i: saved.optimizer[n] for i, n in enumerate(names) if n in saved.optimizer}

@@ -1,4 +1,4 @@
-"""A start of `pumit train`: hold the folder, and say at the end how it ended."""
+"""Session of `pumit train`: lock the folder, and report how the run ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pumit.system.atomic import make_folder
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.reporter import HeartbeatThread, RunReporter, kept
 
-# What `atomic_path` calls a file that is not whole, and what safetensors calls its own.
+# Temporary file names of `atomic_path` and of safetensors.
 HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
 
 
 class RunLock:
-    """Hold a run's folder; the system frees it when the process ends, however it ends.
+    """Lock of a run's folder, released by the system when the process ends.
 
-    A lock is seen by the processes of one machine. On a folder that several machines share, a run
-    of another one counts as alive as long as its status is written.
+    The lock only works between processes of one machine. In a shared folder, a run of another
+    machine counts as alive while its status is updated.
 
     Raises:
         TrainingError: If another process trains there.
@@ -38,7 +38,7 @@ class RunLock:
         status = read_status(folder)
         if status is not None and status.host != socket.gethostname() and status.is_alive:
             raise _taken(folder, status)
-        if not folder.is_dir():  # which the library would make
+        if not folder.is_dir():  # FileLock would create it
             raise ExportError("The output folder cannot be written: there is none.")
         self._lock = FileLock(folder / LOCK)
         try:
@@ -50,7 +50,7 @@ class RunLock:
             raise ExportError(f"The output folder cannot be written: {reason}.") from None
 
     def release(self) -> None:
-        """Give the folder back; the empty file stays."""
+        """Release the lock; the empty file stays."""
         self._lock.release()
 
 
@@ -67,22 +67,21 @@ def _taken(folder: Path, status: RunStatus | None) -> TrainingError:
 
 @contextmanager
 def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
-    """Hold a run's folder for a block, and keep its status and logs.
+    """Lock a run's folder for a block, and write its status and logs.
 
-    A folder that was made for it goes again, where the block fails before it has reported.
+    A folder that was created for the run is removed if the block fails before its first report.
 
     Args:
-        folder: Folder of the run; made where it is missing.
-        since: Time when the run was started, Unix time; earlier commands do not count.
+        folder: Folder of the run; created if missing.
+        since: Start of the run, Unix time; earlier commands are ignored.
 
     Yields:
-        Where the run reports and receives commands. Of several processes that `torchrun`
-        started only the first one's is heard.
+        Reporter of the run. Under `torchrun`, all processes but the first get a silent one.
 
     Raises:
         TrainingError: If another process trains in the folder.
-        ExportError: If it cannot be written.
-        RunStopped: If the block was stopped; the status says so.
+        ExportError: If the folder cannot be written.
+        RunStopped: If the block was stopped, which is also recorded in the status.
     """
     if int(os.environ.get("RANK", "0")) > 0:
         control = RunControl(None)
@@ -116,7 +115,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
                 _remove(folder, made)
             else:
                 record = {"event": "failed", "sentence": sentence, **_place_of(error)}
-                reporter.report(record, prints=False)  # the command says it on standard error
+                reporter.report(record, prints=False)  # the CLI prints it on standard error
                 reporter.state("failed", sentence)
             raise
         finally:
@@ -127,7 +126,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
 
 
 def _place_of(error: BaseException) -> dict[str, list[str]]:
-    """For a maintainer, where a fault of the program is; without its text, which may name files."""
+    """Return the stack of an internal error, without its message, which may contain file names."""
     if isinstance(error, PumitError):
         return {}
     frames = extract_tb(error.__traceback__)
@@ -135,7 +134,7 @@ def _place_of(error: BaseException) -> dict[str, list[str]]:
 
 
 def _make(folder: Path) -> Path | None:
-    """Make a folder; returns the outermost that was missing."""
+    """Create a folder, and return the outermost parent that was missing."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     make_folder(folder)
     return missing[-1] if missing else None
@@ -151,7 +150,7 @@ def _remove(folder: Path, made: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what a killed process had not finished to write."""
+    """Remove incomplete files of a killed process."""
     for path in folder.rglob(".*"):
         if HALF_WRITTEN.match(path.name):
             if path.is_dir():

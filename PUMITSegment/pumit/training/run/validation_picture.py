@@ -1,4 +1,4 @@
-"""A picture of a validation case after each validation: labels and answer."""
+"""Picture of a validation case after each validation, with labels and prediction."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 LONGEST_SIDE, FOOTER = 640, 26  # pixels
 DPI = 100
 LINE_POINTS = 1.44  # two pixels
-DASHES = (0, (3.5, 2.5))  # times the width of the line
-SHOWN = (1.0, 99.5)  # percentiles of the slice that are black and white
+DASHES = (0, (3.5, 2.5))  # in line widths
+SHOWN = (1.0, 99.5)  # percentiles of the slice shown as black and white
 
 
 class OverlayPictures:
-    """Write a picture of the first case that has labels, at every validation the same slice."""
+    """Write a picture of the first labelled case at each validation, always the same slice."""
 
     def __init__(self, reporter: RunReporter, folder: Path, classes: Sequence[ClassValue]) -> None:
         self._reporter, self._folder = reporter, folder
@@ -50,10 +50,10 @@ class OverlayPictures:
         self._step = -1  # of the last picture
 
     def __call__(self, case: LabelledVolume, pairs: Iterable[tuple[str, Mask, Mask]]) -> None:
-        """Draw a case, if it is the one.
+        """Draw a case, if it is the chosen one.
 
         Args:
-            pairs: Name, answer and truth of each class.
+            pairs: Name, prediction and ground truth of each class.
         """
         step = self._reporter.step
         labels = np.where(case.labels == UNKNOWN, np.uint8(0), case.labels)
@@ -71,17 +71,17 @@ class OverlayPictures:
         try:
             title = f"Step {step}"
             write_overlay(self._folder / PICTURES / name, case.volume, view, classes, title=title)
-        except (ExportError, OSError) as error:  # such as a full disk, for which a save waits
+        except (ExportError, OSError) as error:  # such as a full disk, which a save will handle
             logger.info("no picture: %s", error)
             return
         self._reporter.report({"step": step, "overlay": f"{PICTURES}/{name}", "case": case.name})
 
 
 def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:
-    """Return the axial slice with most labelled voxels; the middle one where none is labelled.
+    """Return the axial slice with the most labelled voxels, or the middle one without labels.
 
     Args:
-        labels: Its label map (D, H, W), 0 the background.
+        labels: Label map (D, H, W), 0 is the background.
     """
     middle = tuple(n // 2 for n in labels.shape)
     view = views_through(volume, (middle[0], middle[1], middle[2]))[0]
@@ -93,11 +93,11 @@ def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:
 def write_overlay(
     path: Path, volume: Volume, view: View, classes: Iterable[ClassMasks], *, title: str
 ) -> None:
-    """Write a PNG of one slice, in physical proportions.
+    """Write a PNG of one slice, with its physical aspect ratio.
 
     Args:
-        classes: One after the other, lest the masks of many fill the memory. The answer is drawn
-            as a line in the class's colour, the truth as a dashed one.
+        classes: Masks, iterated to limit memory. The prediction is drawn as a solid line in the
+            class's colour, the ground truth as a dashed line.
 
     Raises:
         ExportError: If the file cannot be written.

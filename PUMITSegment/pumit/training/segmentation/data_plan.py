@@ -1,4 +1,4 @@
-"""Spacing, patch, batch and intensities of a network, planned from its data set."""
+"""Plan spacing, patch, batch and intensity normalisation of a network from its data set."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ Triple = tuple[float, float, float]
 Shape = tuple[int, int, int]
 Intensity = dict[str, Any] | list[dict[str, Any]]
 
-# A depth axis this many times coarser than the others is resampled to what the finest tenth of
-# the cases have, lest thick slices blur the thin ones. Both numbers are nnU-Net's.
+# A depth axis coarser than the others by this factor is resampled to the 10th percentile of the
+# cases, so that thin slices are not blurred. Both numbers are nnU-Net's.
 ANISOTROPY = 3.0
 FINE_PERCENTILE = 10.0
-# A case whose spacing differs this many times from the usual one does not decide for the others.
+# Cases whose spacing differs from the median by this factor are ignored in planning.
 OUTLIER = 10.0
-COARSER = 1.02  # times, at once
-PATCH_SHARE = 0.7  # of its voxels, at most, when memory does not suffice
+COARSER = 1.02  # factor per iteration
+PATCH_SHARE = 0.7  # maximum share of the patch's voxels that is kept when memory is too small
 MIN_BATCH = 2
-# A step need not see more than this part of the data set (nnU-Net).
+# A step does not need more than this share of the data set's voxels (nnU-Net).
 STEP_SHARE = 0.05
 FOREGROUND_PERCENTILES = (0.5, 99.5)
-# Below this no other modality than CT has its air.
+# Air is below this in CT only.
 HOUNSFIELD_AIR = -500.0
-# Voxels of a step, all its patches together. On a CPU: near a second a step with the small
-# network; on a GPU: half of a step of the published BTCV recipe.
+# Voxels per step over all patches. CPU: about one second per step with the small network. GPU: half
+# a step of the published BTCV recipe.
 CPU_STEP_VOXELS = 1 << 18
 GPU_STEP_VOXELS = 2 * 48 * 192 * 192
 
 
 @dataclass(frozen=True)
 class DataPlan:
-    """Spacing, patch, batch and intensities, for training and for the prediction of new scans.
+    """Spacing, patch, batch and intensity normalisation, for training and inference.
 
     Attributes:
-        spacing_mm: Voxel size (d, h, w), depth first, mm.
-        patch_size: Size of the network's patch (d, h, w), voxels.
-        intensity: Scaling of intensities, see `Normalization.from_recipe`; a list has one
-            rule for each channel.
-        median_shape: Usual size of a case at that spacing, voxels.
+        spacing_mm: Voxel spacing (d, h, w), mm.
+        patch_size: Patch size (d, h, w), voxels.
+        intensity: Intensity normalisation, see `Normalization.from_recipe`; a list has one rule
+            per channel.
+        median_shape: Median shape of the cases at that spacing, voxels.
     """
 
     spacing_mm: Triple
@@ -60,7 +60,7 @@ class DataPlan:
     median_shape: Shape
 
     def as_recipe(self) -> dict[str, Any]:
-        """As a checkpoint's recipe holds it; `NetworkPlan.from_recipe` reads it."""
+        """Return the plan for a checkpoint's recipe; `NetworkPlan.from_recipe` reads it."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
@@ -74,17 +74,16 @@ def plan_for(
     step_voxels: int,
     given: PlanChoices,
 ) -> DataPlan:
-    """Plan from what is known of the cases that are trained on.
+    """Plan from the facts of the training cases.
 
     Args:
-        facts: Facts of at least one case; cases that have quite another spacing than most decide
-            nothing.
+        facts: Facts of at least one case; cases with outlying spacing are ignored.
         divisor: Divisor of the network's patch along (d, h, w).
-        channel_names: Their names; "CT" says what it is.
-        step_voxels: Voxels of a step where `given` does not say.
+        channel_names: Channel names; "CT" selects its normalisation.
+        step_voxels: Voxels per step, unless given by `given`.
 
     Raises:
-        PumitError: If a given value cannot be used.
+        PumitError: If a given value is invalid.
     """
     facts = usual_cases(facts)
     spacing = planned_spacing(facts, given)
@@ -113,27 +112,27 @@ def plan_for(
 
 
 def usual_shape(facts: Sequence[CaseFacts], spacing_mm: Triple) -> Shape:
-    """Voxels of a usual case at some spacing."""
+    """Return the median shape of the cases at a spacing, without outliers."""
     shapes = [resized_shape(f.shape, f.spacing_mm, spacing_mm) for f in usual_cases(facts)]
     d, h, w = (int(n) for n in np.round(np.median(shapes, axis=0)))
     return (d, h, w)
 
 
 def spacing_ratio(fact: CaseFacts, facts: Sequence[CaseFacts]) -> Triple:
-    """How many times the usual spacing a case has along each axis."""
+    """Return the ratio of a case's spacing to the median spacing along each axis."""
     usual = np.median([f.spacing_mm for f in facts], axis=0)
     d, h, w = (float(r) for r in np.array(fact.spacing_mm) / usual)
     return (d, h, w)
 
 
 def usual_cases(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
-    """Cases without such whose spacing is another order of magnitude along some axis."""
+    """Return the cases whose spacing is within an order of magnitude of the median on all axes."""
     usual = [f for f in facts if all(1 / OUTLIER < r < OUTLIER for r in spacing_ratio(f, facts))]
     return usual or list(facts)
 
 
 def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
-    """Cases whose spacing is another order of magnitude along all axes: of another unit."""
+    """Return cases that differ by an order of magnitude along all axes, as from another unit."""
 
     def is_other(ratios: Triple) -> bool:
         return min(ratios) >= OUTLIER or max(ratios) <= 1 / OUTLIER
@@ -142,11 +141,10 @@ def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
 
 
 def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:
-    """Get the nearest spacing at which a usual case has no more voxels; its finest axes give way.
+    """Coarsen the finest axes of a spacing until a typical case has at most `most_voxels`.
 
     Args:
-        spacing_mm: Spacing that would be planned (d, h, w), mm.
-        most_voxels: Largest number of voxels of a usual case.
+        spacing_mm: Planned spacing (d, h, w), mm.
     """
     extent = np.median([np.array(f.shape) * f.spacing_mm for f in facts], axis=0)
     is_single = np.median([f.shape for f in facts], axis=0) == 1
@@ -159,7 +157,7 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
 
 
 def planned_spacing(facts: Sequence[CaseFacts], given: PlanChoices) -> Triple:
-    """Return the spacing that a recipe's `plan` fixes, else the one that fits the cases."""
+    """Return the spacing of a recipe's `plan`, else the target spacing of the cases."""
     if given.spacing_mm is None:
         return target_spacing(usual_cases(facts))
     d, h, w = given.spacing_mm
@@ -167,7 +165,7 @@ def planned_spacing(facts: Sequence[CaseFacts], given: PlanChoices) -> Triple:
 
 
 def target_spacing(facts: Sequence[CaseFacts]) -> Triple:
-    """Median of each axis; the 10th percentile of a depth that is much coarser than the plane."""
+    """Return the median spacing, or the 10th percentile for a depth much coarser than in-plane."""
     spacings = np.array([f.spacing_mm for f in facts])
     d, h, w = (float(s) for s in np.median(spacings, axis=0))
     shape = np.median([f.shape for f in facts], axis=0)
@@ -178,12 +176,13 @@ def target_spacing(facts: Sequence[CaseFacts]) -> Triple:
 
 
 def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
-    """Return the patch that covers as much of a usual case as its share of a step allows.
+    """Return the largest patch that a share of a step allows.
 
-    It begins with all of the case, and shrinks along whichever axis it covers best, until it fits.
+    It starts with the whole median case, and shrinks along the axis with the best coverage until it
+    fits.
 
     Args:
-        median_shape: Usual size of a case, voxels.
+        median_shape: Median shape of the cases, voxels.
     """
     steps = np.array(divisor)
     median = np.array(median_shape)
@@ -199,9 +198,9 @@ def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
 
 
 def _more_than_one_cell(patch: Shape, divisor: Shape) -> Shape:
-    """Return a patch of several places at the coarsest level, which an instance norm needs.
+    """Return a patch with more than one position at the coarsest level, as instance norm requires.
 
-    Where the depth is not reduced, it has them in its plane: a network may see slices one by one.
+    If the depth is not reduced, they are in-plane: a network may process slices one by one.
     """
     d, h, w = patch
     if divisor[0] == 1:
@@ -213,7 +212,7 @@ def checked_patch(given: Sequence[int], divisor: Shape) -> Shape:
     """Return a recipe's patch (d, h, w).
 
     Raises:
-        PumitError: If it is no multiple of the divisor, or only the divisor itself.
+        PumitError: If it is not a multiple of the divisor, or the divisor itself.
     """
     d, h, w = (max(1, round(n / s)) * s for n, s in zip(given, divisor, strict=True))
     near = _more_than_one_cell((d, h, w), divisor)
@@ -228,11 +227,11 @@ def checked_patch(given: Sequence[int], divisor: Shape) -> Shape:
 def intensity_rules(
     facts: Sequence[CaseFacts], channels: int, channel_names: Sequence[str]
 ) -> Intensity:
-    """How intensities are scaled: one rule where it does for all channels.
+    """Return the intensity normalisation, one rule if all channels share it.
 
-    CT, which its channel's name or its air tell, is clipped to the 0.5th and 99.5th percentiles of
-    the labelled voxels of all cases and brought to their mean 0 and deviation 1, as nnU-Net does;
-    everything else is brought to mean 0 and deviation 1 scan by scan.
+    CT, detected by channel name or by the values of air, is clipped to the 0.5th and 99.5th
+    percentiles of the labelled voxels of all cases, and scaled by their mean and standard
+    deviation, as in nnU-Net. Everything else is scaled to mean 0 and standard deviation 1 per scan.
     """
     names = list(channel_names) or [""] * channels
     rules = [_rule(facts, channel, name) for channel, name in enumerate(names)]
@@ -262,7 +261,7 @@ def is_ct(facts: Sequence[CaseFacts], channel: int, name: str) -> bool:
 
 
 def _given_intensity(given: IntensityRule | list[IntensityRule], channels: int) -> Intensity:
-    """As a checkpoint has it."""
+    """Return a recipe's intensity rules in the form of a checkpoint."""
     if isinstance(given, IntensityRule):
         return given.named()
     if len(given) != channels:
@@ -273,13 +272,13 @@ def _given_intensity(given: IntensityRule | list[IntensityRule], channels: int) 
 def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
     """Return a plan whose steps need less memory.
 
-    Of more than two patches it takes half, then it makes them smaller, and at last it takes one.
+    More than two patches are halved; then the patches shrink; finally one patch is left.
 
     Args:
         divisor: Divisor of a patch along (d, h, w).
 
     Returns:
-        The plan and the sentence that says what is less, or None where nothing can be.
+        The plan and a sentence on the change, or None if it cannot be smaller.
     """
     if plan.batch_size > MIN_BATCH:
         return _with_batch(plan, max(MIN_BATCH, plan.batch_size // 2))

@@ -1,4 +1,4 @@
-"""Begin a network that is trained to segment with what an earlier model has learned."""
+"""Initialise a segmentation network with the weights of an earlier model."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ logger = logging.getLogger(__name__)
 def load_initial_weights(
     network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None
 ) -> str:
-    """Take over the weights of an earlier model.
+    """Load the weights of an earlier model.
 
-    A segmentation network of the same class gives all; where it has other classes or image
-    channels, what reads or writes these begins again. A pre-trained encoder gives the encoder: a
-    universal ViT, the authors' too, that of PUMIT (its patch embedding summed along depth, its
-    position table resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin
-    UNETR, for which a public file of weights does too.
+    A segmentation network of the same class provides all weights, except layers for other classes
+    or image channels. A pre-training provides the encoder: a universal ViT, also the authors', for
+    PUMIT (with its patch embedding summed along depth and its position table resampled), MambaMIM
+    for its networks, the promptable network for PUMIT's encoder, Swin UNETR's self-supervision or a
+    public file of weights for Swin UNETR.
 
     Args:
-        model: A name of the model index, or a checkpoint file.
-        sizes: Sizes of the network: some change what weights mean and not their shapes.
+        model: Name in the model index, or a checkpoint file.
+        sizes: Sizes of the network; some change the meaning of weights but not their shapes.
 
     Returns:
-        Sentences for the user where a file says little of its origin; else nothing.
+        Summary for the user of a public file; else empty.
 
     Raises:
-        CheckpointError: If there is no such model, or it is of another width or kind.
+        CheckpointError: If the model is unknown, or of another width or kind.
     """
     path = find_model(model)
     if _is_of_others(path, is_swin=isinstance(network, SwinUnetr)):
@@ -81,10 +81,10 @@ def load_initial_weights(
 
 
 def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Sizes that an earlier model settles where a recipe leaves them open; see `Family.alike`.
+    """Return the sizes to take from an earlier model unless they are given; see `Family.alike`.
 
     Raises:
-        CheckpointError: If there is no such model, or it cannot be read.
+        CheckpointError: If the model is unknown or cannot be read.
     """
     left_open = [key for key in family_of(name).alike if key not in given]
     path = find_model(model)
@@ -98,7 +98,7 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
 
 
 def _is_of_others(path: Path, *, is_swin: bool) -> bool:
-    """Return whether a file is MONAI's Swin UNETR or unknown; PUMIT's authors' are read as ours."""
+    """Return whether a file is in a public format, except files of PUMIT's authors."""
     return is_public_file(path) and (is_swin or not is_author_file(path))
 
 
@@ -160,10 +160,10 @@ def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: s
 def _take_encoder(
     network: nn.Module, given: Mapping[str, Tensor], encoder: PretrainedEncoder, file: str
 ) -> None:
-    """Load the weights of a pre-trained encoder; all else is random.
+    """Load the weights of a pre-trained encoder; all others stay random.
 
-    What reads the image is shared out over its channels where these differ, and summed over the
-    slices that a patch has fewer of.
+    Kernels on the image are averaged over different channels, and summed over the slices if a patch
+    has fewer.
     """
     family = FAMILIES[type(network).__name__]
     state = {
@@ -192,9 +192,9 @@ def _take_encoder(
 
 
 def _reading(kernel: Tensor, target: Tensor) -> Tensor:
-    """Return a kernel (out, in, d, h, w) for other channels and fewer slices.
+    """Adapt a kernel (out, in, d, h, w) to other channels and fewer slices.
 
-    It answers an image that is repeated over channels, and slices that are alike, as before.
+    Its response to an image repeated over channels, and to equal slices, is unchanged.
     """
     if kernel.ndim != 5 or target.ndim != 5:
         return kernel
@@ -213,14 +213,14 @@ def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> N
 
 
 def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> str:
-    """Return a tensor's name and its two sizes."""
+    """Return a tensor's name and both shapes."""
     here = " x ".join(map(str, ours[key].shape)) or "one number"
     there = " x ".join(map(str, state[key].shape)) or "one number" if key in state else "absent"
     return f"{key}: {there} there, {here} here"
 
 
 def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """Which sizes an earlier model has otherwise, and how, as the end of a sentence."""
+    """Return the differing sizes of an earlier model, as the end of a sentence."""
     follow = ("in_channels", "num_classes", "position_table", "windows")
     listed = {k: json.loads(json.dumps(v)) for k, v in ours.items()}  # tuples as lists
     differences = [

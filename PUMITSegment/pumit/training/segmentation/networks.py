@@ -1,4 +1,4 @@
-"""Networks that can be trained to segment, and the sizes that fit data and recipe."""
+"""Networks that can be trained for segmentation, and their sizes for data and recipe."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.training.recipes.segmentation import DEFAULT_NETWORK
 
 Shape = tuple[int, int, int]
-ROUNDING = 1e-6  # a ratio of exactly two is one halving
+ROUNDING = 1e-6  # so that a ratio of exactly two counts as one halving
 Sizes = Mapping[str, Any]
-TOKEN = 16  # voxels of PUMIT's token in-plane
-MOST_FLAT = 2  # halvings of that, for its depth where slices are far apart
-# Published for one spacing, with which their tokens go.
+TOKEN = 16  # in-plane size of PUMIT's tokens, voxels
+MOST_FLAT = 2  # maximum halvings of a token's depth for thick slices
+# Networks published for one spacing, which determines their tokens.
 PUBLISHED_TOKENS = ("pumit_segmentation_btcv", "pumit_segmentation_chaos")
-FOR_ANY_DATA = "_small"  # ends the names of networks that were not published for one data set
+FOR_ANY_DATA = "_small"  # suffix of networks that were not published for one data set
 
 
 @dataclass(frozen=True)
 class SeenField:
-    """The patch of a network, as far as it is known before its sizes.
+    """Constraints on a network's patch, before its sizes are known.
 
     Attributes:
-        depth: Slices of a usual case at that spacing; None where it is unknown.
-        patch: Size of its patch (d, h, w), where the recipe says it.
-        most_voxels: Largest number of voxels of a patch, where the recipe does not say its size.
+        depth: Number of slices of a typical case at that spacing; None if unknown.
+        patch: Patch size (d, h, w) if the recipe gives it, else empty.
+        most_voxels: Maximum number of voxels of a patch; None for no limit.
     """
 
     spacing_mm: tuple[float, float, float]
@@ -44,19 +44,19 @@ class SeenField:
 
     @property
     def ratio(self) -> float:
-        """Distance of the slices over that of the pixels."""
+        """Ratio of slice spacing to pixel spacing."""
         d, h, w = self.spacing_mm
         return d / math.sqrt(h * w)
 
     @property
     def given_patch(self) -> Shape | None:
-        """The recipe's patch, where it is one."""
+        """The recipe's patch, or None if it is missing or invalid."""
         if len(self.patch) != 3 or not all(isinstance(n, int) and n > 0 for n in self.patch):
             return None
         return (self.patch[0], self.patch[1], self.patch[2])
 
     def has_room(self, stride: Shape) -> bool:
-        """Return whether a patch holds more than one step of this stride, and a case its depth.
+        """Return whether a patch holds more than one multiple of a stride, and a case its depth.
 
         Args:
             stride: Divisor of a patch (d, h, w).
@@ -71,14 +71,14 @@ class SeenField:
 
 
 def depth_halvings(plane: Shape, field: SeenField) -> int:
-    """How many of the halvings in the plane the depth takes too.
+    """Return the number of downsamplings that also halve the depth.
 
-    As many fewer as slices lie more often twice as far apart as pixels, so that a cell of the
-    coarsest level is about as deep as it is wide; none for a single slice.
+    It is reduced by log2 of the ratio of slice to pixel spacing, so that a cell of the coarsest
+    level is about as deep as it is wide. It is 0 for a single slice.
 
     Args:
-        plane: The stride of a network that leaves the depth alone, (1, h, w), powers of two.
-        field: Field that it is to see.
+        plane: In-plane stride of the network, (1, h, w), powers of two.
+        field: Constraints on the patch.
 
     Source:
         PUMIT, section "Spatially Adaptive Convolution": depth is halved last.
@@ -92,11 +92,11 @@ def depth_halvings(plane: Shape, field: SeenField) -> int:
 
 
 def depth_factors(plane: Sequence[int], halvings: int) -> list[int]:
-    """By how much each stage reduces the depth: the first leave it alone.
+    """Return the depth stride of each stage; the first stages do not reduce the depth.
 
     Args:
-        plane: Factor by which each stage reduces the plane, a power of two.
-        halvings: Halvings of the depth, all stages together; see `depth_halvings`.
+        plane: In-plane stride of each stage, a power of two.
+        halvings: Total number of depth halvings; see `depth_halvings`.
     """
     each = [int(math.log2(n)) for n in plane]
     spared = sum(each) - halvings
@@ -110,14 +110,13 @@ def depth_factors(plane: Sequence[int], halvings: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PretrainedEncoder:
-    """The pre-training that a network may begin with, and the names that its weights get.
+    """Pre-training that can initialise a network, and the mapping of its weight names.
 
     Attributes:
-        network: Beginning of the names of the pre-training's networks, as `build_network` knows
-            them.
-        theirs: Prefix of the encoder's weights there.
-        ours: Prefix of the same weights here.
-        again: Prefixes of weights here that the pre-training does not have.
+        network: Prefix of the names of the pre-training's networks, as in `build_network`.
+        theirs: Prefix of the encoder's weights in the pre-training.
+        ours: Prefix of the same weights in the network.
+        anew: Prefixes of encoder weights that the pre-training does not have.
     """
 
     network: str
@@ -128,18 +127,18 @@ class PretrainedEncoder:
 
 @dataclass(frozen=True)
 class Family:
-    """A class of networks, with the rule that gives its sizes from the data.
+    """A class of networks, with the rules for its sizes.
 
     Attributes:
-        stride: Divisor of a patch (d, h, w), a function of the sizes.
-        reads_image: Beginnings of the names of what depends on the image channels.
-        writes_classes: Beginnings of the names of what depends on the classes.
-        follows: Sizes that follow from the data where a recipe leaves them open.
-        fit: Function from the sizes and the field to the sizes that fit.
-        fit_patch: Sizes that follow from the patch, once that is planned, or that a checkpoint is
-            to state.
-        encoder: Pre-trained encoder that it may begin with, if there is one for it.
-        alike: Sizes in which weights of another meaning have the same shape: an earlier model must
+        stride: Computes the divisor of a patch (d, h, w) from the sizes.
+        reads_image: Prefixes of weights that depend on the image channels.
+        writes_classes: Prefixes of weights that depend on the classes.
+        follows: Sizes that follow from the data unless the recipe gives them.
+        fit: Computes the sizes in `follows`.
+        fit_patch: Computes sizes that follow from the planned patch, or that a checkpoint must
+            state.
+        encoder: Pre-training that can initialise the encoder, if any.
+        alike: Sizes that change the meaning of weights but not their shapes; an initial model must
             have the same.
     """
 
@@ -155,12 +154,12 @@ class Family:
 
 
 def coarsest_tokens(sizes: Sizes) -> int:
-    """PUMIT's tokens along a cell of its pyramid's coarsest level."""
+    """Return the number of PUMIT's tokens along a cell of the pyramid's coarsest level."""
     return 2 if len(sizes["pyramid_widths"]) == 4 else 1
 
 
 def _times(steps: Sequence[Sequence[int]]) -> Shape:
-    """Product of (d, h, w) each."""
+    """Return the product of strides (d, h, w)."""
     d, h, w = (math.prod(step[axis] for step in steps) for axis in range(3))
     return (d, h, w)
 
@@ -173,9 +172,9 @@ def _pumit_stride(sizes: Sizes) -> Shape:
 
 
 def _pumit_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """Tokens about as deep as they are wide in mm, as the published network's at its spacing.
+    """Choose tokens about as deep as wide in mm, like the published network's at its spacing.
 
-    A case of few slices is put into a deeper patch, unless a single token were deeper than it.
+    A case of few slices is padded to a deeper patch, unless a single token would exceed its depth.
     """
     halvings = min(max(round(math.log2(field.ratio)), 0), MOST_FLAT)
     if field.depth is not None:
@@ -189,13 +188,13 @@ def _pumit_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
 
 
 def _pumit_positions(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """Return a place of the position table for every token."""
+    """Return a position table with one entry per token."""
     cell, stride = coarsest_tokens(sizes), _pumit_stride(sizes)
     return {"position_table": [cell * n // step for n, step in zip(patch, stride, strict=True)]}
 
 
 def _encoder_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """Return the degree of anisotropy of the spacing, higher where a case has few slices."""
+    """Return the degree of anisotropy of the spacing, increased for cases of few slices."""
     da0 = Anisotropy.from_spacing(field.spacing_mm).da0
     while da0 < MAX_DEGREE and not field.has_room(encoded_stride(da0)):
         da0 += 1
@@ -210,7 +209,7 @@ def _monai_stride(side: int) -> Callable[[Sizes], Shape]:
 
 
 def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
-    """Slice by slice where the depth would be padding for the most part."""
+    """Choose a 2D network, slice by slice, if most of the depth would be padding."""
 
     def fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
         depth = field.given_patch[0] if field.given_patch else field.depth
@@ -224,13 +223,13 @@ def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
 
 
 def _nnformer_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """Flatter tokens."""
+    """Choose flatter tokens for thick slices."""
     patch, *merges = _flattened([sizes["patch"], *sizes["merges"]], field)
     return {"patch": patch, "merges": merges}
 
 
 def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """Volumes of attention of which those of the last two stages cover the patch."""
+    """Choose attention windows that cover the whole patch in the last two stages."""
     down = sizes["rounds_down"]
     grids = stage_grids(sizes["patch"], sizes["merges"], patch, rounds_down=down)
     windows = global_windows(sizes["windows"], grids)
@@ -238,7 +237,7 @@ def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
 
 
 def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
-    """Return the steps of a network with another depth each."""
+    """Return the strides of a network with the depth fitted to the data."""
     _, h, w = _times(steps)
     factors = depth_factors([step[1] for step in steps], depth_halvings((1, h, w), field))
     return [[factor, *step[1:]] for factor, step in zip(factors, steps, strict=True)]
@@ -252,7 +251,7 @@ def _hymamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
 
 
 def _hymamba_norm(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """Return a checkpoint states it: without, it is of the time before there was a choice."""
+    """Return `last_norm`, which a checkpoint must state: older ones without it had no choice."""
     return {"last_norm": sizes["last_norm"]}
 
 
@@ -331,21 +330,21 @@ FAMILIES: dict[str, Family] = {
 
 
 def class_of(name: str) -> str:
-    """Class of a network's name; empty where there is none."""
+    """Return the class name of a network, or empty if it is unknown."""
     return RECIPES[name].class_name if name in RECIPES else ""
 
 
 def trainable_names() -> list[str]:
-    """Networks that can be trained to segment, the default first."""
+    """Return the networks that can be trained for segmentation, the default first."""
     names = [key for key in RECIPES if class_of(key) in FAMILIES]
     return sorted(names, key=lambda name: (name != DEFAULT_NETWORK, name))
 
 
 def family_of(name: str) -> Family:
-    """Return what the trainer knows of a network.
+    """Return the family of a network.
 
     Raises:
-        PumitError: If it does not segment, or is unknown.
+        PumitError: If the network is unknown or cannot segment.
     """
     if class_of(name) not in FAMILIES:
         near = difflib.get_close_matches(name, trainable_names(), n=1)
@@ -357,10 +356,10 @@ def family_of(name: str) -> Family:
 
 
 def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """Return the numbers that a network's patch must be multiples of along (d, h, w).
+    """Return the divisor of a network's patch along (d, h, w).
 
     Raises:
-        PumitError: If it does not segment, or is unknown, or the sizes cannot be read.
+        PumitError: If the network is unknown or cannot segment, or the sizes are invalid.
     """
     family = family_of(name)
     try:
@@ -374,10 +373,10 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
 
 
 def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """Return the numbers that a planned patch is a multiple of: of PUMIT two tokens at least.
+    """Return the divisor of a planned patch, which is at least two tokens for PUMIT.
 
-    A pyramid of three levels takes patches of one token too, but is normalised over the places of
-    its coarsest level, of which there should be several.
+    A pyramid of three levels accepts patches of one token, but normalises over the positions of its
+    coarsest level, of which there should be several.
     """
     d, h, w = patch_divisor(name, sizes)
     n = 1
@@ -387,7 +386,7 @@ def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
 
 
 def fitted_names(name: str) -> tuple[str, ...]:
-    """Sizes of a network that follow from the data where a recipe leaves them open."""
+    """Return the sizes of a network that follow from the data unless the recipe gives them."""
     family = family_of(name)
     return () if name in PUBLISHED_TOKENS else family.follows
 
@@ -401,24 +400,23 @@ def fitted_sizes(
     patch: Sequence[Any] = (),
     most_voxels: int | None = None,
 ) -> dict[str, Any]:
-    """Sizes that follow from the spacing and the slices where a recipe leaves them open.
+    """Return the given sizes with those that follow from the spacing and the number of slices.
 
-    The cells of a network's coarsest level become about as deep as they are wide in millimetres,
-    and no deeper than the data. A published network keeps its own sizes where they have room. A
-    recipe that says one of the sizes that belong together has said all of them.
+    Cells of the coarsest level become about as deep as wide in mm, and no deeper than the data. A
+    published network keeps its own sizes if they fit. If a recipe gives one of the sizes that
+    follow from the data, all of them are left to it.
 
     Args:
-        spacing_mm: Voxel size (d, h, w) that the network sees.
-        depth: Slices of a usual case at that spacing, if known.
-        patch: Size of the network's patch (d, h, w), where the recipe says it: cells are no
-            deeper than fits.
-        most_voxels: Largest number of its voxels, where the recipe does not say it.
+        spacing_mm: Target voxel spacing (d, h, w).
+        depth: Number of slices of a typical case at that spacing, if known.
+        patch: Patch size (d, h, w), if the recipe gives it; limits the depth of cells.
+        most_voxels: Maximum voxels of the patch, if the recipe does not give its size.
 
     Returns:
-        `given`, and what the network takes from the data.
+        `given`, with the fitted sizes.
 
     Raises:
-        PumitError: If it does not segment, or is unknown.
+        PumitError: If the network is unknown or cannot segment.
     """
     family = family_of(name)
     if any(key in given for key in family.follows) or not fitted_names(name):
@@ -434,15 +432,15 @@ def fitted_sizes(
 def network_sizes(
     name: str, given: Mapping[str, Any], *, patch: Shape, channels: int, classes: int
 ) -> dict[str, Any]:
-    """Sizes to build a network with.
+    """Return the sizes to build a network with.
 
     Args:
-        given: Those that a recipe changes, or that were fitted to the data.
-        patch: Size of the network's patch (d, h, w), voxels.
-        classes: Output channels, the background counted in where it is one.
+        given: Sizes of the recipe, or fitted to the data.
+        patch: Patch size (d, h, w), voxels.
+        classes: Number of output channels, including the background if it is one.
 
     Raises:
-        PumitError: If the recipe says other channels or classes than the data have.
+        PumitError: If the recipe's channels or classes differ from the data's.
     """
     planned: dict[str, Any] = {"in_channels": channels, "num_classes": classes}
     for key, what in (("in_channels", "image channels"), ("num_classes", "outputs")):
@@ -456,6 +454,6 @@ def network_sizes(
 
 
 def build_segmentation(name: str, sizes: Mapping[str, Any]) -> nn.Module:
-    """Build a network that segments."""
+    """Build a segmentation network."""
     family_of(name)
     return build_network(name, **sizes)

@@ -1,4 +1,4 @@
-"""Batches of patches with their labels: cut at random or by classes, then varied."""
+"""Batches of augmented patches with their labels, sampled at random or by class."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pumit.training.recipes.segmentation import AugmentationSettings
 from pumit.training.segmentation.prepared_cases import PreparedCase
 
 Shape = tuple[int, int, int]
-# Where slices lie this many times farther apart than pixels, turning is done within them.
+# With thicker slices relative to the pixels, patches are rotated in-plane only.
 FLAT = 3.0
-# Classes that a mirror would turn into others.
+# Class names that a flip would make wrong.
 SIDED = re.compile(
     r"(^|[^a-z])(left|right|anterior|posterior|superior|inferior|upper|lower|medial|lateral|"
     r"front|back|ventral|dorsal|cranial|caudal|l|r|lt|rt|links|rechts)([^a-z]|$)",
@@ -29,18 +29,18 @@ SIDED = re.compile(
 
 
 def flip_axes(settings: AugmentationSettings, classes: Iterable[str]) -> tuple[int, ...]:
-    """Axes 0..2 of (d, h, w) that are mirrored."""
+    """Return the axes 0..2 of (d, h, w) that may be flipped."""
     if settings.flips != "auto":
         return tuple("dhw".index(letter) for letter in sorted(set(settings.flips)))
     return () if any(SIDED.search(name) for name in classes) else (0, 1, 2)
 
 
 class Augmentation:
-    """Turn, scale, mirror and disturb a patch.
+    """Spatial and intensity augmentation of a patch.
 
     Args:
         patch: Size of the result (d, h, w).
-        flip_axes: Axes that may be mirrored.
+        flip_axes: Axes that may be flipped.
     """
 
     def __init__(
@@ -70,15 +70,14 @@ class Augmentation:
         )
 
     def movement(self, rng: np.random.RandomState) -> monai.RandAffine | None:
-        """Return the movement of one patch, or None where it stays as it is."""
+        """Return the random affine transform of a patch, or None for none."""
         turn = rng.rand() < self.settings.rotation
         scale = rng.rand() < self.settings.scaling
         if not (turn or scale):
             return None
         third = math.pi / 6
         angles = ((math.pi, 0.0, 0.0) if self.is_flat else (third,) * 3) if turn else (0.0,) * 3
-        # A step of the output covers 1/1.4 to 1/0.7 of one of the input; in thick slices the
-        # depth keeps its size.
+        # One output voxel covers 1/1.4 to 1/0.7 input voxels. Thick slices are not scaled in depth.
         sizes = ((-0.28, 0.42),) * 3 if scale else ((0.0, 0.0),) * 3
         if self.is_flat:
             sizes = ((0.0, 0.0), *sizes[1:])
@@ -92,7 +91,7 @@ class Augmentation:
         return affine.set_random_state(seed=rng.randint(2**31))
 
     def source_size(self, affine: monai.RandAffine | None) -> Shape:
-        """How much of a case a patch is made of."""
+        """Return the size of the region that a patch is cut from, (d, h, w)."""
         if affine is None:
             return self.patch
         d, h, w = (
@@ -107,10 +106,10 @@ class Augmentation:
         affine: monai.RandAffine | None,
         rng: np.random.RandomState,
     ) -> tuple[Tensor, Tensor]:
-        """Make a patch.
+        """Augment a patch.
 
         Args:
-            image: (C, d, h, w) of the size that `source_size` says.
+            image: (C, d, h, w), with the size of `source_size`.
             labels: (d, h, w), uint8.
 
         Returns:
@@ -131,12 +130,12 @@ class Augmentation:
 
 @dataclass(frozen=True, eq=False)
 class SegmentationBatch(Batch):
-    """Patches.
+    """Batch of patches.
 
     Attributes:
         image: (B, C, d, h, w), float32.
-        labels: (B, d, h, w), uint8, `UNKNOWN` where that is not known.
-        drawn: Classes that were drawn in each patch's case, bool (B, K); None for all in all.
+        labels: (B, d, h, w), uint8, `UNKNOWN` for unannotated voxels.
+        drawn: Annotated classes of each patch's case, bool (B, K); None if all were in all cases.
     """
 
     image: Tensor
@@ -149,19 +148,19 @@ class SegmentationBatch(Batch):
 
     @property
     def voxels(self) -> int:
-        """How many voxels it holds, for the log."""
+        """Number of voxels, for the log."""
         return self.labels.numel()
 
 
 @dataclass
 class SegmentationSource:
-    """Draw batches; a function only of the generator's state.
+    """Source of random batches, which depend only on the generator's state.
 
     Attributes:
-        patch: Size of the patches (d, h, w).
-        balanced_share: Part of the patches whose middle lies in a class drawn with even chances
-            among those of the case; the others lie anywhere, or around a voxel of which it is
-            known what it is, where that is not so everywhere.
+        patch: Patch size (d, h, w).
+        balanced_share: Share of patches centred on a voxel of a class drawn uniformly among those
+            of the case. The others are anywhere or, in partially annotated cases, around an
+            annotated voxel.
     """
 
     cases: Sequence[PreparedCase]
@@ -174,7 +173,7 @@ class SegmentationSource:
     def draw(
         self, da0: int, generator: torch.Generator, shared: torch.Generator
     ) -> SegmentationBatch:
-        """Draw a batch; the network sees one spacing, so its degree of anisotropy is of no use."""
+        """Draw a batch; the degree of anisotropy is ignored, as there is only one spacing."""
         seed = int(torch.randint(2**31, (), generator=generator))
         rng = np.random.RandomState(seed)
         images, labels, cases = [], [], []
@@ -195,7 +194,7 @@ class SegmentationSource:
     def _start(
         self, case: PreparedCase, size: Shape, rng: np.random.RandomState
     ) -> npt.NDArray[np.int64]:
-        """First voxel of a patch: inside of the case, or around it where the case is smaller."""
+        """Return the first voxel of a patch, within the case or, if it is smaller, around it."""
         slack = np.array(case.labels.shape) - np.array(size)
         low, high = np.minimum(slack, 0), np.maximum(slack, 0)
         anywhere = np.array([rng.randint(a, b + 1) for a, b in zip(low, high, strict=True)])
@@ -211,7 +210,7 @@ class SegmentationSource:
 
 
 def _drawn(cases: Sequence[PreparedCase]) -> Tensor | None:
-    """Classes that were drawn in each case, (B, K); None for all in all."""
+    """Return the annotated classes of each case, (B, K); None if all were in all cases."""
     count = next((len(case.drawn) for case in cases if case.drawn is not None), 0)
     if not count:
         return None
@@ -222,12 +221,12 @@ def _drawn(cases: Sequence[PreparedCase]) -> Tensor | None:
 def cut(
     array: npt.NDArray[np.generic], start: npt.NDArray[np.int64], size: Shape, beyond: float
 ) -> npt.NDArray[np.generic]:
-    """Copy a box out of (C, d, h, w); what lies beyond the array gets one value.
+    """Crop a box out of an array (C, d, h, w), padded with a constant.
 
     Args:
         start: First voxel (d, h, w), which may be negative.
         size: Size (d, h, w).
-        beyond: Value outside.
+        beyond: Padding value.
 
     Returns:
         (C, *size).

@@ -1,4 +1,4 @@
-"""Plan of a segmentation run, made from its recipe and its data before anything is trained."""
+"""Plan of a segmentation run from its recipe and data, made before training."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SegmentationPlan(SplitData):
-    """A run that can begin."""
+    """Complete plan of a run."""
 
     plan: DataPlan
     network: str
@@ -58,7 +58,7 @@ def check_network(recipe: SegmentationRecipe) -> None:
     """Check network and sizes of a recipe.
 
     Raises:
-        PumitError: If there is no such network, or a size is misspelt or cannot be used.
+        PumitError: If the network is unknown, or a size is unknown or invalid.
     """
     patch_divisor(recipe.network, recipe.network_sizes)
     own = RECIPES[recipe.network].sizes
@@ -79,7 +79,7 @@ def examine_cases(
     """Find all cases and read each once.
 
     Raises:
-        PumitError: If any case cannot be used; one message names them all.
+        PumitError: If any case cannot be used; the message lists all of them.
     """
     data = find_labelled_set(recipe.data, resolve)
 
@@ -99,13 +99,13 @@ def plan_segmentation(
     step_voxels: int,
     seed: int,
 ) -> SegmentationPlan:
-    """Decide all that the recipe leaves open.
+    """Plan everything that the recipe leaves open.
 
     Args:
-        step_voxels: Voxels of a step, where the recipe does not say.
+        step_voxels: Voxels per step, unless the recipe gives it.
 
     Raises:
-        PumitError: If the recipe asks for what does not fit.
+        PumitError: If values of the recipe do not fit together.
     """
     split = split_set(data.cases, recipe.data, seed=seed)
     used = SplitData(data, facts, split).facts_of(split.training)
@@ -145,10 +145,10 @@ def build_task(
     classes: Sequence[ClassValue],
     cases: Sequence[PreparedCase],
 ) -> SegmentationTask:
-    """Return the objective of a run.
+    """Return the training task of a run.
 
     Args:
-        classes: Whether they are regions; their names tell which mirrors are allowed.
+        classes: Classes; regions change the loss, and names such as "left" turn flips off.
     """
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(

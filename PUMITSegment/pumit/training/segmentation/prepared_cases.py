@@ -1,4 +1,4 @@
-"""Cases as the network sees them: resampled and scaled once, then kept in memory or on disk."""
+"""Pre-processed training cases, kept in memory or on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pumit.training.data.classes import (
 )
 from pumit.training.data.labelled_set import LabelledCase
 
-CLASS_PLACES = 10_000  # voxels of each class among which the middle of a patch is drawn
+CLASS_PLACES = 10_000  # sampled voxels per class from which patch centres are drawn
 MEMORY_BYTES = 4 << 30  # a larger data set is kept on disk
 
 
@@ -39,9 +39,9 @@ class PreparedCase:
         image: (C, d, h, w), float32.
         labels: (d, h, w), uint8; see `case.LabelledVolume`.
         places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
-        lowest: Smallest number of the image, which stands for what lies beyond it.
-        known: Sample of the voxels that are known, (n, 3); None where all are.
-        drawn: Classes that were drawn, bool (K,); None for all.
+        lowest: Minimum of the image, used as padding value.
+        known: Sample of annotated voxels, (n, 3); None if all are.
+        drawn: Annotated classes, bool (K,); None if all were.
     """
 
     name: str
@@ -56,10 +56,10 @@ class PreparedCase:
 def prepare(
     case: LabelledVolume, plan: NetworkPlan, classes: Sequence[ClassValue] = ()
 ) -> PreparedCase:
-    """Bring a case onto the network's grid, by the very steps that prediction takes.
+    """Pre-process a case exactly as at inference.
 
     Args:
-        classes: Meaning of the labels; may be left out where there are no regions.
+        classes: Meaning of the labels; may be omitted without regions.
     """
     axes = NetworkAxes.of(case.volume, plan.orientation)
     image, _ = network_image(case.volume, plan, axes)
@@ -76,7 +76,7 @@ def _indexed(
     drawn: npt.NDArray[np.bool_] | None,
     classes: Sequence[ClassValue],
 ) -> PreparedCase:
-    """Return a case with the places that patches are cut around."""
+    """Return a case with the sampled centres of patches."""
     places, known = _places(labels, classes), _known(labels)
     return PreparedCase(name, image, labels, places, float(image.min()), known, drawn)
 
@@ -84,8 +84,8 @@ def _indexed(
 def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Tensor:
     """Resample a label map (d, h, w) to another grid over the same box.
 
-    Each class is interpolated for itself and the largest share wins, which neither shifts borders
-    nor invents classes between two others.
+    Each class is interpolated separately and the largest value wins, which neither shifts borders
+    nor creates classes between two others.
 
     Returns:
         uint8, of that shape.
@@ -105,7 +105,7 @@ def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) ->
 def _places(
     labels: npt.NDArray[np.uint8], classes: Sequence[ClassValue]
 ) -> dict[int, npt.NDArray[np.int32]]:
-    """Voxels of each class that occurs, or of each region."""
+    """Return sampled voxels of each class or region that occurs."""
     rng = np.random.default_rng(0)
     if not has_regions(classes):
         found = np.setdiff1d(np.unique(labels), (0, UNKNOWN))
@@ -119,7 +119,7 @@ def _places(
 
 
 def _known(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
-    """Return a sample of the voxels that are known; None where all are."""
+    """Return a sample of the annotated voxels; None if all are."""
     known = labels != UNKNOWN
     return None if known.all() else _sample(np.argwhere(known), np.random.default_rng(0))
 
@@ -139,14 +139,14 @@ def prepare_all(
     voxels: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[PreparedCase]:
-    """Prepare cases; all together in memory, or where they are too large in files that are mapped.
+    """Pre-process cases in memory or, if they are too large, in memory-mapped files.
 
     Args:
-        folder: Folder for the files, which a later start finds again.
-        voxels: About how many all have together, on the network's grid.
+        folder: Folder for the files, which a resumed run reuses.
+        voxels: Approximate total number of voxels on the network's grid.
 
     Raises:
-        VolumeError: If a case has become unreadable.
+        VolumeError: If a case cannot be read any more.
         ExportError: If the files cannot be written.
     """
     is_kept_on_disk = voxels * (4 * plan.channels + 1) > MEMORY_BYTES
@@ -157,7 +157,7 @@ def prepare_all(
         if not is_kept_on_disk:
             prepared.append(prepare(read_labelled(case, classes), plan, classes))
             continue
-        names = [c.label.name for c in classes]  # by which named segments are matched
+        names = [c.label.name for c in classes]  # named segments are matched by them
         content = [case.name, asdict(plan), base_values(classes), names, *_stamps(case)]
         content += [case.drawn, case.known, case.ignore_value]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
@@ -172,7 +172,7 @@ def _stamps(case: LabelledCase) -> list[float]:
 def _mapped(
     case: LabelledCase, classes: Sequence[ClassValue], plan: NetworkPlan, stem: Path
 ) -> PreparedCase:
-    """Return a case whose arrays stay on disk; written where they are not there yet."""
+    """Return a case with memory-mapped arrays, written if they are missing."""
     parts = ("image", "labels", "drawn")
     files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in parts}
     if not all(path.is_file() for path in files.values()):

@@ -1,4 +1,4 @@
-"""`pumit train` with `task: segmentation`: from labelled scans to a model that `predict` uses."""
+"""`pumit train` with `task: segmentation`: train a model for `predict` on labelled scans."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from pumit.training.segmentation.validation import SegmentationValidation
 
 
 class SegmentationJob(TrainingJob[SegmentationRecipe]):
-    """Train an automatic network.
+    """Training of an automatic segmentation network.
 
-    In the output folder: `<name>.safetensors`, the best by validation Dice, `<name>_last`, and
-    `validation.json` with Dice, ASSD, HD and HD95 of the best for each case and class.
+    It writes `<name>.safetensors`, the best model by validation Dice, `<name>_last.safetensors`,
+    and `validation.json` with Dice, ASSD, HD and HD95 of the best for each case and class.
     """
 
     ready: SegmentationPlan
@@ -53,10 +53,10 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
     scores: SegmentationValidation
 
     def plan(self) -> None:
-        """Look at all data, decide how to train, and report it."""
+        """Read all data, plan the training, and report the plan."""
         run = self.run
         self.ready = ready = self._plan()
-        network, sentence = self._network()  # says what does not fit, before anything is written
+        network, sentence = self._network()  # raises on a mismatch before anything is written
         run.report({"data": ready.record()})
         plan = {
             "network": ready.network,
@@ -69,7 +69,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             run.report({"event": "initial", "sentence": sentence})
 
     def prepare(self) -> None:
-        """Bring the training cases to the network's grid."""
+        """Pre-process the training cases."""
         run, ready = self.run, self.ready
         self.cases = run.reporter.written(
             lambda: prepare_all(
@@ -97,7 +97,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         }
 
     def validation(self) -> Validate:
-        """Segment the validation cases in windows."""
+        """Return the sliding-window validation."""
         run, ready = self.run, self.ready
         second = build_segmentation(ready.network, ready.sizes)
         self.scores = SegmentationValidation(
@@ -113,13 +113,13 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         return self.scores
 
     def task(self) -> Task:
-        """Draw patches of the prepared cases, and score them."""
+        """Return the training task on the prepared cases."""
         ready = self.ready
         network, _ = self._network()
         return build_task(self.recipe, network, ready.plan, ready.data.classes, self.cases)
 
     def content(self) -> dict[str, Any]:
-        """Return what `pumit predict` needs."""
+        """Return the part of the checkpoint's recipe that `pumit predict` needs."""
         ready = self.ready
         content: dict[str, Any] = {
             "kind": "automatic",
@@ -133,7 +133,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         return content
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """How many cases, of which channels, and what it began with."""
+        """Return numbers of cases, channels, initial model and schedule for the checkpoint."""
         data = self.ready.data
         initial = self._initial()
         return {
@@ -146,7 +146,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Write what the best checkpoint does on each validation case."""
+        """Write the metrics of the best checkpoint on each validation case."""
         run, validation = self.run, self.scores
         run.reporter.state("validating", "Measuring the best model on the validation cases.")
         settings = self.recipe.validation
@@ -173,7 +173,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         run.report({"best": {"step": result["step"], **only_means(summary)}})
 
     def smaller(self) -> str | None:
-        """Fewer or smaller patches."""
+        """Use fewer or smaller patches."""
         ready = self.ready
         less = smaller_plan(ready.plan, patch_step(ready.network, ready.sizes))
         if less is None:
@@ -195,7 +195,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         return replace(ready, sizes={**ready.sizes, **sizes})
 
     def _network(self) -> tuple[nn.Module, str]:
-        """Get the network as training begins, and a sentence about its initial weights, if any."""
+        """Return the initial network, and a sentence about its initial weights, if any."""
         run, ready, initial = self.run, self.ready, self._initial()
         torch.manual_seed(run.seed)
         network = build_segmentation(ready.network, ready.sizes)
@@ -205,7 +205,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         return network, load_initial_weights(network, initial, sizes=sizes)
 
     def _initial(self) -> str | None:
-        """Return the model to begin with: a name of the index, or a file as a path."""
+        """Return the initial model: a name in the index, or the path of a file."""
         initial = self.recipe.initial
         return None if initial is None else self.run.file.model(initial)
 
@@ -214,6 +214,5 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
 
 
 def _mean_times(took: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return the mean times of segmenting a case."""
     means = [sum(column) / len(took) for column in zip(*took, strict=True)]
     return dict(zip(("seconds", "processor_seconds"), means, strict=False))

@@ -1,8 +1,7 @@
-"""The objective of an automatic network: Dice and cross-entropy at every level of its decoder.
+"""Training objective of automatic segmentation: Dice and cross-entropy with deep supervision.
 
-Classes that exclude each other share a softmax with the background. Regions, which overlap, have a
-sigmoid each and no background; their cross-entropy is binary. What the labels do not know is
-left out.
+Mutually exclusive classes share a softmax with the background. Overlapping regions have one sigmoid
+each, binary cross-entropy, and no background. Unknown voxels are ignored.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ SMOOTH = 1e-5  # MONAI's
 
 
 class ClassLoss(nn.Module):
-    """Dice of each patch and class, and cross-entropy, their means added.
+    """Sum of mean Dice loss over patches and classes, and mean cross-entropy.
 
-    In a patch in which some classes were not drawn, the background may be one of these: their
-    probabilities and the background's are added up to one, which is the background's there.
+    In partially annotated patches, background voxels may belong to unannotated classes: their
+    probabilities are added to that of the background.
 
     Args:
-        has_background: Whether Dice counts the background as one of the classes.
+        has_background: Whether Dice includes the background.
 
     Source:
         Shi et al., Marginal loss and exclusion loss for partially supervised multi-organ
@@ -44,16 +43,16 @@ class ClassLoss(nn.Module):
         drawn: Tensor | None = None,
         is_whole: bool = False,
     ) -> Tensor:
-        """Score logits.
+        """Compute the loss.
 
         Args:
-            logits: (B, 1 + K, d, h, w), channel 0 the background.
-            labels: (B, d, h, w), whole numbers 0 to K, or `UNKNOWN`.
-            drawn: Classes that were drawn in each patch, bool (B, K); None for all.
-            is_whole: Whether no voxel is unknown, which saves looking.
+            logits: (B, 1 + K, d, h, w), channel 0 is the background.
+            labels: (B, d, h, w), integers 0 to K, or `UNKNOWN`.
+            drawn: Annotated classes of each patch, bool (B, K); None for all.
+            is_whole: Whether no voxel is unknown, which saves the masking.
 
         Returns:
-            A scalar; 0 where nothing is known.
+            A scalar; 0 if no voxel is known.
         """
         logs = _marginal(logits.log_softmax(1), drawn)
         target, known = labels.long(), labels != UNKNOWN
@@ -77,23 +76,23 @@ class ClassLoss(nn.Module):
 
 
 class RegionLoss(nn.Module):
-    """Dice and binary cross-entropy of regions, each for itself, their means added.
+    """Sum of mean Dice loss and mean binary cross-entropy of regions.
 
-    Dice is of all patches together: in a single one a small region is often absent, where Dice is
-    a step.
+    Dice is computed over the whole batch: a small region is often absent from a single patch, where
+    Dice would be a step function.
     """
 
     def forward(self, logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
-        """Score logits.
+        """Compute the loss.
 
         Args:
             logits: (B, K, d, h, w).
-            masks: 0 or 1, of the same shape.
-            known: 1 where it is known whether a voxel lies in a region, else 0, of the same shape
-                or one that broadcasts to it; None for everywhere.
+            masks: 0 or 1, same shape.
+            known: 1 for voxels whose region is known, else 0; same or broadcastable shape. None if
+                all are.
 
         Returns:
-            A scalar; 0 where nothing is known.
+            A scalar; 0 if no voxel is known.
         """
         entropy = F.binary_cross_entropy_with_logits(logits, masks, reduction="none")
         shares = logits.sigmoid()
@@ -110,7 +109,7 @@ class RegionLoss(nn.Module):
 
 
 def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
-    """Logarithms of probabilities (B, 1 + K, ...), of undrawn classes added to the background's."""
+    """Return log-probabilities (B, 1 + K, ...), with unannotated classes merged into background."""
     if drawn is None:
         return logs
     undrawn = ~drawn[:, :, None, None, None]  # (B, K, 1, 1, 1)
@@ -120,10 +119,10 @@ def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
-    """Which regions each voxel lies in; none where that is unknown.
+    """Return the region masks of a label map; unknown voxels are in no region.
 
     Args:
-        labels: (B, d, h, w), whole numbers, or `UNKNOWN`.
+        labels: (B, d, h, w), integers, or `UNKNOWN`.
         regions: Labels of each region, bool (K, 1 + labels).
 
     Returns:
@@ -134,11 +133,11 @@ def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
 
 
 def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
-    """Where it is known which regions voxels lie in.
+    """Return where the regions of voxels are known.
 
     Args:
-        labels: (B, d, h, w), whole numbers, or `UNKNOWN`.
-        drawn: Regions that were drawn in each patch, bool (B, K); None for all.
+        labels: (B, d, h, w), integers, or `UNKNOWN`.
+        drawn: Annotated regions of each patch, bool (B, K); None for all.
 
     Returns:
         bool, (B, K or 1, d, h, w).
@@ -148,15 +147,15 @@ def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
-    """Mean Dice of the regions that occur in the answer or the masks, over a whole batch.
+    """Return the mean Dice over a batch of the regions in prediction or ground truth.
 
     Args:
         logits: (B, K, d, h, w).
         masks: Masks of the same shape, 0 or 1.
-        known: See `known_regions`; only there it counts.
+        known: Voxels that count, see `known_regions`.
 
     Returns:
-        A scalar; NaN where there is none.
+        A scalar; NaN without any region.
     """
     inside = logits > 0 if known is None else (logits > 0) & known
     truth = masks > 0 if known is None else (masks > 0) & known
@@ -166,15 +165,16 @@ def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> T
 
 
 def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> Tensor:
-    """Mean Dice of the classes that occur in the answer or the labels, over a whole batch.
+    """Return the mean Dice over a batch of the classes in prediction or ground truth.
 
     Args:
-        logits: (B, 1 + K, d, h, w), channel 0 the background.
-        labels: (B, d, h, w), or `UNKNOWN`, which does not count.
-        drawn: Classes that were drawn in each patch, bool (B, K), else as background; None for all.
+        logits: (B, 1 + K, d, h, w), channel 0 is the background.
+        labels: (B, d, h, w), or `UNKNOWN`, which is ignored.
+        drawn: Annotated classes of each patch, bool (B, K); others count as background. None for
+            all.
 
     Returns:
-        A scalar; NaN where there is only background.
+        A scalar; NaN if there is only background.
     """
     classes = logits.shape[1]
     answer = logits.argmax(1)
@@ -191,23 +191,21 @@ def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> T
 
 
 class SegmentationTask(SourceTask):
-    """Draw patches and score the network's answers.
+    """Training task of automatic segmentation.
 
     Args:
-        network: Maps (B, C, d, h, w) to logits of the background and every class, or of every
-            region; with `deep_supervision=True`, where it has `heads`, to a list of them, the
-            finest first.
-        regions: Labels of each region, bool (K, 1 + labels), of
-            `classes.region_table`; None where classes exclude each other.
-        dice_background: Whether Dice counts the background as one of the classes, where these
-            exclude each other; cross-entropy always does.
+        network: Maps (B, C, d, h, w) to logits of background and classes, or of regions. With
+            several `heads` and `deep_supervision=True`, to a list of logits, the finest first.
+        regions: Labels of each region from `classes.region_table`, bool (K, 1 + labels); None for
+            mutually exclusive classes.
+        dice_background: Whether Dice includes the background of exclusive classes; cross-entropy
+            always does.
 
     Source:
-        PUMIT, section "Segmentation Experiments": the sum of Dice loss, the background counted
-        in, and cross-entropy; each coarser level at half the weight of the one before, the
-        weights summing to 1, its logits enlarged linearly to the full grid. Regions are nnU-Net's:
-        Dice over the batch, and binary cross-entropy. nnU-Net, and nnFormer after it, leave the
-        background out of Dice.
+        PUMIT, section "Segmentation Experiments": sum of Dice loss, including the background, and
+        cross-entropy; each coarser level has half the weight of the one before, the weights sum to
+        1, and logits are upsampled linearly to the full grid. Regions follow nnU-Net: Dice over
+        the batch, and binary cross-entropy. nnU-Net and nnFormer exclude the background from Dice.
     """
 
     def __init__(
@@ -225,13 +223,12 @@ class SegmentationTask(SourceTask):
         self._region_loss = RegionLoss()
 
     def forward(self, batch: SegmentationBatch) -> dict[str, Tensor]:
-        """Score a batch.
+        """Compute the loss of a batch.
 
         Returns:
-            `loss`, and for the log `dice`, the mean hard Dice of the classes in the batch, or of
-            its regions.
+            `loss`, and for the log `dice`, the mean hard Dice of the batch's classes or regions.
         """
-        is_whole = not bool((batch.labels == UNKNOWN).any())  # before it is on a GPU
+        is_whole = not bool((batch.labels == UNKNOWN).any())  # on the CPU, to avoid a GPU sync
         batch = batch.to(next(self.network.parameters()).device)
         options = {"deep_supervision": True} if self._is_deep else {}
         answer: Tensor | list[Tensor] = self.network(batch.image, **options)

@@ -1,4 +1,4 @@
-"""Predict whole cases as a user would, and compare the answers with their labels."""
+"""Validation on whole cases, with the same inference as in use."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from pumit.training.data.case import KeptCases, LabelledVolume
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
 
-WORSE = 0.005  # Dice that one case may lose where the others gain
+WORSE = 0.005  # maximum loss of Dice in a single case if the mean rises
 
 
 class SinglePieceChoice:
-    """Compare answers with only their largest pieces.
+    """Choice of the classes for which only the largest connected component is kept.
 
     Source:
-        nnU-Net's post-processing: all classes together first, then each for itself, wherever that
+        nnU-Net's post-processing: first all classes together, then each separately, wherever that
         raises Dice.
     """
 
     def __init__(self, count: int) -> None:
         self._classes = range(1, count + 1)
-        # One row a case and a column a class: Dice of the answer as it is, of its largest piece,
-        # of the largest piece of each class, and of both.
+        # Dice by case (rows) and class (columns): of the full prediction, of its largest component,
+        # of the largest component of each class, and of both.
         self._scores: dict[tuple[bool, bool], list[list[float]]] = {
             (together, each): [] for together in (False, True) for each in (False, True)
         }
@@ -49,11 +49,11 @@ class SinglePieceChoice:
         truths: Sequence[Mask],
         known: Mask | None = None,
     ) -> None:
-        """Count a case in.
+        """Add a case.
 
         Args:
-            labels: The answer with all pieces, (D, H, W).
-            truths: Mask of each class, bool (D, H, W).
+            labels: Prediction with all components, (D, H, W).
+            truths: Ground truth mask of each class, bool (D, H, W).
             known: Voxels that count, bool (D, H, W); None for all.
         """
         for (together, each), rows in self._scores.items():
@@ -69,7 +69,7 @@ class SinglePieceChoice:
             )
 
     def values(self) -> tuple[int, ...]:
-        """Return the argument of `keep_largest`."""
+        """Return the chosen classes as the argument of `keep_largest`."""
         scores = {key: np.array(rows) for key, rows in self._scores.items()}
         if not scores[False, False].size:
             return ()
@@ -81,7 +81,7 @@ class SinglePieceChoice:
 
 
 def _is_gain(differences: npt.NDArray[np.floating[Any]]) -> bool:
-    """Return whether mean Dice rises and none falls by more than `WORSE`; NaN does not count."""
+    """Return whether mean Dice rises and no case falls by `WORSE` or more; NaN is ignored."""
     known = differences[np.isfinite(differences)]
     return bool(known.size and known.mean() > 0 and known.min() > -WORSE)
 
@@ -90,15 +90,15 @@ Pairs = Iterator[tuple[str, Mask, Mask]]
 
 
 class SegmentationValidation:
-    """Dice of the averaged weights on cases that are not trained on.
+    """Dice of the averaged weights on the validation cases.
 
     Args:
-        network: A network of the same sizes as the one that is trained, on its device.
+        network: Network of the same sizes as the trained one, on its device.
 
     Attributes:
-        before_window: Callback before each window is computed; what it raises ends the validation.
-        on_answer: Callback for each case and, class by class, name, answer and truth.
-        took: Seconds that each case's answer for the last `rows` took, and those of the processor.
+        before_window: Called before each window; an exception ends the validation.
+        on_answer: Called with each case and the name, prediction and ground truth of each class.
+        took: Wall time and CPU time of each case's prediction in the last `rows`, s.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class SegmentationValidation:
         self.took: list[tuple[float, float]] = []
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
-        """Score weights.
+        """Validate weights.
 
         Returns:
-            `score`, the mean over cases and classes, and the mean Dice of each class; a class
-            counts in those cases where it is in the answer or the labels.
+            `score`, the mean Dice over cases of the mean over classes, and the mean Dice of each
+            class. A class counts in cases where it is in prediction or ground truth.
         """
         self.segmenter.network.load_state_dict(state)
         found: dict[str, list[float]] = {c.label.name: [] for c in self.classes}
@@ -155,12 +155,13 @@ class SegmentationValidation:
         return {"score": sum(scores) / len(scores) if scores else float("nan"), **means}
 
     def rows(self) -> list[MetricRow]:
-        """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last.
+        """Return Dice, ASSD, HD and HD95 of every case and class, with the current weights.
 
-        Classes that gain by it are of one piece from now on, as `segmenter.single_piece` says.
+        This also sets `segmenter.single_piece` to the classes that gain from keeping only their
+        largest component.
         """
         self.took.clear()
-        # 1. Answer every case with all pieces, and keep the label maps, which compress well.
+        # 1. Predict every case with all components, and keep the compressed label maps.
         self.segmenter.single_piece = ()
         choice = SinglePieceChoice(len(self.classes))
         packed: list[bytes] = []
@@ -172,9 +173,9 @@ class SegmentationValidation:
                 truths = [truth for _, _, truth in self._pairs(answer, case)]
                 choice.add(answer.labels, truths, _known(case))
             packed.append(zlib.compress(_found(answer).tobytes(), 1))
-        # 2. Decide for all cases alike.
+        # 2. Choose the classes for all cases.
         self.segmenter.single_piece = choice.values()
-        # 3. Measure what a user gets.
+        # 3. Measure the final predictions.
         rows = []
         for case, content in zip(self.cases, packed, strict=True):
             found = np.frombuffer(zlib.decompress(content), _found(answer).dtype).copy()
@@ -182,13 +183,13 @@ class SegmentationValidation:
             for name, mask, truth in self._pairs(result, case):
                 spacing = case.volume.spacing_mm
                 row = mask_metrics(mask, truth, spacing, case=case.name, label=name)
-                if _known(case) is not None:  # a surface that ends where knowledge does is none
+                if _known(case) is not None:  # surfaces are cut off at unknown voxels
                     row = replace(row, assd_mm=None, hd_mm=None, hd95_mm=None)
                 rows.append(row)
         return rows
 
     def _as_answer(self, found: npt.NDArray[np.unsignedinteger[Any]]) -> LabelMap:
-        """Return an answer of its labels, or of the bits of its regions."""
+        """Return a prediction from its labels, or from the bits of its regions."""
         if self.segmenter.has_regions:
             return LabelMap.of_regions(found, self.segmenter.classes)
         keep_largest(found, self.segmenter.single_piece)
@@ -208,9 +209,9 @@ class SegmentationValidation:
             )
 
     def _pairs(self, answer: LabelMap, case: LabelledVolume) -> Pairs:
-        """Name, answer and truth of each class; of a region all of it.
+        """Yield name, prediction and ground truth of each class or region.
 
-        Of a class that was not drawn in the case, and of unknown voxels, there is neither.
+        Both masks are empty for unannotated classes and in unknown voxels.
         """
         known = _known(case)
         for number, (one, members) in enumerate(
@@ -223,11 +224,11 @@ class SegmentationValidation:
 
 
 def _known(case: LabelledVolume) -> Mask | None:
-    """Voxels of which it is known what they are, bool (D, H, W); None for all."""
+    """Return the mask of annotated voxels, bool (D, H, W); None if all are."""
     known = case.labels != UNKNOWN
     return None if known.all() else known
 
 
 def _found(answer: LabelMap) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return what an answer can be restored from."""
+    """Return the array from which a prediction can be restored."""
     return answer.labels if answer.regions is None else answer.regions
