@@ -119,8 +119,8 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
         logger.info("left out: %s", ", ".join(left_out))
     what = "the encoder" if is_encoder else "the last layer" if anew else ""
     text = f"{path.name} gave {len(taken)} weights"
-    text += {"": ".", "the encoder": " to the encoder; all else begins anew."}.get(
-        what, "; the last layer begins anew, for other classes."
+    text += {"": ".", "the encoder": " to the encoder; all else starts from random weights."}.get(
+        what, "; the last layer starts from random weights, since the classes differ."
     )
     order = _remark(found, network.merging)
     if not found.is_known or network.merging != found.merging:

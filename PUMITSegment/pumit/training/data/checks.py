@@ -97,7 +97,7 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
     expected = _channel_count(facts, data)
     for fact in facts:
         if fact.channels != expected and not (data.repeats_single and fact.channels == 1):
-            text = f"has {fact.channels} channels in place of {expected}"
+            text = f"has {fact.channels} channels instead of {expected}"
             problems.append(CaseProblem(fact.name, text))
     planar = [f.name for f in facts if 1 in f.shape]
     if 0 < len(planar) < len(facts):

@@ -52,8 +52,8 @@ class ClassProposal:
         keyed = [(self._key(segment), segment) for segment in segments]
         if len(self._found.keys() | {key for key, _ in keyed}) > MOST_CLASSES:
             raise PumitError(
-                f"The labels hold more than {MOST_CLASSES} classes; name those to learn "
-                "under data.classes, or give label maps in place of images."
+                f"The labels hold more than {MOST_CLASSES} classes; name those to train on "
+                "under data.classes, or give label maps instead of images."
             )
         for key, segment in keyed:
             if key not in self._found:

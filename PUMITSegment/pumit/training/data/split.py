@@ -137,7 +137,7 @@ def split_cases(
     # Name cases, not patients: notes are logged, and a patient may be a real identifier.
     crossing = [g for g in groups.values() if {*g} & taken and {*g} & {*training}]
     if not validation:
-        notes.append("nobody is validated on: how good the model is stays unknown")
+        notes.append("no case is left for validation: the accuracy of the model stays unknown")
     notes += [f"{', '.join(g)} are of one patient, trained and validated on" for g in crossing]
     return Split(tuple(sorted(training)), tuple(sorted(validation)), tuple(notes))
 

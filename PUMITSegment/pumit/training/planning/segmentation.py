@@ -316,8 +316,8 @@ def _coarsen(
     shown = " x ".join(f"{s:.2g}" for s in spacing)
     usually = " x ".join(f"{s:.2g}" for s in fine)
     return [
-        f"the cases are large: the network sees them at {shown} mm in place of {usually} mm, so "
-        f"that {request.preset} has time for them"
+        f"the cases are large: the network sees them at {shown} mm instead of {usually} mm, so "
+        f"that {request.preset} has enough time for them"
     ]
 
 

@@ -285,7 +285,7 @@ def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
     most = int(PATCH_SHARE * math.prod(plan.patch_size))
     patch = patch_for(plan.patch_size, divisor, most)
     if math.prod(patch) < math.prod(plan.patch_size):
-        sentence = f"Patches are {_size(patch)} voxels in place of {_size(plan.patch_size)} now."
+        sentence = f"Patches are now {_size(patch)} voxels instead of {_size(plan.patch_size)}."
         return replace(plan, patch_size=patch), sentence
     return _with_batch(plan, 1) if plan.batch_size > 1 else None
 

@@ -103,7 +103,7 @@ def with_one_slice(folder: Path) -> None:
         (with_interpolated_label, "not whole numbers"),
         (with_damaged_image, "not an image"),
         (with_duplicate, "same image as case_0"),
-        (with_more_channels, "2 channels in place of 1"),
+        (with_more_channels, "2 channels instead of 1"),
         (with_one_slice, "one slice"),
     ],
 )
