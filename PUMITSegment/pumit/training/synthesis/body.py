@@ -93,8 +93,8 @@ def wall(body: Body) -> None:
     if chance(g, 0.7):  # fat between muscle layers
         between = (outline - (1 - uneven - 0.5 * muscle)).abs() < uniform(g, 0.6, 1.5) / mean
         body.add(between & (body.z < 40), body.grey("fat"))
-    # 2. Ribs, oblique from front to back, without cartilage.
-    slope = body.z + uniform(g, 0.3, 0.8) * body.y
+    # 2. Ribs, which slope down to the front, without cartilage.
+    slope = body.z - uniform(g, 0.3, 0.8) * body.y
     band = torch.sin(slope * (2 * math.pi / uniform(g, 26, 36))) > 0.35
     rib = (outline - (1 - uneven - 0.45 * muscle)).abs() < 4.5 / mean
     body.add(rib & band & (body.y > -0.6 * body.thickness) & (body.z > -50), body.grey("bone"))
