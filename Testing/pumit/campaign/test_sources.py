@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pumit.campaign import Campaign
 from pumit.campaign.exporting import export
+from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import read_label_file
@@ -284,3 +285,47 @@ def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: P
     assert campaign.problems == [
         "site/a/ct/x_mask is a label for which no scan is left and is not used."
     ]
+
+
+def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path: Path) -> None:
+    write_scan(tmp_path / "lab" / "a.nii.gz", 0)
+    one = Campaign.create(tmp_path / "c", [tmp_path / "lab"], ["outer", "inner"])
+    other = Campaign.open(one.folder)
+    one.remember_name("x", "outer")
+    other.remember_name("y", "inner")
+    one.remember_name("p", None)
+    other.remember_name("q", None)
+    one.change_settings(train_after=5)
+    other.change_settings(copies_beside=True)
+    now = Campaign.open(one.folder)
+    assert [c.other_names for c in now.classes] == [("x",), ("y",)]
+    assert now.ignored_names == ("p", "q")
+    assert (now.settings.train_after, now.settings.copies_beside) == (5, True)
+
+
+def test_what_another_person_does_while_scans_are_added_stays(tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    write_scan(tmp_path / "lab" / "a.nii.gz", 0)
+    for number, name in enumerate("de", start=3):
+        write_scan(more / f"{name}.nii.gz", number)
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"], ["outer", "inner"])
+
+    def work_too(what: str, share: float) -> None:
+        if what == "e":
+            other = Campaign.open(campaign.folder)
+            other.rename_class("outer", "organ")
+            other.add_scans([more])
+            other.accept("d", None)
+
+    campaign.add_scans([more], progress=work_too)
+    assert states(campaign) == {"a": "open", "d": "accepted", "e": "open"}
+    assert [c.name for c in campaign.classes] == ["organ", "inner"]
+
+
+def test_no_class_takes_the_former_name_of_another(make_campaign: Callable[..., Campaign]) -> None:
+    campaign = make_campaign(2)
+    campaign.rename_class("outer", "organ")
+    with pytest.raises(PumitError, match="'Outer' is another name of 'organ'"):
+        campaign.rename_class("inner", "Outer")
+    campaign.rename_class("organ", "outer")
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
