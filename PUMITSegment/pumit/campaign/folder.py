@@ -374,7 +374,8 @@ class CampaignFolder:
 
     def values_of(self, entry: ScanEntry, paths: Sequence[Path]) -> Mapping[str, Sequence[str]]:
         """Value to its names in label files, where these are those that a scan came with."""
-        return entry.given_values if {*paths} & {*self._given(entry)} else {}
+        given, these = ({*map(os.path.realpath, some)} for some in (self._given(entry), paths))
+        return entry.given_values if given & these else {}
 
     def truth(self, scan: ScanEntry | str, volume: Volume) -> dict[str, Mask]:
         """Masks of what a person made or accepted, by class; what is unknown is "ignore"."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.campaign.entry import ALL_DRAWN, ScanEntry, ScanState
+from pumit.campaign.folder import FILE, ROUNDS, STATE
 from pumit.campaign.labels import CampaignClass, classes_of_segment, segment_names
 from pumit.errors import PumitError, VolumeError
 from pumit.io.scans import IMAGE_SUFFIXES, Scan, find_scans, suffix_of
@@ -120,15 +121,20 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
         if not path.exists():
             raise PumitError(f"There is no file or folder {path.name!r}; check the path.")
     roots = [path for path in paths if path.is_dir()]
-    campaigns = [file.parent for root in roots for file in root.rglob("campaign.json")]
+    walked = [(path, root) for root in roots for path in _files(root)]
+    campaigns = {path.parent for path, _ in walked if path.name == FILE}
+    # Of a campaign in the folder of its scans, only what it wrote itself is not the lab's.
+    homes = {p.parent for p, _ in walked if p.name == STATE and p.parent.parent.parent in campaigns}
+    rounds = {root / ROUNDS for root in campaigns.intersection(roots)}
+    foreign = homes | rounds | campaigns.difference(roots)
 
     def is_of_lab(path: Path) -> bool:
-        return not any(path.is_relative_to(campaign) for campaign in campaigns)
+        return foreign.isdisjoint((path, *path.parents))
 
     # 1. Cases of data sets, pairs by the usual names, and DICOM with its segmentations.
-    sets = [file.parent for root in roots for file in sorted(root.rglob(DATA_SET))]
+    sets = [path.parent for path, _ in walked if path.name == DATA_SET]
     places = filter(is_of_lab, dict.fromkeys([*sets, *roots]))
-    cases = [case for place in places for case in _cases(place, found)]
+    cases = [case for place in places for case in _cases(place, found, is_of_lab)]
     images = {image for case in cases for image in case.images}
     series = {case.entry.series for case in cases} - {""}
     # 2. All other scans of the trees; label maps beside them are theirs.
@@ -141,7 +147,6 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
             found.problems.append(str(error))
             continue
         scans += [s for s in others if not path.is_dir() or is_of_lab(s.path)]
-    walked = ((path, root) for root in roots for path in _files(root))
     files = (
         (path, root)
         for path, root in walked
@@ -154,7 +159,9 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
         own = _channels(scan)
         if scan.series not in series if scan.series else own and not images & {*own}:
             labels = pairs.get(scan.path, [])
-            values = next((v for p, v in found.values.items() if scan.path.is_relative_to(p)), {})
+            # Of data sets within data sets, the innermost one says what its values are.
+            near = next((p for p in scan.path.parents if p in found.values), None)
+            values = found.values[near] if near is not None else {}
             cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
     found.problems += unused
     # 3. What they are, once each.
@@ -176,8 +183,10 @@ def _found(
     return FoundScan(ScanEntry("", name, files, series, given, **more), values)
 
 
-def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
-    """Labelled scans of a folder."""
+def _cases(
+    folder: Path, found: FoundScans, is_of_lab: Callable[[Path], bool]
+) -> Iterator[FoundScan]:
+    """Labelled scans of a folder; what a campaign within it wrote is none of the lab's labels."""
     from pumit.io.file_part import split_part
     from pumit.training.data.dataset_json import IGNORE
     from pumit.training.data.labelled_set import cases_of_folder
@@ -195,16 +204,21 @@ def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
         for value in one.values:
             names.setdefault(str(value), []).append(one.label.name)
     ignored = {c.ignore_value for c in cases.cases} - {None}
-    found.values[folder] = names | {str(value): [IGNORE] for value in ignored}
+    values = names | {str(value): [IGNORE] for value in ignored}
+    if values:
+        found.values[folder] = values
     for case in cases.cases:
+        labels = [path for path in case.labels if is_of_lab(path)]
+        if not labels or not all(map(is_of_lab, case.images)):
+            continue
         parts = [split_part(path) for path in case.images]
         yield _found(
             case.name,
             [path for path, _ in parts],
             parts[0][1],
-            case.labels,
+            labels,
             patient=case.patient,
-            values=found.values[folder],
+            values=values,
             given_drawn=ALL_DRAWN if case.drawn == "all" else case.drawn or (),
             given_known=case.known,
         )
@@ -225,12 +239,14 @@ def _paired(
     """
     stems = {scan.path.parent / _bare(scan.path) for scan in scans}
     labels: dict[Path, tuple[Path, str, str]] = {}
+    below: dict[Path, list[str]] = {}
     for path, root in files:
         inside = path.relative_to(root.parent).parts[is_only:-1]
         base = _LABEL_ENDING.sub("", _bare(path))
         depth = next((i for i, p in enumerate(inside) if _LABEL_FOLDERS.fullmatch(p)), None)
         if depth is not None:
             home = path.parents[len(inside) - depth]
+            below[path] = [p for p in inside[depth:] if not _LABEL_FOLDERS.fullmatch(p)]
         elif base != _bare(path) and path.parent / base in stems:
             home = path.parent
         else:
@@ -243,10 +259,13 @@ def _paired(
     pairs: dict[Path, list[Path]] = {}
     unused = []
     for path, (home, base, name) in labels.items():
-        if _TEST_LABELS.fullmatch(path.relative_to(home).parts[0]):
+        if any(map(_TEST_LABELS.fullmatch, path.relative_to(home).parts[:-1])):
             unused.append(f"{name} is a label of a test set and is not used.")
             continue
         near = [s.path for s in by_name.get(base, ()) if s.path.is_relative_to(home)]
+        if folders := below.get(path):  # such as that of its patient, where the scan has it, too
+            around = ((p, p.relative_to(home).parts[:-1]) for p in near)
+            near = [p for p, parts in around if folders == [q for q in parts if q in folders]]
         ranks = sorted((_distance(p), p) for p in near)
         if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):  # it may be of either
             unused.append(_NO_SCAN.format(name=name))

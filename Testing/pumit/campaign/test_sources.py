@@ -329,3 +329,68 @@ def test_no_class_takes_the_former_name_of_another(make_campaign: Callable[..., 
         campaign.rename_class("inner", "Outer")
     campaign.rename_class("organ", "outer")
     assert [c.name for c in campaign.classes] == ["outer", "inner"]
+
+
+def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "images" / "p1" / "mr.nii.gz", 1, lab / "labels" / "p1" / "mr.nii.gz")
+    write_scan(lab / "images" / "p2" / "ct.nii.gz", 2)
+    write_scan(tmp_path / "gone.nii.gz", 3, lab / "labels" / "p3" / "ct.nii.gz")
+    write_scan(lab / "images" / "a.nii.gz", 4, lab / "labels" / "predictions" / "a.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"mr": "labelled", "ct": "open", "a": "open"}
+    words = "is a label for which no scan is left and is not used."
+    assert campaign.problems == [f"labels/p3/ct {words}", f"labels/predictions/a {words}"]
+
+
+def test_labels_of_a_test_set_are_found_at_any_depth(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "images" / "t.nii.gz", 0, lab / "labels" / "labelsTs" / "t.nii.gz")
+    assert states(Campaign.create(tmp_path / "c", [lab])) == {"t": "open"}
+
+
+def test_the_innermost_data_set_says_what_its_values_are(tmp_path: Path) -> None:
+    lab = data_set(tmp_path / "lab", {"background": 0, "outer": 1, "inner": 2})
+    home = data_set(lab / "other", {"background": 0, "inner": 1, "outer": 2}) / "more"
+    write_scan(home / "q.nii.gz", 20, home / "q_seg.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert campaign.scan("q").given_values == {"1": ["inner"], "2": ["outer"]}
+
+
+def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = data_set(tmp_path / "lab", {"background": 0, "inner": 1, "outer": 2})
+    campaign = Campaign.create(tmp_path / "c", [folder], ["outer", "inner"])
+    first, second, _ = campaign.scans()
+    monkeypatch.chdir(folder / "labelsTr")
+    made = campaign.accept(first, Path("s0.nii.gz"))
+    (tmp_path / "link").symlink_to(folder, target_is_directory=True)
+    other = campaign.accept(second, str(tmp_path / "link" / "labelsTr" / "s1.nii.gz"))
+    for scan, number in ((made, 0), (other, 1)):
+        volume, values = make_scan(number)
+        assert np.array_equal(campaign.truth(scan, volume)["inner"], values == 1)
+
+
+def test_a_hidden_folder_is_no_data_set(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+    for home in (".snapshot", ""):
+        data_set(tmp_path / "lab" / home / "d", labels)
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    assert not any(".snapshot" in image for scan in campaign.scans() for image in scan.images)
+
+
+def test_a_campaign_may_be_in_the_folder_of_its_scans(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / "scans" / f"scan{number:02d}.nii.gz", number)
+    campaign = Campaign.create(lab, [lab], ["outer", "inner"])
+    assert states(campaign) == {"scan00": "open", "scan01": "open"}
+    scan = campaign.scans()[0]
+    campaign.accept(scan, truth_of(scan))
+    write_scan(lab / "rounds" / "001" / "picture.nii.gz", 5)
+    write_scan(lab / "scan02.nii.gz", 2)
+    assert campaign.add_scans([lab]) == []
+    assert [s.name for s in campaign.scans()] == ["scan00", "scan01", "scan02"]
