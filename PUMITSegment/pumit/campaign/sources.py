@@ -178,8 +178,13 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
 def _found(
     name: str, images: Sequence[Path], series: str, labels: Sequence[Path], **more: Any
 ) -> FoundScan:
+    from pumit.training.data.dataset_json import IGNORE
+
     files, given = tuple(map(str, images)), tuple(map(str, labels))
     values = more.pop("values", {})
+    if given and not more.get("given_drawn"):  # a data set has drawn the classes that it names
+        named = (n for names in values.values() for n in names if n != IGNORE)
+        more["given_drawn"] = tuple(dict.fromkeys(named))
     return FoundScan(ScanEntry("", name, files, series, given, **more), values)
 
 

@@ -394,3 +394,34 @@ def test_a_campaign_may_be_in_the_folder_of_its_scans(
     write_scan(lab / "scan02.nii.gz", 2)
     assert campaign.add_scans([lab]) == []
     assert [s.name for s in campaign.scans()] == ["scan00", "scan01", "scan02"]
+
+
+def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path: Path) -> None:
+    data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
+    other = tmp_path / "lab" / "d2"
+    data_set(other, {"background": 0, "inner": 2}, lambda values: values // 2 * 2)
+    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    drawn = {Path(s.images[0]).parts[-3]: s.drawn for s in campaign.scans() if s.given_labels}
+    assert drawn == {"d1": (), "d2": ("inner",)}
+    campaign.rename_class("inner", "core")
+    assert campaign.scans()[2].drawn == ("core",)
+
+
+def test_a_label_of_other_structures_tells_nothing_of_the_classes(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / f"scan{number:02d}.nii.gz", number)
+    begun = Campaign.create(tmp_path / "b", [lab], ["outer"])
+    found = truth_of(begun.scans()[0], ["vessel"])
+    write_seg_nrrd(found, lab / "scan00.seg.nrrd", is_reviewed=True)
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer"])
+    campaign.remember_name("vessel", None)
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"]["ignore"] == 2
+    assert set(np.unique(values)) == {2}
