@@ -425,3 +425,34 @@ def test_a_label_of_other_structures_tells_nothing_of_the_classes(
     content, values = exported(campaign, tmp_path / "e")
     assert content["labels"]["ignore"] == 2
     assert set(np.unique(values)) == {2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        ({"background": 0, "core": 2, "whole": [1, 2]}, [2, 1]),
+        ({"background": 0, "whole": [1, 2], "rest": [2, 3]}, [1, 3]),
+    ],
+)
+def test_overlapping_classes_keep_their_values_in_any_order(
+    tmp_path: Path, labels: dict[str, Any], order: list[int]
+) -> None:
+    def change(values: np.ndarray) -> np.ndarray:
+        return blank(values) if "rest" in labels else values
+
+    more = {"regions_class_order": order}
+    folder = data_set(tmp_path / "d", labels, change, **more)
+    campaign = Campaign.create(tmp_path / "c", [folder])
+    content, values = exported(campaign, tmp_path / "e")
+    assert np.array_equal(values, change(make_scan(0)[1]))
+    names = [name for name in content["labels"] if name != "background"]
+    assert names.index("whole") < names.index("core" if "core" in labels else "rest")
+
+
+def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path: Path) -> None:
+    labels = {"background": 0, "whole": [1, 2], "core": 2}
+    more = {"regions_class_order": [1, 2], "drawn": {"s0": ["whole"], "s1": ["core"]}}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"]["ignore"] == 3
+    assert set(np.unique(values)) == {3}  # its whole may be of the core or not
