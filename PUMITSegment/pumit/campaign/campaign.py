@@ -177,10 +177,12 @@ class Campaign(CampaignFolder):
         sources = [self._kept_path(path) for path in given]
 
         def changed(content: dict[str, Any]) -> dict[str, Any]:
+            # Data sets that name them differently, or not at all, are of no common kind.
+            named = found.channels | ({tuple(content.get("channels", ()))} if there else set())
             return {
                 "classes": content["classes"] or classes,
                 "sources": list(dict.fromkeys([*content.get("sources", ()), *sources])),
-                "channels": content.get("channels") or list(found.channels),
+                "channels": list(*named) if len(named) == 1 else [],
             }
 
         self._change(changed)

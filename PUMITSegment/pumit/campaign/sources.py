@@ -102,14 +102,14 @@ class FoundScans:
     Attributes:
         scans: Scans in order.
         classes: Classes that a data set names, such as by its dataset.json.
-        channels: Names of the channels, likewise.
+        channels: Names of the channels that each data set gives them.
         values: Folder of a data set to the values in its labels and the names that it has for them.
         problems: Files and folders that are no scans, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
     classes: tuple[ClassValue, ...] = ()
-    channels: tuple[str, ...] = ()
+    channels: set[tuple[str, ...]] = field(default_factory=set)
     values: dict[Path, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -203,7 +203,7 @@ def _cases(
             found.problems.append(str(error))
         return
     found.classes = found.classes or cases.classes
-    found.channels = found.channels or cases.channels
+    found.channels |= {cases.channels} if cases.cases else set()
     names: dict[str, list[str]] = {}
     for one in cases.classes:
         for value in one.values:

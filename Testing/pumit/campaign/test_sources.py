@@ -456,3 +456,21 @@ def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path: 
     content, values = exported(campaign, tmp_path / "e")
     assert content["labels"]["ignore"] == 3
     assert set(np.unique(values)) == {3}  # its whole may be of the core or not
+
+
+def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+    ct = data_set(tmp_path / "lab" / "ct", labels)
+    one = Campaign.create(tmp_path / "one", [tmp_path / "lab"])
+    assert one.channels == ("CT",)
+    mr = data_set(tmp_path / "lab" / "mr", labels, channel_names={"0": "MR"})
+    for number, file in enumerate(sorted((mr / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)
+    write_scan(tmp_path / "plain" / "a.nii.gz", 9)
+    both = Campaign.create(tmp_path / "both", [tmp_path / "lab"])
+    later = Campaign.create(tmp_path / "later", [ct])
+    assert later.channels == ("CT",)
+    later.add_scans([mr])
+    unnamed = Campaign.create(tmp_path / "unnamed", [tmp_path / "plain"], ["outer", "inner"])
+    unnamed.add_scans([ct])
+    assert both.channels == later.channels == unnamed.channels == ()
