@@ -152,9 +152,8 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
         for path, root in walked
         if suffix_of(path, IMAGE_SUFFIXES) and path not in taken and is_of_lab(path)
     )
-    scans, pairs, unused = _paired(
-        [s for s in scans if s.series or s.path not in taken], files, is_only=len(roots) == 1
-    )
+    scans = [s for s in scans if s.series or s.path not in taken]
+    scans, pairs, unused = _paired(scans, images, files, is_only=len(roots) == 1)
     for scan in scans:
         own = _channels(scan)
         if scan.series not in series if scan.series else own and not images & {*own}:
@@ -230,19 +229,24 @@ def _cases(
 
 
 def _paired(
-    scans: Sequence[Scan], files: Iterable[tuple[Path, Path]], *, is_only: bool
+    scans: Sequence[Scan],
+    labelled: Iterable[Path],
+    files: Iterable[tuple[Path, Path]],
+    *,
+    is_only: bool,
 ) -> tuple[list[Scan], dict[Path, list[Path]], list[str]]:
     """Tell label maps from scans, by the names of files and folders.
 
     Args:
         scans: What may be scans.
+        labelled: Scans that have labels already.
         files: Files that may be label maps, each with the folder that was given.
         is_only: Whether only one folder was given, which then is none of labels itself.
 
     Returns:
         Scans, the labels of those that have some, and a sentence for each label that is not used.
     """
-    stems = {scan.path.parent / _bare(scan.path) for scan in scans}
+    stems = {p.parent / _bare(p) for p in (*labelled, *(scan.path for scan in scans))}
     labels: dict[Path, tuple[Path, str, str]] = {}
     below: dict[Path, list[str]] = {}
     for path, root in files:

@@ -474,3 +474,18 @@ def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path
     unnamed = Campaign.create(tmp_path / "unnamed", [tmp_path / "plain"], ["outer", "inner"])
     unnamed.add_scans([ct])
     assert both.channels == later.channels == unnamed.channels == ()
+
+
+def test_a_second_label_of_a_scan_is_no_scan(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / f"s{number}.nii.gz", number, lab / f"s{number}_seg.nii.gz")
+    write_scan(lab / "s0.nii.gz", 0, lab / "s0_label.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"s0": "labelled", "s1": "labelled"}
+    assert [Path(s.given_labels[0]).name for s in campaign.scans()] == [
+        "s0_seg.nii.gz",
+        "s1_seg.nii.gz",
+    ]
+    words = "s0_label is a label for which no scan is left and is not used."
+    assert campaign.problems == [words]
