@@ -103,14 +103,15 @@ class FoundScans:
         scans: Scans in order.
         classes: Classes that a data set names, such as by its dataset.json.
         channels: Names of the channels that each data set gives them.
-        values: Folder of a data set to the values in its labels and the names that it has for them.
+        values: Folder of a data set to the values in its labels and the names that it has for them;
+            None where its dataset.json cannot be read.
         problems: Files and folders that are no scans, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
     classes: tuple[ClassValue, ...] = ()
     channels: set[tuple[str, ...]] = field(default_factory=set)
-    values: dict[Path, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    values: dict[Path, Mapping[str, Sequence[str]] | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -157,11 +158,11 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
     for scan in scans:
         own = _channels(scan)
         if scan.series not in series if scan.series else own and not images & {*own}:
-            labels = pairs.get(scan.path, [])
             # Of data sets within data sets, the innermost one says what its values are.
             near = next((p for p in scan.path.parents if p in found.values), None)
             values = found.values[near] if near is not None else {}
-            cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
+            labels = pairs.get(scan.path, []) if values is not None else []
+            cases.append(_found(scan.name, own, scan.series or "", labels, values=values or {}))
     found.problems += unused
     # 3. What they are, once each.
     known = (_recognised(case, found) for case in cases)
@@ -200,6 +201,7 @@ def _cases(
     except PumitError as error:
         if (folder / DATA_SET).is_file():  # it says something, and cannot be read
             found.problems.append(str(error))
+            found.values[folder] = None
         return
     found.classes = found.classes or cases.classes
     found.channels |= {cases.channels} if cases.cases else set()

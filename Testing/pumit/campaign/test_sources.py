@@ -489,3 +489,15 @@ def test_a_second_label_of_a_scan_is_no_scan(tmp_path: Path) -> None:
     ]
     words = "s0_label is a label for which no scan is left and is not used."
     assert campaign.problems == [words]
+
+
+def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Path) -> None:
+    data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
+    other = data_set(tmp_path / "lab" / "d2", {"background": 0, "inner": 1, "outer": 2})
+    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)
+    (other / "dataset.json").write_text("{")
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    found = [Path(s.images[0]).parts[-3] for s in campaign.scans() if s.given_labels]
+    assert (found, len(campaign.scans())) == (["d1", "d1"], 6)
+    assert "dataset.json cannot be used" in campaign.problems[0]
