@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, of_row
 from pumit.campaign.folder import (
     DRAFT,
-    FILE,
     GIVEN,
     LABEL,
     PREDICTION,
     SCANS,
-    STATE,
     CampaignConflict,
     CampaignFolder,
 )
@@ -50,7 +48,7 @@ from pumit.campaign.progress import (
     to_predict,
     validation_of,
 )
-from pumit.campaign.shared_file import ShareLock, at_work, write_shared, writing
+from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
 from pumit.system.atomic import make_folder

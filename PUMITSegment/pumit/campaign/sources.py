@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.campaign.entry import ALL_DRAWN, ScanEntry, ScanState
-from pumit.campaign.folder import FILE, ROUNDS, STATE
 from pumit.campaign.labels import CampaignClass, classes_of_segment, segment_names
+from pumit.campaign.shared_file import FILE, ROUNDS, STATE
 from pumit.errors import PumitError, VolumeError
 from pumit.io.scans import IMAGE_SUFFIXES, Scan, find_scans, suffix_of
 
