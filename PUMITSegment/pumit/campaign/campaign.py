@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, of_row
 from pumit.campaign.folder import (
     DRAFT,
-    FILE,
     GIVEN,
     LABEL,
     PREDICTION,
     SCANS,
-    STATE,
     CampaignConflict,
     CampaignFolder,
 )
@@ -34,6 +32,7 @@ from pumit.campaign.labels import (
     classes_of_segment,
     is_passed,
     keep_copy,
+    plain,
 )
 from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
 from pumit.campaign.progress import (
@@ -49,7 +48,7 @@ from pumit.campaign.progress import (
     to_predict,
     validation_of,
 )
-from pumit.campaign.shared_file import ShareLock, at_work, write_shared
+from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
 from pumit.system.atomic import make_folder
@@ -171,16 +170,27 @@ class Campaign(CampaignFolder):
         for number, scan in enumerate(new):
             step(scan.entry.name, number / len(new))
             read.append(scan.with_labels_read(found.problems))
-        rows = [c.as_row() for c in self.classes or found.classes or proposed_classes(read)]
-        sources = [*self._content.get("sources", ()), *map(self._kept_path, given)]
-        changed = {"classes": rows, "sources": list(dict.fromkeys(sources))}
-        changed["channels"] = list(self.channels or found.channels)
-        self._change(lambda content: changed)
+        classes = [c.as_row() for c in found.classes or proposed_classes(read)]
+        sources = [self._kept_path(path) for path in given]
+
+        def changed(content: dict[str, Any]) -> dict[str, Any]:
+            # Data sets that name them differently, or not at all, are of no common kind.
+            named = found.channels | ({tuple(content.get("channels", ()))} if there else set())
+            return {
+                "classes": content["classes"] or classes,
+                "sources": list(dict.fromkeys([*content.get("sources", ()), *sources])),
+                "channels": list(*named) if len(named) == 1 else [],
+            }
+
+        self._change(changed)
         for number, scan in enumerate(read, start=len(there)):
             mark = marks[scan.entry.id]
             entry = scan.kept(self.classes, self._kept_path, patient=mark, order=number)
             make_folder(self.home(entry))
-            write_shared(self.home(entry) / STATE, entry.as_file())
+            state = self.home(entry) / STATE
+            with writing(state):
+                if not state.exists():  # else another person has added it since, and may use it
+                    write_shared(state, entry.as_file())
         self.problems = found.problems
         return found.problems
 
@@ -193,8 +203,12 @@ class Campaign(CampaignFolder):
 
     def change_settings(self, **changes: Any) -> None:
         """Change settings; see `CampaignSettings`."""
-        settings = asdict(replace(self.settings, **changes))
-        self._change(lambda content: {"settings": settings})
+
+        def changed(content: dict[str, Any]) -> dict[str, Any]:
+            settings = of_row(CampaignSettings, content.get("settings", {}))
+            return {"settings": asdict(replace(settings, **changes))}
+
+        self._change(changed)
 
     def remember_name(self, name: str, class_name: str | None) -> None:
         """Map a segment name to a class; None to ignore segments of that name.
@@ -204,42 +218,43 @@ class Campaign(CampaignFolder):
         Raises:
             PumitError: If the class does not exist.
         """
-        classes = self.classes
         if class_name is None:
-            ignored = sorted({*self.ignored_names, name})
-            self._change(lambda content: {"ignored_names": ignored})
+            self._change(lambda c: {"ignored_names": sorted({*c.get("ignored_names", ()), name})})
             return
         # A class added later would be missing in the labels that exist.
-        is_new = class_named(class_name, classes) is None and class_name == name
-        if is_new and not any(scan.is_truth for scan in self.scans()):
-            value = max((v for c in classes for v in c.values), default=0) + 1
-            self._change_classes([*classes, {"name": name, "value": value}])
-            return
-        one = self._class(class_name)
-        names = (*one.other_names, name)
-        self._change_classes([replace(c, other_names=names) if c == one else c for c in classes])
+        takes_new = class_name == name and not any(scan.is_truth for scan in self.scans())
+
+        def changed(classes: Sequence[CampaignClass]) -> list[Any]:
+            if takes_new and class_named(name, classes) is None:
+                value = max((v for c in classes for v in c.values), default=0) + 1
+                return [*classes, {"name": name, "value": value}]
+            one = _class(class_name, classes)
+            names = (*one.other_names, name)
+            return [replace(c, other_names=names) if c == one else c for c in classes]
+
+        self._change_classes(changed)
 
     def rename_class(self, name: str, new: str) -> None:
         """Rename a class; its former name is still recognised in labels, predictions and models.
 
         Raises:
-            PumitError: If the class does not exist, or another one has the new name.
+            PumitError: If the class does not exist, or another one has or had the new name.
         """
-        one = self._class(name)
-        others = tuple(dict.fromkeys((*one.other_names, one.name)))
-        made = replace(one, name=new.strip(), other_names=others)
-        self._change_classes([made if c == one else c for c in self.classes])
 
-    def _class(self, name: str) -> CampaignClass:
-        found = class_named(name, self.classes)
-        if found is None:
-            known = ", ".join(c.name for c in self.classes) or "none"
-            raise PumitError(f"There is no class {name!r} in this campaign; there are {known}.")
-        return found
+        def changed(classes: Sequence[CampaignClass]) -> list[Any]:
+            one = _class(name, classes)
+            other = class_named(new, [c for c in classes if c != one])
+            if other is not None and plain(other.name) != plain(new):
+                # Its labels and predictions still have that name.
+                raise PumitError(f"{new!r} is another name of {other.name!r}; choose a new one.")
+            names = tuple(dict.fromkeys((*one.other_names, one.name)))
+            made = replace(one, name=new.strip(), other_names=names)
+            return [made if c == one else c for c in classes]
 
-    def _change_classes(self, classes: Sequence[Any]) -> None:
-        rows = _rows(classes)
-        self._change(lambda content: {"classes": rows})
+        self._change_classes(changed)
+
+    def _change_classes(self, change: Callable[[Sequence[CampaignClass]], list[Any]]) -> None:
+        self._change(lambda c: {"classes": _rows(change(classes_of_rows(c["classes"])))})
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Return the segment names or values that are neither mapped to a class nor ignored."""
@@ -321,7 +336,7 @@ class Campaign(CampaignFolder):
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
-        drawn = tuple(self._class(name).name for name in drawn)
+        drawn = tuple(_class(name, self.classes).name for name in drawn)
         home = self.home(entry)
         written, doubts = write_accepted(self, entry, label, reviewer=who)
         self.problems = [f"{entry.name}: {doubt}." for doubt in doubts]
@@ -631,6 +646,14 @@ class Campaign(CampaignFolder):
     def set_word(self, scan: ScanEntry | str, word: str) -> ScanEntry:
         """Store a remark about a scan, such as why it cannot be read."""
         return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
+
+
+def _class(name: str, classes: Sequence[CampaignClass]) -> CampaignClass:
+    found = class_named(name, classes)
+    if found is None:
+        known = ", ".join(c.name for c in classes) or "none"
+        raise PumitError(f"There is no class {name!r} in this campaign; there are {known}.")
+    return found
 
 
 def _rows(classes: Sequence[Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from pumit.campaign.labels import CampaignClass, class_named
+from pumit.campaign.labels import CampaignClass, class_named, is_passed
 from pumit.geometry import Triple
 
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
@@ -138,7 +138,8 @@ def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignC
         raise ValueError(f"state {entry.state!r}")
     entry = replace(entry, path=path, stored_state=entry.state)
     if entry.state != "accepted":
-        entry = replace(entry, drawn=_given_drawn(entry, classes), known=entry.given_known)
+        drawn, known = _given_part(entry, classes)
+        entry = replace(entry, drawn=drawn, known=known)
     return replace(
         entry,
         drawn=tuple(renamed(dict.fromkeys(entry.drawn), classes)),
@@ -154,11 +155,21 @@ def renamed(by_class: Mapping[str, Any], classes: Sequence[CampaignClass]) -> di
     return {one.name if one is not None else name: value for one, name, value in found}
 
 
-def _given_drawn(entry: ScanEntry, classes: Sequence[CampaignClass]) -> tuple[str, ...]:
-    """Return the classes annotated in imported labels, by segment name if all are named."""
-    if entry.given_drawn:
-        return () if entry.given_drawn == ALL_DRAWN else entry.given_drawn
-    if entry.given_values or any(name.isdecimal() for name in entry.given_names):
-        return ()
-    names = {one.name for n in entry.given_names if (one := class_named(n, classes)) is not None}
-    return () if len(names) == len(classes) else tuple(c.name for c in classes if c.name in names)
+def _given_part(
+    entry: ScanEntry, classes: Sequence[CampaignClass]
+) -> tuple[tuple[str, ...], KnownPart]:
+    """Return the classes annotated in imported labels, and the part of the scan that is known.
+
+    If the data set does not state the classes, segment names do, provided that all have one.
+    """
+    told = entry.given_drawn
+    if not told and not (entry.given_values or any(n.isdecimal() for n in entry.given_names)):
+        told = entry.given_names
+    named = [n for n in told if not is_passed(n, ())]
+    if not named or told == ALL_DRAWN:
+        return (), entry.given_known
+    there = {one.name for n in named if (one := class_named(n, classes)) is not None}
+    drawn = tuple(c.name for c in classes if c.name in there)
+    # Labels of other structures only: voxels without a label are unknown.
+    known = entry.given_known if drawn else "strokes"
+    return () if len(drawn) == len(classes) else drawn, known

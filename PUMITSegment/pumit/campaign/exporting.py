@@ -71,7 +71,7 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
         raise PumitError("The campaign has no classes; there is nothing to export.")
     if is_msd and any(len(c.values) > 1 for c in classes):
         raise PumitError("Classes that overlap are not known to the Decathlon; export nnunet.")
-    ignored = max(v for c in classes for v in c.values) + 1
+    ignored = _all(classes)[-1] + 1
     stem = re.sub(r"\W+", "", campaign.name) or "case"
     cases = {f"{stem}_{number:03d}": scan for number, scan in enumerate(scans, start=1)}
     channels: set[int] = set()
@@ -114,11 +114,13 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
 
 
 def _own_values(classes: Sequence[CampaignClass]) -> dict[str, int]:
-    """Return for each class the value that no class nested within it has."""
+    """Return for each class a value of no other class, else one of no class nested within it."""
     own = {}
     for c in classes:
+        others = {v for o in classes if o != c for v in o.values}
         inner = {v for o in classes if set(o.values) < set(c.values) for v in o.values}
-        own[c.name] = next((v for v in c.values if v not in inner), c.value)
+        free = [v for v in c.values if v not in others] or [v for v in c.values if v not in inner]
+        own[c.name] = free[0] if free else c.value
     return own
 
 
@@ -126,15 +128,33 @@ def _values(
     campaign: Campaign, scan: ScanEntry, volume: Volume, values: dict[str, int], ignored: int
 ) -> tuple[npt.NDArray[np.uint8], bool]:
     """Return label values and whether the annotation is partial; unknown voxels are ignored."""
-    masks = campaign.truth(scan, volume)
-    is_partial = scan.known != "all" or bool(scan.drawn and values.keys() > set(scan.drawn))
+    masks, classes = campaign.truth(scan, volume), campaign.classes
+    drawn = set(scan.drawn or values)
+    is_partial = scan.known != "all" or values.keys() > drawn
     labels = np.full(volume.shape, ignored if is_partial else 0, dtype=np.uint8)
     if UNKNOWN in masks:
         labels[masks[UNKNOWN]], is_partial = ignored, True
     for name, value in values.items():
         if name in masks:
             labels[masks[name]] = value
+    if all(len(c.values) == 1 for c in classes):
+        return labels, is_partial
+    # Of classes that overlap, a value says of each one whether a voxel is of it.
+    of_value = {v: frozenset(c.name for c in classes if v in c.values) for v in _all(classes)}
+    for known in dict.fromkeys(names & drawn for names in of_value.values()):
+        if not known or not known <= masks.keys():
+            continue
+        inside = np.ones(volume.shape, dtype=bool)
+        for name in drawn & masks.keys():
+            inside &= masks[name] if name in known else ~masks[name]
+        may_be = [v for v, names in of_value.items() if names & drawn == known]
+        is_told = len({of_value[v] for v in may_be}) == 1
+        labels[inside] = may_be[0] if is_told else ignored
     return labels, is_partial
+
+
+def _all(classes: Sequence[CampaignClass]) -> list[int]:
+    return sorted({v for c in classes for v in c.values})
 
 
 def _write_images(

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 from pumit.campaign.entry import ScanEntry, entry_of
 from pumit.campaign.labels import CampaignClass, classes_of_rows, masks_of_files
 from pumit.campaign.shared_file import (
+    FILE,
+    STATE,
     LockTaken,
     ShareLock,
     disk_time,
@@ -43,10 +45,9 @@ if TYPE_CHECKING:
     from pumit.segmentation import Mask
     from pumit.volume import Volume
 
-FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
 GIVEN = "given.seg.nrrd"
-STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
+LOCK, SCANS = "lock", "scans"
 UNNAMED = "another person"
 
 
@@ -372,7 +373,8 @@ class CampaignFolder:
 
     def values_of(self, entry: ScanEntry, paths: Sequence[Path]) -> Mapping[str, Sequence[str]]:
         """Return the data set's names of label values for imported labels; else empty."""
-        return entry.given_values if {*paths} & {*self._given(entry)} else {}
+        given, these = ({*map(os.path.realpath, some)} for some in (self._given(entry), paths))
+        return entry.given_values if given & these else {}
 
     def truth(self, scan: ScanEntry | str, volume: Volume) -> dict[str, Mask]:
         """Read the ground truth masks by class; unknown voxels are in "ignore"."""

@@ -20,6 +20,8 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.system.atomic import write_text
 
+# In a campaign: its file, that of a scan, and the folder of its rounds.
+FILE, STATE, ROUNDS = "campaign.json", "state.json", "rounds"
 FORMAT = 1
 # Format to the function that converts content to the next format.
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.campaign.entry import ALL_DRAWN, ScanEntry, ScanState
 from pumit.campaign.labels import CampaignClass, classes_of_segment, segment_names
+from pumit.campaign.shared_file import FILE, ROUNDS, STATE
 from pumit.errors import PumitError, VolumeError
 from pumit.io.scans import IMAGE_SUFFIXES, Scan, find_scans, suffix_of
 
@@ -102,15 +103,16 @@ class FoundScans:
     Attributes:
         scans: Scans in order.
         classes: Classes defined by a data set, such as in its dataset.json.
-        channels: Names of the channels, defined by a data set.
-        values: Data set folder to its label values and their names.
+        channels: Names of the channels of each data set.
+        values: Data set folder to its label values and their names; None if its dataset.json
+            cannot be read.
         problems: Sentences about unused files, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
     classes: tuple[ClassValue, ...] = ()
-    channels: tuple[str, ...] = ()
-    values: dict[Path, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    channels: set[tuple[str, ...]] = field(default_factory=set)
+    values: dict[Path, Mapping[str, Sequence[str]] | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -125,15 +127,20 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
         if not path.exists():
             raise PumitError(f"There is no file or folder {path.name!r}; check the path.")
     roots = [path for path in paths if path.is_dir()]
-    campaigns = [file.parent for root in roots for file in root.rglob("campaign.json")]
+    walked = [(path, root) for root in roots for path in _files(root)]
+    campaigns = {path.parent for path, _ in walked if path.name == FILE}
+    # Of a campaign in the folder of its scans, only what it wrote itself is not the lab's.
+    homes = {p.parent for p, _ in walked if p.name == STATE and p.parent.parent.parent in campaigns}
+    rounds = {root / ROUNDS for root in campaigns.intersection(roots)}
+    foreign = homes | rounds | campaigns.difference(roots)
 
     def is_of_lab(path: Path) -> bool:
-        return not any(path.is_relative_to(campaign) for campaign in campaigns)
+        return foreign.isdisjoint((path, *path.parents))
 
     # 1. Cases of data sets, pairs by common naming schemes, and DICOM with its segmentations.
-    sets = [file.parent for root in roots for file in sorted(root.rglob(DATA_SET))]
+    sets = [path.parent for path, _ in walked if path.name == DATA_SET]
     places = filter(is_of_lab, dict.fromkeys([*sets, *roots]))
-    cases = [case for place in places for case in _cases(place, found)]
+    cases = [case for place in places for case in _cases(place, found, is_of_lab)]
     images = {image for case in cases for image in case.images}
     series = {case.entry.series for case in cases} - {""}
     # 2. All other scans of the folders, with the label maps beside them.
@@ -146,21 +153,21 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
             found.problems.append(str(error))
             continue
         scans += [s for s in others if not path.is_dir() or is_of_lab(s.path)]
-    walked = ((path, root) for root in roots for path in _files(root))
     files = (
         (path, root)
         for path, root in walked
         if suffix_of(path, IMAGE_SUFFIXES) and path not in taken and is_of_lab(path)
     )
-    scans, pairs, unused = _paired(
-        [s for s in scans if s.series or s.path not in taken], files, is_only=len(roots) == 1
-    )
+    scans = [s for s in scans if s.series or s.path not in taken]
+    scans, pairs, unused = _paired(scans, images, files, is_only=len(roots) == 1)
     for scan in scans:
         own = _channels(scan)
         if scan.series not in series if scan.series else own and not images & {*own}:
-            labels = pairs.get(scan.path, [])
-            values = next((v for p, v in found.values.items() if scan.path.is_relative_to(p)), {})
-            cases.append(_found(scan.name, own, scan.series or "", labels, values=values))
+            # Of data sets within data sets, the innermost one says what its values are.
+            near = next((p for p in scan.path.parents if p in found.values), None)
+            values = found.values[near] if near is not None else {}
+            labels = pairs.get(scan.path, []) if values is not None else []
+            cases.append(_found(scan.name, own, scan.series or "", labels, values=values or {}))
     found.problems += unused
     # 3. Fingerprints, and removal of duplicates.
     known = (_recognised(case, found) for case in cases)
@@ -176,13 +183,20 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
 def _found(
     name: str, images: Sequence[Path], series: str, labels: Sequence[Path], **more: Any
 ) -> FoundScan:
+    from pumit.training.data.dataset_json import IGNORE
+
     files, given = tuple(map(str, images)), tuple(map(str, labels))
     values = more.pop("values", {})
+    if given and not more.get("given_drawn"):  # a data set has drawn the classes that it names
+        named = (n for names in values.values() for n in names if n != IGNORE)
+        more["given_drawn"] = tuple(dict.fromkeys(named))
     return FoundScan(ScanEntry("", name, files, series, given, **more), values)
 
 
-def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
-    """Find the labelled scans of a data set's folder."""
+def _cases(
+    folder: Path, found: FoundScans, is_of_lab: Callable[[Path], bool]
+) -> Iterator[FoundScan]:
+    """Find the labelled scans of a data set's folder, without files that a campaign wrote."""
     from pumit.io.file_part import split_part
     from pumit.training.data.dataset_json import IGNORE
     from pumit.training.data.labelled_set import cases_of_folder
@@ -192,50 +206,63 @@ def _cases(folder: Path, found: FoundScans) -> Iterator[FoundScan]:
     except PumitError as error:
         if (folder / DATA_SET).is_file():  # a data set that cannot be read
             found.problems.append(str(error))
+            found.values[folder] = None
         return
     found.classes = found.classes or cases.classes
-    found.channels = found.channels or cases.channels
+    found.channels |= {cases.channels} if cases.cases else set()
     names: dict[str, list[str]] = {}
     for one in cases.classes:
         for value in one.values:
             names.setdefault(str(value), []).append(one.label.name)
     ignored = {c.ignore_value for c in cases.cases} - {None}
-    found.values[folder] = names | {str(value): [IGNORE] for value in ignored}
+    values = names | {str(value): [IGNORE] for value in ignored}
+    if values:
+        found.values[folder] = values
     for case in cases.cases:
+        labels = [path for path in case.labels if is_of_lab(path)]
+        if not labels or not all(map(is_of_lab, case.images)):
+            continue
         parts = [split_part(path) for path in case.images]
         yield _found(
             case.name,
             [path for path, _ in parts],
             parts[0][1],
-            case.labels,
+            labels,
             patient=case.patient,
-            values=found.values[folder],
+            values=values,
             given_drawn=ALL_DRAWN if case.drawn == "all" else case.drawn or (),
             given_known=case.known,
         )
 
 
 def _paired(
-    scans: Sequence[Scan], files: Iterable[tuple[Path, Path]], *, is_only: bool
+    scans: Sequence[Scan],
+    labelled: Iterable[Path],
+    files: Iterable[tuple[Path, Path]],
+    *,
+    is_only: bool,
 ) -> tuple[list[Scan], dict[Path, list[Path]], list[str]]:
     """Distinguish label maps from scans, by the names of files and folders.
 
     Args:
         scans: Candidate scans.
+        labelled: Scans that have labels already.
         files: Candidate label maps, each with the given root folder.
         is_only: Whether only one folder was given, which then is not a label folder itself.
 
     Returns:
         Scans, scan paths to their labels, and a sentence for each unused label.
     """
-    stems = {scan.path.parent / _bare(scan.path) for scan in scans}
+    stems = {p.parent / _bare(p) for p in (*labelled, *(scan.path for scan in scans))}
     labels: dict[Path, tuple[Path, str, str]] = {}
+    below: dict[Path, list[str]] = {}
     for path, root in files:
         inside = path.relative_to(root.parent).parts[is_only:-1]
         base = _LABEL_ENDING.sub("", _bare(path))
         depth = next((i for i, p in enumerate(inside) if _LABEL_FOLDERS.fullmatch(p)), None)
         if depth is not None:
             home = path.parents[len(inside) - depth]
+            below[path] = [p for p in inside[depth:] if not _LABEL_FOLDERS.fullmatch(p)]
         elif base != _bare(path) and path.parent / base in stems:
             home = path.parent
         else:
@@ -248,10 +275,13 @@ def _paired(
     pairs: dict[Path, list[Path]] = {}
     unused = []
     for path, (home, base, name) in labels.items():
-        if _TEST_LABELS.fullmatch(path.relative_to(home).parts[0]):
+        if any(map(_TEST_LABELS.fullmatch, path.relative_to(home).parts[:-1])):
             unused.append(f"{name} is a label of a test set and is not used.")
             continue
         near = [s.path for s in by_name.get(base, ()) if s.path.is_relative_to(home)]
+        if folders := below.get(path):  # such as that of its patient, where the scan has it, too
+            around = ((p, p.relative_to(home).parts[:-1]) for p in near)
+            near = [p for p, parts in around if folders == [q for q in parts if q in folders]]
         ranks = sorted((_distance(p), p) for p in near)
         if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):  # ambiguous
             unused.append(_NO_SCAN.format(name=name))

@@ -14,7 +14,7 @@ from typing import Any
 
 from pumit.campaign.campaign import CLICKS, Campaign
 from pumit.campaign.entry import ScanEntry
-from pumit.campaign.folder import GIVEN, ROUNDS
+from pumit.campaign.folder import GIVEN
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
 from pumit.campaign.progress import (
     TrainingRound,
@@ -22,7 +22,7 @@ from pumit.campaign.progress import (
     trainable,
     used_round,
 )
-from pumit.campaign.shared_file import working_alone
+from pumit.campaign.shared_file import ROUNDS, working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
 from pumit.system.atomic import make_folder, write_text

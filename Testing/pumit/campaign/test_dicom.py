@@ -125,3 +125,13 @@ def test_a_labelled_series_hides_none_of_its_folder(
         file.rename(scan.path / f"other{number}.dcm")
     again = Campaign.create(tmp_path / "again", [tmp_path / "pacs"])
     assert sorted(s.state for s in again.scans()) == ["labelled", "open", "open"]
+
+
+def test_no_dicom_seg_of_another_campaign_is_a_label(
+    dicom_campaign: Campaign, tmp_path: Path
+) -> None:
+    inside = Campaign.create(tmp_path / "pacs" / "c", [tmp_path / "pacs"], ["outer", "inner"])
+    scan = inside.scans()[0]
+    inside.undo_accept(inside.accept(scan, truth(dicom_campaign, dicom_campaign.scans()[0])))
+    other = Campaign.create(tmp_path / "other", [tmp_path / "pacs"])
+    assert [s.state for s in other.scans()] == ["open"] * 3

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pumit.campaign import Campaign
 from pumit.campaign.exporting import export
+from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import read_label_file
@@ -284,3 +285,219 @@ def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: P
     assert campaign.problems == [
         "site/a/ct/x_mask is a label for which no scan is left and is not used."
     ]
+
+
+def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path: Path) -> None:
+    write_scan(tmp_path / "lab" / "a.nii.gz", 0)
+    one = Campaign.create(tmp_path / "c", [tmp_path / "lab"], ["outer", "inner"])
+    other = Campaign.open(one.folder)
+    one.remember_name("x", "outer")
+    other.remember_name("y", "inner")
+    one.remember_name("p", None)
+    other.remember_name("q", None)
+    one.change_settings(train_after=5)
+    other.change_settings(copies_beside=True)
+    now = Campaign.open(one.folder)
+    assert [c.other_names for c in now.classes] == [("x",), ("y",)]
+    assert now.ignored_names == ("p", "q")
+    assert (now.settings.train_after, now.settings.copies_beside) == (5, True)
+
+
+def test_what_another_person_does_while_scans_are_added_stays(tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    write_scan(tmp_path / "lab" / "a.nii.gz", 0)
+    for number, name in enumerate("de", start=3):
+        write_scan(more / f"{name}.nii.gz", number)
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"], ["outer", "inner"])
+
+    def work_too(what: str, share: float) -> None:
+        if what == "e":
+            other = Campaign.open(campaign.folder)
+            other.rename_class("outer", "organ")
+            other.add_scans([more])
+            other.accept("d", None)
+
+    campaign.add_scans([more], progress=work_too)
+    assert states(campaign) == {"a": "open", "d": "accepted", "e": "open"}
+    assert [c.name for c in campaign.classes] == ["organ", "inner"]
+
+
+def test_no_class_takes_the_former_name_of_another(make_campaign: Callable[..., Campaign]) -> None:
+    campaign = make_campaign(2)
+    campaign.rename_class("outer", "organ")
+    with pytest.raises(PumitError, match="'Outer' is another name of 'organ'"):
+        campaign.rename_class("inner", "Outer")
+    campaign.rename_class("organ", "outer")
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+
+
+def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "images" / "p1" / "mr.nii.gz", 1, lab / "labels" / "p1" / "mr.nii.gz")
+    write_scan(lab / "images" / "p2" / "ct.nii.gz", 2)
+    write_scan(tmp_path / "gone.nii.gz", 3, lab / "labels" / "p3" / "ct.nii.gz")
+    write_scan(lab / "images" / "a.nii.gz", 4, lab / "labels" / "predictions" / "a.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"mr": "labelled", "ct": "open", "a": "open"}
+    words = "is a label for which no scan is left and is not used."
+    assert campaign.problems == [f"labels/p3/ct {words}", f"labels/predictions/a {words}"]
+
+
+def test_labels_of_a_test_set_are_found_at_any_depth(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "images" / "t.nii.gz", 0, lab / "labels" / "labelsTs" / "t.nii.gz")
+    assert states(Campaign.create(tmp_path / "c", [lab])) == {"t": "open"}
+
+
+def test_the_innermost_data_set_says_what_its_values_are(tmp_path: Path) -> None:
+    lab = data_set(tmp_path / "lab", {"background": 0, "outer": 1, "inner": 2})
+    home = data_set(lab / "other", {"background": 0, "inner": 1, "outer": 2}) / "more"
+    write_scan(home / "q.nii.gz", 20, home / "q_seg.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert campaign.scan("q").given_values == {"1": ["inner"], "2": ["outer"]}
+
+
+def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = data_set(tmp_path / "lab", {"background": 0, "inner": 1, "outer": 2})
+    campaign = Campaign.create(tmp_path / "c", [folder], ["outer", "inner"])
+    first, second, _ = campaign.scans()
+    monkeypatch.chdir(folder / "labelsTr")
+    made = campaign.accept(first, Path("s0.nii.gz"))
+    (tmp_path / "link").symlink_to(folder, target_is_directory=True)
+    other = campaign.accept(second, str(tmp_path / "link" / "labelsTr" / "s1.nii.gz"))
+    for scan, number in ((made, 0), (other, 1)):
+        volume, values = make_scan(number)
+        assert np.array_equal(campaign.truth(scan, volume)["inner"], values == 1)
+
+
+def test_a_hidden_folder_is_no_data_set(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+    for home in (".snapshot", ""):
+        data_set(tmp_path / "lab" / home / "d", labels)
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    assert not any(".snapshot" in image for scan in campaign.scans() for image in scan.images)
+
+
+def test_a_campaign_may_be_in_the_folder_of_its_scans(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / "scans" / f"scan{number:02d}.nii.gz", number)
+    campaign = Campaign.create(lab, [lab], ["outer", "inner"])
+    assert states(campaign) == {"scan00": "open", "scan01": "open"}
+    scan = campaign.scans()[0]
+    campaign.accept(scan, truth_of(scan))
+    write_scan(lab / "rounds" / "001" / "picture.nii.gz", 5)
+    write_scan(lab / "scan02.nii.gz", 2)
+    assert campaign.add_scans([lab]) == []
+    assert [s.name for s in campaign.scans()] == ["scan00", "scan01", "scan02"]
+
+
+def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path: Path) -> None:
+    data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
+    other = tmp_path / "lab" / "d2"
+    data_set(other, {"background": 0, "inner": 2}, lambda values: values // 2 * 2)
+    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    drawn = {Path(s.images[0]).parts[-3]: s.drawn for s in campaign.scans() if s.given_labels}
+    assert drawn == {"d1": (), "d2": ("inner",)}
+    campaign.rename_class("inner", "core")
+    assert campaign.scans()[2].drawn == ("core",)
+
+
+def test_a_label_of_other_structures_tells_nothing_of_the_classes(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / f"scan{number:02d}.nii.gz", number)
+    begun = Campaign.create(tmp_path / "b", [lab], ["outer"])
+    found = truth_of(begun.scans()[0], ["vessel"])
+    write_seg_nrrd(found, lab / "scan00.seg.nrrd", is_reviewed=True)
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer"])
+    campaign.remember_name("vessel", None)
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"]["ignore"] == 2
+    assert set(np.unique(values)) == {2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        ({"background": 0, "core": 2, "whole": [1, 2]}, [2, 1]),
+        ({"background": 0, "whole": [1, 2], "rest": [2, 3]}, [1, 3]),
+    ],
+)
+def test_overlapping_classes_keep_their_values_in_any_order(
+    tmp_path: Path, labels: dict[str, Any], order: list[int]
+) -> None:
+    def change(values: np.ndarray) -> np.ndarray:
+        return blank(values) if "rest" in labels else values
+
+    more = {"regions_class_order": order}
+    folder = data_set(tmp_path / "d", labels, change, **more)
+    campaign = Campaign.create(tmp_path / "c", [folder])
+    content, values = exported(campaign, tmp_path / "e")
+    assert np.array_equal(values, change(make_scan(0)[1]))
+    names = [name for name in content["labels"] if name != "background"]
+    assert names.index("whole") < names.index("core" if "core" in labels else "rest")
+
+
+def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path: Path) -> None:
+    labels = {"background": 0, "whole": [1, 2], "core": 2}
+    more = {"regions_class_order": [1, 2], "drawn": {"s0": ["whole"], "s1": ["core"]}}
+    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"]["ignore"] == 3
+    assert set(np.unique(values)) == {3}  # its whole may be of the core or not
+
+
+def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+    ct = data_set(tmp_path / "lab" / "ct", labels)
+    one = Campaign.create(tmp_path / "one", [tmp_path / "lab"])
+    assert one.channels == ("CT",)
+    mr = data_set(tmp_path / "lab" / "mr", labels, channel_names={"0": "MR"})
+    for number, file in enumerate(sorted((mr / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)
+    write_scan(tmp_path / "plain" / "a.nii.gz", 9)
+    both = Campaign.create(tmp_path / "both", [tmp_path / "lab"])
+    later = Campaign.create(tmp_path / "later", [ct])
+    assert later.channels == ("CT",)
+    later.add_scans([mr])
+    unnamed = Campaign.create(tmp_path / "unnamed", [tmp_path / "plain"], ["outer", "inner"])
+    unnamed.add_scans([ct])
+    assert both.channels == later.channels == unnamed.channels == ()
+
+
+def test_a_second_label_of_a_scan_is_no_scan(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    for number in range(2):
+        write_scan(lab / f"s{number}.nii.gz", number, lab / f"s{number}_seg.nii.gz")
+    write_scan(lab / "s0.nii.gz", 0, lab / "s0_label.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"s0": "labelled", "s1": "labelled"}
+    assert [Path(s.given_labels[0]).name for s in campaign.scans()] == [
+        "s0_seg.nii.gz",
+        "s1_seg.nii.gz",
+    ]
+    words = "s0_label is a label for which no scan is left and is not used."
+    assert campaign.problems == [words]
+
+
+def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Path) -> None:
+    data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
+    other = data_set(tmp_path / "lab" / "d2", {"background": 0, "inner": 1, "outer": 2})
+    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
+        write_scan(file, number)
+    (other / "dataset.json").write_text("{")
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
+    found = [Path(s.images[0]).parts[-3] for s in campaign.scans() if s.given_labels]
+    assert (found, len(campaign.scans())) == (["d1", "d1"], 6)
+    assert "dataset.json cannot be used" in campaign.problems[0]
