@@ -97,7 +97,9 @@ def test_other_classes_and_channels_begin_anew_or_are_shared_out(
 ) -> None:
     torch.save(state, tmp_path / "a.pt")
     network = tiny(in_channels=1, num_classes=5, merging="before_2025")
-    assert "last layer starts from random weights" in load_swin_unetr_file(network, tmp_path / "a.pt")
+    assert "last layer starts from random weights" in load_swin_unetr_file(
+        network, tmp_path / "a.pt"
+    )
     whole = tiny(merging="before_2025")
     whole.network.load_state_dict(state)
     x = torch.randn(1, 1, 32, 32, 64)
