@@ -131,12 +131,16 @@ def _values(
     masks, classes = campaign.truth(scan, volume), campaign.classes
     drawn = set(scan.drawn or values)
     is_partial = scan.known != "all" or values.keys() > drawn
-    labels = np.full(volume.shape, ignored if is_partial else 0, dtype=np.uint8)
+    has_slices = scan.known == "slices" and values.keys() <= drawn
+    start = ignored if is_partial and not has_slices else 0
+    labels = np.full(volume.shape, start, dtype=np.uint8)
     if UNKNOWN in masks:
         labels[masks[UNKNOWN]], is_partial = ignored, True
     for name, value in values.items():
         if name in masks:
             labels[masks[name]] = value
+    if has_slices:
+        labels = _without_slices(labels, ignored)
     if all(len(c.values) == 1 for c in classes):
         return labels, is_partial
     # Of classes that overlap, a value says of each one whether a voxel is of it.
@@ -151,6 +155,15 @@ def _values(
         is_told = len({of_value[v] for v in may_be}) == 1
         labels[inside] = may_be[0] if is_told else ignored
     return labels, is_partial
+
+
+def _without_slices(labels: npt.NDArray[np.uint8], ignored: int) -> npt.NDArray[np.uint8]:
+    """Ignore the slices without labels, as training does."""
+    from pumit.training.data.class_matching import only_slices
+    from pumit.training.data.classes import UNKNOWN as UNKNOWN_VALUE
+
+    known = only_slices(np.where(labels == ignored, np.uint8(UNKNOWN_VALUE), labels))
+    return np.where(known == UNKNOWN_VALUE, np.uint8(ignored), labels)
 
 
 def _all(classes: Sequence[CampaignClass]) -> list[int]:

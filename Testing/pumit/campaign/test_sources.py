@@ -458,6 +458,21 @@ def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path: 
     assert set(np.unique(values)) == {3}  # its whole may be of the core or not
 
 
+def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 1, "inner": 2}
+
+    def sparse(values: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(len(values))[:, None, None] % 2 > 0, np.uint8(0), values)
+
+    folder = data_set(tmp_path / "d", labels, sparse, known="slices")
+    content, values = exported(Campaign.create(tmp_path / "c", [folder]), tmp_path / "e")
+    truth = sparse(make_scan(0)[1])
+    is_annotated = truth.any(axis=(1, 2))
+    assert content["labels"]["ignore"] == 3
+    assert np.array_equal(values[is_annotated], truth[is_annotated])
+    assert np.all(values[~is_annotated] == 3)
+
+
 def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
     labels = {"background": 0, "outer": 1, "inner": 2}
     ct = data_set(tmp_path / "lab" / "ct", labels)

@@ -289,7 +289,7 @@ def known_labels(
         if np.isin(dropped, labels).any():
             labels = np.where(np.isin(labels, dropped), np.uint8(UNKNOWN), labels)
     if known == "slices":
-        labels = _only_slices(labels)
+        labels = only_slices(labels)
     elif known == "strokes":
         background = np.zeros(1, bool) if found.background is None else found.background
         labels = np.where((labels == 0) & ~background, np.uint8(UNKNOWN), labels)
@@ -319,7 +319,7 @@ def _drawn(
     return None if all(there) else there
 
 
-def _only_slices(labels: Labels) -> Labels:
+def only_slices(labels: Labels) -> Labels:
     """Mark slices without labels as unknown, along the axis with the largest share of them.
 
     Only slices between the first and the last labelled one count for the choice of the axis.
