@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 _PART, _PARTS = 1 << 16, 64
 DATA_SET = "dataset.json"
 # Label folders beside image folders.
-_LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
-# Test labels, as nnU-Net names them: they must not be used for training.
-_TEST_LABELS = re.compile(r"(labels?|masks?|segmentations?)ts", re.IGNORECASE)
+_LABEL_FOLDERS = re.compile(
+    r"(labels?|masks?|segmentations?|predictions?|preds?)(tr|ts|val)?", re.IGNORECASE
+)
+# Test labels, as nnU-Net names them, and predictions: they must not be used for training.
+_NOT_TRUTH = re.compile(
+    r"(labels?|masks?|segmentations?)ts|(predictions?|preds?)(tr|ts|val)?", re.IGNORECASE
+)
 _NO_SCAN = "{name} is a label for which no scan is left and is not used."
 _IMAGE_FOLDERS = re.compile(r"(images?|scans?|volumes?)(tr|ts|val)?", re.IGNORECASE)
 _LABEL_WORDS = ("seg", "segmentation", "label", "gt", "mask")
@@ -275,8 +279,8 @@ def _paired(
     pairs: dict[Path, list[Path]] = {}
     unused = []
     for path, (home, base, name) in labels.items():
-        if any(map(_TEST_LABELS.fullmatch, path.relative_to(home).parts[:-1])):
-            unused.append(f"{name} is a label of a test set and is not used.")
+        if any(map(_NOT_TRUTH.fullmatch, path.relative_to(home).parts[:-1])):
+            unused.append(f"{name} is a test label or a prediction and is not used.")
             continue
         near = [s.path for s in by_name.get(base, ()) if s.path.is_relative_to(home)]
         if folders := below.get(path):  # such as that of its patient, where the scan has it, too

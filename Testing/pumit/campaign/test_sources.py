@@ -340,13 +340,24 @@ def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
     campaign = Campaign.create(tmp_path / "c", [lab])
     assert states(campaign) == {"mr": "labelled", "ct": "open", "a": "open"}
     words = "is a label for which no scan is left and is not used."
-    assert campaign.problems == [f"labels/p3/ct {words}", f"labels/predictions/a {words}"]
+    assert campaign.problems == [
+        f"labels/p3/ct {words}",
+        "labels/predictions/a is a test label or a prediction and is not used.",
+    ]
 
 
 def test_labels_of_a_test_set_are_found_at_any_depth(tmp_path: Path) -> None:
     lab = tmp_path / "lab"
     write_scan(lab / "images" / "t.nii.gz", 0, lab / "labels" / "labelsTs" / "t.nii.gz")
     assert states(Campaign.create(tmp_path / "c", [lab])) == {"t": "open"}
+
+
+def test_predictions_of_the_lab_are_neither_scans_nor_labels(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    write_scan(lab / "images" / "t.nii.gz", 0, lab / "predictions" / "t.nii.gz")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"t": "open"}
+    assert campaign.problems == ["predictions/t is a test label or a prediction and is not used."]
 
 
 def test_the_innermost_data_set_says_what_its_values_are(tmp_path: Path) -> None:
