@@ -215,7 +215,7 @@ class Client(Closing):
 
         Args:
             body: JSON value to send.
-            array: Array envelope to send in place of `body`.
+            array: Array envelope to send instead of `body`.
             meta: JSON value of the header `X-Meta`.
 
         Raises:

@@ -39,7 +39,7 @@ class LocalWorker(Closing):
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
         python: Interpreter that has pumit's dependencies; None for this one.
-        command: Complete command line in place of these, for tests.
+        command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
         start_timeout_s: Longest wait for the model to load, seconds.
         on_exit: Callback with the exit status, called once in a thread when the worker has ended.

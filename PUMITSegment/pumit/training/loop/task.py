@@ -100,7 +100,7 @@ def _leave_stopping_to_the_run(number: int) -> None:
 
 @dataclass(frozen=True)
 class _WorkerError:
-    """Error message of a worker process in place of a batch."""
+    """Error message of a worker process instead of a batch."""
 
     message: str
 
