@@ -1,4 +1,4 @@
-"""Every family of networks in a tiny size, and data of each kind: isotropic, thick, one slice."""
+"""Every family of networks in a tiny size, and data of each kind: thick slices, a single slice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class Kind:
 
 
 KINDS = {
-    "isotropic": Kind((21, 35, 33), (1.0, 1.0, 1.0)),
     "thick": Kind((5, 45, 39), (5.0, 1.0, 1.0), ("T1", "T2")),
     "slice": Kind((1, 45, 39), (1.0, 1.0, 1.0)),
 }

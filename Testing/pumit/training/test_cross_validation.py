@@ -20,6 +20,7 @@ from pumit.training.recipes.reader import RecipeFile
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
 from pumit.training.validate import read_segmentation
+from tiny_run import status_of
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -54,8 +55,7 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     assert len(found["rows"]) == 6
     assert found["mean"]["mean"]["dice"]["cases"] == 3
     assert [fold["fold"] for fold in found["folds"]] == [1, 2]
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert status.state == "finished"
     assert status.model == "final/made.safetensors"
     # Started again from what it wrote, nothing is trained again.
@@ -84,8 +84,7 @@ def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None
     with pytest.raises(RunStopped):
         finetune(path, out)
     watcher.join()
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert status.state == "stopped"
     assert (out / "fold_1" / "last.safetensors").is_file()
     assert "Fold 1 of 2 begins." in [r.get("sentence") for r in read_log(out)[0]]

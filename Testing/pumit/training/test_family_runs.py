@@ -1,4 +1,4 @@
-"""Every family trains, predicts and is judged on volumes, thick slices and images alike."""
+"""Every family trains, predicts and is judged on thick slices and on images alike."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from labelled_scans import write_pairs
 from pumit.cli.main import main
 from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint
-from pumit.runs import read_status
 from pumit.training.recipes import reader
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.train import finetune
+from tiny_run import status_of
 
 VIT = {"dim": 24, "depth": 4, "num_heads": 2, "hidden": 32, "position_table": [1, 2, 2]}
 SMALL: dict[str, Any] = {
@@ -116,8 +116,7 @@ def test_without_labels_the_encoder_is_the_result(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["pretrain", "--on", "scans", "-o", "run", "--steps", "2"]) == 0
-    status = read_status(tmp_path / "run")
-    assert status is not None
+    status = status_of(tmp_path / "run")
     assert (status.state, status.model, status.registered) == ("finished", "vit.safetensors", "vit")
     assert steps(tmp_path / "run" / "pretraining") == [1, 2]
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from pumit.errors import ExportError
-from pumit.runs import read_log, read_status
+from pumit.runs import read_log
 from pumit.training.run.reporter import RunReporter
 from pumit.training.train import write_result
+from tiny_run import status_of
 
 
 @pytest.fixture
@@ -34,8 +35,7 @@ def test_the_model_is_entered_with_its_card(tmp_path: Path, called: list[tuple[A
     reporter, best = RunReporter(tmp_path), tmp_path / "mine.safetensors"
     assert write_result(reporter, tmp_path, best, registers=True) == "mine-2"
     assert called == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
-    status = read_status(tmp_path)
-    assert status is not None
+    status = status_of(tmp_path)
     assert (status.model, status.registered) == ("mine.safetensors", "mine-2")
     assert read_log(tmp_path)[0][-1] == {"model": "mine.safetensors", "registered": "mine-2"}
 

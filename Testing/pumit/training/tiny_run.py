@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from pumit.models.tensor_file import write_tensors
+from pumit.runs import RunStatus, read_status
 from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
@@ -110,6 +111,29 @@ def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     process = multiprocessing.get_context("fork").Process(target=alone)
     process.start()
     return process
+
+
+def status_of(folder: Path) -> RunStatus:
+    """The status of a run that has one."""
+    status = read_status(folder)
+    assert status is not None
+    return status
+
+
+def during_step(
+    monkeypatch: pytest.MonkeyPatch, task: type[Any], number: int, what: Callable[[], object]
+) -> None:
+    """Do something while a step of the run is taken."""
+    taken: list[int] = []
+    forward = task.forward
+
+    def counted(self: Any, batch: Any) -> Any:
+        taken.append(1)
+        if len(taken) == number:
+            what()
+        return forward(self, batch)
+
+    monkeypatch.setattr(task, "forward", counted)
 
 
 def wait_for(what: Callable[[], object], seconds: float = 60.0) -> None:

@@ -19,7 +19,7 @@ from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
-from tiny_run import forks, started, wait_for
+from tiny_run import forks, started, status_of, wait_for
 
 
 @pytest.fixture
@@ -103,8 +103,7 @@ def test_seed_after_seed_so_many_at_a_time(
     found = compare(written(tmp_path, processes=3), out)
     assert pretended.started == ["U-Net, seed 0", "wide, seed 0", "U-Net, seed 5", "wide, seed 5"]
     assert (found.done, pretended.most) == (4, 3)
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert (status.state, status.task) == ("finished", "comparison")
     row = read_rows(out / ROWS)[-1]
     assert (row.name, row.seed, row.steps) == ("wide", 5, 45)
@@ -156,8 +155,7 @@ def test_a_stop_reaches_the_trainings(
     with pytest.raises(RunStopped):
         compare(written(tmp_path), out)
     assert pretended.stops == ["stop"]
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert status.state == "stopped"
 
 

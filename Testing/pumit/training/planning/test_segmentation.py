@@ -185,26 +185,3 @@ def test_folds_leave_the_split_open_and_take_their_time(tmp_path: Path) -> None:
     assert several.recipe["folds"] == 4
     assert several.estimate.seconds == pytest.approx(5 * single.estimate.seconds, rel=0.1)
     assert "for each of 5 trainings" in several.estimate.sentence
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"shedule": {}}, "did you mean 'schedule'"),
-        ({"plan": {"patch": [8, 8, 8]}}, "did you mean 'patch_size'"),
-        ({"plan": {"intensity": {"metod": "zscore"}}}, "did you mean 'method'"),
-        ({"validation": {"flip": True}}, "did you mean 'flips'"),
-        ({"augmentation": {"nosie": 1}}, "did you mean 'noise'"),
-        ({"network_sizes": {"dims": 3}}, "did you mean 'dim'"),
-        ({"network": "pumit_segmentation_smal"}, "pumit_segmentation_small"),
-        ({"data": {"folder": ".", "class": {}}}, "did you mean 'classes'"),
-        ({"data": {"folder": ".", "classes": [{"name": "a", "vaule": 1}]}}, "did you mean 'value'"),
-        ({"data": {"cases": [{"imgae": "a", "label": "b"}]}}, "did you mean 'image'"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_misspelt_keys_are_named_at_every_level(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(PumitError, match=message):
-        planned(write_pairs(tmp_path, 2), **changes)

@@ -18,7 +18,6 @@ from pumit.networks.build import build_network
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask, cells_of
-from pumit.training.recipes.reader import shipped_recipe
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 
@@ -190,26 +189,3 @@ def test_recipes_that_cannot_be_used_are_refused_in_one_line(
     with pytest.raises(PumitError, match=reason) as error:
         read_recipe_file(write(tmp_path / "r.yaml", {**RECIPE, **change}))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["mamba_mim", "mamba_mim_small"])
-def test_recipes_that_ship_can_be_read(name: str) -> None:
-    assert read_recipe_file(shipped_recipe(name)).mask_ratio == 0.75
-
-
-def test_the_published_recipe_starts_with_a_small_network(tmp_path: Path) -> None:
-    recipe = yaml.safe_load(shipped_recipe("mamba_mim").read_text())
-    shrunk = {k: RECIPE[k] for k in ("network_sizes", "crop", "device", "threads", "batch_size")}
-    recipe = {**recipe, **shrunk, "workers": 0, "real_images": [], "generated_size": 16}
-    recipe["schedule"] |= {"steps": 1, "log_every": 1}
-    model = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
-    assert load_checkpoint(model).recipe["network"] == "mamba_mim"
-
-
-def test_the_published_settings_are_the_papers() -> None:
-    recipe = yaml.safe_load(shipped_recipe("mamba_mim").read_text())
-    schedule = recipe["schedule"]
-    assert (recipe["batch_size"], recipe["crop"]) == (8, {"depth": 96, "in_plane": 96})
-    assert (schedule["learning_rate"], schedule["final_rate"]) == (1e-4, 1e-7)
-    assert (schedule["shape"], schedule["optimizer"], schedule["clip"]) == ("cosine", "adamw", 5)
-    assert schedule["warm_up"] / schedule["steps"] == 0.4

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint
-from pumit.runs import list_runs, read_log, read_status, send_command
+from pumit.runs import list_runs, read_log, send_command
 from pumit.training.pretrain import pretrain
 from pumit.training.promptable.task import PromptableTask
-from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
-from pumit.training.run.session import RunLock
 from pumit.training.train import finetune
 from safetensors.torch import load_file
+from tiny_run import during_step, status_of
 
 STEPS = 4
 
 
-@pytest.fixture(autouse=True)
-def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run reads after every step what is requested."""
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("swift")
 
 
 @pytest.fixture
@@ -53,20 +46,6 @@ def recipe(tmp_path: Path, tiny_sizes: dict[str, Any]) -> Path:
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(content))
     return path
-
-
-def during_step(monkeypatch: pytest.MonkeyPatch, number: int, what: Any) -> None:
-    """Do something while a step of the run is taken."""
-    taken: list[int] = []
-    forward = PromptableTask.forward
-
-    def counted(self: PromptableTask, batch: Any) -> Any:
-        taken.append(1)
-        if len(taken) == number:
-            what()
-        return forward(self, batch)
-
-    monkeypatch.setattr(PromptableTask, "forward", counted)
 
 
 def losses(folder: Path) -> list[float]:
@@ -101,49 +80,23 @@ def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     pretrain(recipe, whole)
     with monkeypatch.context() as patch:
-        during_step(patch, 2, lambda: send_command(parts, "stop"))
+        during_step(patch, PromptableTask, 2, lambda: send_command(parts, "stop"))
         with pytest.raises(RunStopped, match="Step 2 is saved"):
             pretrain(recipe, parts)
-    status = read_status(parts)
-    assert status is not None
+    status = status_of(parts)
     assert (status.state, status.task, status.step) == ("stopped", "pretraining", 2)
     finetune(parts / "recipe.yaml", parts)
     assert losses(parts) == losses(whole)
     assert_alike(parts, whole)
 
 
-@pytest.mark.slow
-def test_a_pause_ends_with_the_same_weights(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    pretrain(recipe, whole)
-
-    def resume() -> None:
-        until = time.monotonic() + 60
-        while (status := read_status(parts)) is None or status.state != "paused":
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        send_command(parts, "resume")
-
-    def pause() -> None:
-        send_command(parts, "pause")
-        threading.Thread(target=resume).start()
-
-    during_step(monkeypatch, 2, pause)
-    pretrain(recipe, parts)
-    assert any(record.get("event") == "paused" for record in read_log(parts)[0])
-    assert_alike(parts, whole)
-
-
 def test_a_finished_run_keeps_the_last_weights(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    during_step(monkeypatch, 2, lambda: send_command(tmp_path / "run", "finish"))
+    during_step(monkeypatch, PromptableTask, 2, lambda: send_command(tmp_path / "run", "finish"))
     model = pretrain(recipe, tmp_path / "run")
     assert load_checkpoint(model).recipe["step"] == 2
-    status = read_status(tmp_path / "run")
-    assert status is not None
+    status = status_of(tmp_path / "run")
     assert (status.state, status.best_step, status.model) == ("finished", 2, "tiny.safetensors")
 
 
@@ -167,23 +120,9 @@ def test_a_card_tells_what_it_is(recipe: Path, tmp_path: Path) -> None:
     pretrain(again, tmp_path / "again", overrides={"steps": 1})
     card = (tmp_path / "again" / "card.md").read_text()
     assert f"| Begun with | weights {load_checkpoint(model).sha256[:16]} |" in card
-    status = read_status(tmp_path / "again")
-    assert status is not None
+    status = status_of(tmp_path / "again")
     assert status.registered is None  # it is there for further trainings
     assert {folder.name for folder, _ in list_runs(tmp_path)} == {"run", "again"}
-
-
-def test_a_folder_belongs_to_one_process_and_one_recipe(recipe: Path, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    lock = RunLock(tmp_path / "run")
-    with pytest.raises(PumitError, match="is training in run already"):
-        pretrain(recipe, tmp_path / "run")
-    lock.release()
-    pretrain(recipe, tmp_path / "run", overrides={"seconds": 0})
-    other = recipe.with_name("other.yaml")
-    other.write_text(recipe.read_text().replace("seed: 3", "seed: 4"))
-    with pytest.raises(CheckpointError, match="seed was 3, is 4"):
-        pretrain(other, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -193,7 +132,7 @@ def test_memory_that_does_not_suffice_halves_the_batch(
     def fail() -> None:
         raise MemoryError
 
-    during_step(monkeypatch, 2, fail)
+    during_step(monkeypatch, PromptableTask, 2, fail)
     pretrain(recipe, tmp_path / "run")
     said = [str(record.get("sentence")) for record in read_log(tmp_path / "run")[0]]
     assert any("1 of 2 images" in sentence for sentence in said)

@@ -53,7 +53,7 @@ def test_batches_hold_images_with_their_targets(task: PromptableTask, da0: int) 
         assert not (batch.target & ~inside).any()
 
 
-@pytest.mark.parametrize("da0", DEGREES)
+@pytest.mark.parametrize("da0", [0, 2, 5])
 def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0: int) -> None:
     silent: set[str] | None = None
     for seed in range(8):  # a seed may draw no box, no correction, or only parts of structures
@@ -66,8 +66,6 @@ def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0
         quiet = {n for n, p in task.named_parameters() if p.grad is None or not p.grad.any()}
         silent = quiet if silent is None else silent & quiet
     assert silent is not None
-    if da0 in (3, 4):  # generated targets fill these two slices, and may continue beyond
-        silent = {name for name in silent if ".iou_head." not in name}
     assert silent <= {"network.prompt_encoder.no_point"}
 
 

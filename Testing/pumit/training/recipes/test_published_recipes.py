@@ -1,106 +1,229 @@
-"""The published pre-training recipes start as they are, given data.
+"""Recipes that ship can be read; the published ones are the papers', fit their networks, and start.
 
-Networks, crops and batches are shrunk here, so that a step takes a second on a CPU; that the
-unshrunk sizes are the published ones is pinned in `networks/test_build.py`. The perceptual loss is
-switched off and EVA-02's file left out: both are tested where they live.
+Networks, patches and batches are shrunk where a recipe starts, so that a step takes a second on a
+CPU; sizes and parameters of the unshrunk networks are those of `networks/test_build.py`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import SimpleITK
 import yaml
-from pumit.models.checkpoint import load_checkpoint
-from pumit.training.pretrain import pretrain, read_recipe_file
+from family_runs import TINY
+from labelled_scans import TINY_SIZES, write_pairs
+from pumit.inference.automatic.segmentation import load_automatic
+from pumit.models.checkpoint import read_recipe as recipe_of_model
+from pumit.networks.build import RECIPES
+from pumit.training.pretrain import read_recipe_file
+from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.segmentation.data_plan import checked_patch
+from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
+from pumit.training.train import finetune
+from pumit.training.validate import read_recipe
+from pumit.volume import Volume
 
-PRETRAINED = ("pumit_tokenizer", "pumit_vit")
-SHRUNK: dict[str, Any] = {
-    "crop": {"depth": 16, "in_plane": 32},
-    "batch_size": 1,
-    "device": "cpu",
-    "threads": 1,
-    "workers": 0,
+CT = {"source": [-175, 250], "target": [0, 1]}
+SWIN_RATES = {"optimizer": "adamw", "learning_rate": 1e-4}
+NNFORMER = {
+    "balanced_share": 0.33,
+    "dice_background": False,
+    "schedule": {
+        "optimizer": "sgd",
+        "momentum": 0.99,
+        "weight_decay": 3e-5,
+        "steps": 250_000,
+        "learning_rate": 0.01,
+        "shape": "poly",
+        "clip": 12.0,
+        "average": 0.0,
+    },
+}
+PAPERS: dict[str, dict[str, Any]] = {
+    "pumit_tokenizer": {  # six GPUs, 48 crops
+        "network": "pumit_tokenizer",
+        "batch_size": 48 // 6,
+        "crop": {"depth": 64},
+        "loss": {"even": 0.03, "sharp": 1.0, "gate": 0.025, "discriminator_rate": 10},
+        "schedule": {"learning_rate": 1e-4},
+    },
+    "pumit_vit": {  # six GPUs, 84 crops
+        "batch_size": 84 // 6,
+        "crop": {"depth": 80},
+        "mask_ratio": 0.55,
+        "schedule": {"learning_rate": 2e-5, "clip": 0.5, "steps": 300_000},
+    },
+    "mamba_mim": {
+        "batch_size": 8,
+        "crop": {"depth": 96, "in_plane": 96},
+        "mask_ratio": 0.75,
+        "schedule": {
+            "learning_rate": 1e-4,
+            "final_rate": 1e-7,
+            "shape": "cosine",
+            "clip": 5,
+            "optimizer": "adamw",
+        },
+    },
+    "swin_ssl": {  # eight GPUs
+        "batch_size": 2,
+        "crop": {"depth": 96, "in_plane": 96},
+        "schedule": {"steps": 100_000, "warm_up": 500, "learning_rate": 6e-6, "weight_decay": 0.1},
+    },
+    "swin_btcv": {
+        "plan": {
+            "spacing_mm": [2.0, 1.5, 1.5],
+            "patch_size": [96] * 3,
+            "batch_size": 4,
+            "intensity": CT,
+        },
+        "schedule": {**SWIN_RATES, "weight_decay": 1e-5},
+    },
+    "swin_brats": {
+        "plan": {
+            "patch_size": [128] * 3,
+            "intensity": {"method": "zscore", "above_minimum": True},
+        },
+        "schedule": {**SWIN_RATES, "weight_decay": 1e-5},
+    },
+    "hymamba_btcv": {
+        "plan": {
+            "spacing_mm": [2.0, 1.5, 1.5],
+            "patch_size": [96] * 3,
+            "batch_size": 4,
+            "intensity": {"method": "range", **CT},
+        },
+        "balanced_share": 0.5,  # as many crops around an organ as elsewhere
+        "validation": {"overlap": 0.5},
+        # Epochs of 24 cases, 4 crops of each.
+        "schedule": {**SWIN_RATES, "steps": 5000 * 24},
+    },
+    "nnformer_synapse": {
+        **NNFORMER,
+        "plan": {"spacing_mm": [3.0, 0.76, 0.76], "patch_size": [64, 128, 128], "batch_size": 2},
+    },
+    "nnformer_tumor": {
+        **NNFORMER,
+        "plan": {"spacing_mm": [1.0] * 3, "patch_size": [128] * 3, "batch_size": 2},
+    },
+    "nnformer_acdc": {
+        **NNFORMER,
+        "plan": {"spacing_mm": [6.35, 1.52, 1.52], "patch_size": [14, 160, 160], "batch_size": 4},
+    },
 }
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Two volumes and a picture, in their own folders."""
-    rng = np.random.default_rng(0)
-    for name, shape, spacing in (
-        ("a/thin.nii.gz", (24, 40, 40), (1.0, 1.0, 1.0)),
-        ("b/c/thick.nii.gz", (10, 48, 48), (1.0, 1.0, 6.0)),
-    ):
-        (tmp_path / "data" / name).parent.mkdir(parents=True)
-        image = SimpleITK.GetImageFromArray(rng.integers(1, 900, shape).astype(np.int16))
-        image.SetSpacing(spacing)
-        SimpleITK.WriteImage(image, str(tmp_path / "data" / name))
-    return tmp_path / "data"
-
-
-def start(
-    name: str, tmp_path: Path, data: Path, changes: dict[str, Any], *leave_out: str
-) -> tuple[Path, list[dict[str, Any]]]:
-    recipe = read_yaml(shipped_recipe(name))
-    recipe = {**recipe, **SHRUNK, "cache": str(tmp_path / "cache"), **changes}
-    for key in leave_out:
-        del recipe[key]
-    recipe["schedule"] = {**recipe["schedule"], "log_every": 1}
-    path = tmp_path / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    model = pretrain(path, tmp_path / name, overrides={"steps": 2}, real_folder=data)
-    log = (tmp_path / name / "log.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in log]
-    return model, [record for record in records if "loss" in record]
-
-
-def test_the_published_tokenizer_and_vit_start(tmp_path: Path, data: Path) -> None:
-    small = {"widths": [8, 8, 16], "groups": 4}
-    changes = {
-        "network_sizes": small,
-        "discriminator_sizes": {"widths": [4, 8, 8], "groups": 4},
-        "perceptual": "none",
-    }
-    tokenizer, lines = start("pumit_tokenizer", tmp_path, data, changes)
-    assert [line["step"] for line in lines] == [1, 2]
-    assert all(np.isfinite(line["loss"]) and line["discriminator"] > 0 for line in lines)
-    assert len(list((tmp_path / "cache").rglob("levels.npy"))) > 0
-
-    sizes = {"dim": 16, "depth": 2, "num_heads": 2, "hidden": 24, "position_table": [1, 2, 2]}
-    changes = {"network_sizes": sizes, "tokenizer": str(tokenizer)}
-    vit, lines = start("pumit_vit", tmp_path, data, changes, "eva02")
-    assert all(line["kl"] > 0 for line in lines)
-    assert load_checkpoint(vit).recipe["tokenizer"]["name"] == "pumit_tokenizer"
-
-
-@pytest.mark.parametrize("name", [*PRETRAINED, "tokenizer", "vit"])
+@pytest.mark.parametrize("name", recipe_names("pretrain") + recipe_names("train"))
 def test_recipes_that_ship_can_be_read(name: str) -> None:
-    recipe = read_recipe_file(shipped_recipe(name))
-    assert name in recipe_names()
+    path = shipped_recipe(name)
+    if name in recipe_names("pretrain"):
+        recipe: TrainingRecipe = read_recipe_file(path)
+    else:
+        keys = read_yaml(path)
+        if keys.get("task") == "classification":
+            keys["data"] = {"folder": "given by --data"}
+        recipe = read_recipe(keys, name)
     Schedule(**recipe.schedule.model_dump())
 
 
-def test_the_published_settings_are_the_papers() -> None:
-    tokenizer, vit = (read_yaml(shipped_recipe(name)) for name in PRETRAINED)
-    assert tokenizer["network"] == "pumit_tokenizer"
-    assert (tokenizer["crop"]["depth"], vit["crop"]["depth"]) == (64, 80)
-    assert (tokenizer["loss"]["even"], tokenizer["loss"]["sharp"]) == (0.03, 1.0)
-    assert (tokenizer["loss"]["gate"], tokenizer["loss"]["discriminator_rate"]) == (0.025, 10)
-    assert (tokenizer["schedule"]["learning_rate"], vit["schedule"]["learning_rate"]) == (
-        1e-4,
-        2e-5,
+def part_of(given: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given under the keys that are expected."""
+    return {
+        key: part_of(given[key], value) if isinstance(value, Mapping) else given[key]
+        for key, value in expected.items()
+    }
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_settings_are_the_papers(name: str) -> None:
+    recipe = read_yaml(shipped_recipe(name))
+    schedule = Schedule(**recipe["schedule"])  # with what a recipe leaves to its defaults
+    given = {**recipe, "schedule": vars(schedule)}
+    assert part_of(given, PAPERS[name]) == PAPERS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("mamba_mim", 0.4), ("swin_brats", 50 / 300), ("swin_btcv", 50 / 5000)]
+)
+def test_rates_rise_as_long_as_published(name: str, share: float) -> None:
+    schedule = read_yaml(shipped_recipe(name))["schedule"]
+    assert schedule["warm_up"] / schedule["steps"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs"),
+    [
+        *(("pumit_btcv", 14), ("pumit_chaos", 5), ("swin_btcv", 14), ("swin_brats", 3)),
+        *(("hymamba_btcv", 14), ("nnformer_synapse", 14), ("nnformer_tumor", 4)),
+        ("nnformer_acdc", 4),
+    ],
+)
+def test_they_build_the_published_networks(name: str, outputs: int) -> None:
+    recipe = read_yaml(shipped_recipe(name))
+    network, plan, classes = recipe["network"], recipe["plan"], recipe["data"]["classes"]
+    regions = isinstance(classes, dict) and any(isinstance(v, list) for v in classes.values())
+    assert len(classes) + (not regions) == outputs
+    patch, channels = plan["patch_size"], len(recipe["data"]["channels"])
+    given = fitted_sizes(
+        network, recipe.get("network_sizes", {}), tuple(plan["spacing_mm"]), patch=patch
     )
-    assert (vit["mask_ratio"], vit["schedule"]["clip"], vit["schedule"]["steps"]) == (
-        0.55,
-        0.5,
-        3e5,
-    )
-    # Global batches of 48 and 84 on the six GPUs that the first lines name.
-    assert (6 * tokenizer["batch_size"], 6 * vit["batch_size"]) == (48, 84)
+    fitting = checked_patch(patch, patch_divisor(network, given))
+    sizes = network_sizes(network, given, patch=fitting, channels=channels, classes=outputs)
+    published = {**RECIPES[network].sizes, "in_channels": channels, "num_classes": outputs}
+    assert all(np.array_equal(sizes[key], published[key]) for key in sizes)
+
+
+NNFORMER_SIZES: dict[str, Any] = {
+    "dim": 8,
+    "num_heads": [1, 1, 2, 2],
+    "decoder_num_heads": [1, 1, 2],
+    "windows": [[2, 2, 2]] * 4,
+}
+SHRUNK: dict[str, dict[str, Any]] = {
+    "segmentation": TINY_SIZES,
+    "pumit_btcv": TINY_SIZES,
+    "pumit_chaos": TINY_SIZES,
+    "hymamba_btcv": TINY["hymamba_small"],
+    "nnformer_acdc": NNFORMER_SIZES,
+    "nnformer_synapse": NNFORMER_SIZES,
+    "nnformer_tumor": NNFORMER_SIZES,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHRUNK)
+def test_they_start(name: str, tmp_path: Path) -> None:
+    """Two steps, and an answer for a scan of another size; ACDC keeps its 14 slices."""
+    recipe = read_yaml(shipped_recipe(name))
+    shipped, channels = recipe["network"], len(recipe.get("data", {}).get("channels", "1"))
+    write_pairs(tmp_path / "set", 3, shape=(14, 40, 40), spacing=(6.0, 1.5, 1.5))
+    recipe["network_sizes"] = {**recipe.get("network_sizes", {}), **SHRUNK[name]}
+    depth = 14 if name == "nnformer_acdc" else 16
+    plan = {"patch_size": [depth, 32, 32], "batch_size": 1, "spacing_mm": [6, 1.5, 1.5]}
+    recipe["plan"] = {**recipe.get("plan", {}), **plan}
+    cases = [
+        {"image": [f"set/images/{case}.nii.gz"] * channels, "label": f"set/labels/{case}.nii.gz"}
+        for case in ("case_0", "case_1", "case_2")
+    ]
+    recipe["data"] = {"cases": cases, "classes": {"ball": 1, "box": 2}, "validation": ["case_0"]}
+    recipe |= {"workers": 0, "device": "cpu", "threads": 1}
+    recipe["validation"] = {"overlap": 0.0, "final_overlap": 0.0}
+    recipe["schedule"] |= {"steps": 2, "log_every": 1}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+
+    made = finetune(path, tmp_path / "out")
+
+    log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert [np.isfinite(row["loss"]) for row in log if "loss" in row] == [True, True]
+    assert recipe_of_model(made)[0]["network"] == shipped
+    model = load_automatic(made, "cpu")
+    assert model.plan.channels == channels
+    array = np.zeros((channels, 9, 37, 45) if channels > 1 else (9, 37, 45), np.float32)
+    assert model.segment(Volume(array, (6.0, 1.5, 1.5))).labels.shape == (9, 37, 45)

@@ -17,7 +17,7 @@ from PIL import Image
 from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
-from pumit.runs import RECIPE, read_log, read_status, send_command
+from pumit.runs import RECIPE, read_log, send_command
 from pumit.training.loop.step import fewer_workers, retry_with_less_memory
 from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
@@ -26,7 +26,7 @@ from pumit.training.segmentation import run as segmentation_run
 from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.segmentation.validation import SegmentationValidation
 from pumit.training.train import finetune
-from tiny_run import LineTask, draw_line, forks, run_line, train_line
+from tiny_run import LineTask, draw_line, forks, run_line, status_of, train_line
 
 RECIPE_GIVEN: dict[str, Any] = {
     "name": "made",
@@ -73,8 +73,7 @@ def alike(one: Path, other: Path) -> None:
 
 def test_a_finished_run_has_all_that_a_user_looks_for(folder: Path) -> None:
     out = folder / "whole"
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert (status.state, status.step, status.steps) == ("finished", 3, 3)
     assert (status.name, status.task, status.model) == ("made", "segmentation", "made.safetensors")
     assert status.registered is not None
@@ -141,8 +140,7 @@ def test_a_stop_is_followed_whatever_the_run_does(
             patch.setattr(segmentation_run, name, asking_first)
         with pytest.raises(RunStopped):
             train(folder, when)
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert status.state == "stopped"
     assert step_saved(out / LAST) == (2 if when == "validating" else None)
     train(folder, when)
@@ -196,8 +194,7 @@ def test_memory_for_nothing_at_all_is_reported(
     monkeypatch.setattr(SegmentationTask, "forward", fail)
     with pytest.raises(TrainingError, match="activation_checkpointing"):
         train(folder, "nothing")
-    status = read_status(folder / "nothing")
-    assert status is not None
+    status = status_of(folder / "nothing")
     assert status.state == "failed"
     assert "not enough memory" in status.sentence
 
@@ -252,8 +249,7 @@ def test_a_run_whose_cases_are_renamed_goes_on_when_they_are_back(
         patch.setattr(SegmentationValidation, "__call__", away)
         with pytest.raises(VolumeError, match="case_"):
             train(tmp_path, "mine")
-    status = read_status(tmp_path / "mine")
-    assert status is not None
+    status = status_of(tmp_path / "mine")
     assert (status.state, "\n" in status.sentence) == ("failed", False)
     assert "case_" in status.sentence
     assert str(tmp_path) not in status.sentence

@@ -14,12 +14,11 @@ from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
-from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.train import finetune
-from tiny_run import run_line, wait_for
+from tiny_run import during_step, run_line, status_of, wait_for
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -33,11 +32,7 @@ RECIPE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run reads after every step what is requested."""
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("swift")
 
 
 def train(folder: Path, **more: Any) -> Path:
@@ -45,23 +40,8 @@ def train(folder: Path, **more: Any) -> Path:
     return finetune(folder / "mine.yaml", folder / "out", **more)
 
 
-def during_step(monkeypatch: pytest.MonkeyPatch, number: int, what: Any) -> None:
-    """Do something while a step of the run is taken."""
-    taken: list[int] = []
-    forward = SegmentationTask.forward
-
-    def counted(self: SegmentationTask, batch: Any) -> Any:
-        taken.append(1)
-        if len(taken) == number:
-            what()
-        return forward(self, batch)
-
-    monkeypatch.setattr(SegmentationTask, "forward", counted)
-
-
 def assert_finished(folder: Path, best_step: int) -> None:
-    status = read_status(folder)
-    assert status is not None
+    status = status_of(folder)
     assert (status.state, status.best_step, status.model) == (
         *("finished", best_step, "made.safetensors"),
     )
@@ -77,10 +57,9 @@ def test_a_run_that_goes_on_is_finished_with_its_best_model(
 ) -> None:
     write_pairs(tmp_path / "set", 3)
     out = tmp_path / "out"
-    during_step(monkeypatch, 3, lambda: send_command(out, "finish"))
+    during_step(monkeypatch, SegmentationTask, 3, lambda: send_command(out, "finish"))
     assert train(tmp_path).is_file()
-    status = read_status(out)
-    assert status is not None
+    status = status_of(out)
     assert status.step == 3
     assert_finished(out, 2)
 
@@ -90,11 +69,10 @@ def test_a_stopped_run_is_finished_without_another_step(
 ) -> None:
     write_pairs(tmp_path / "set", 3)
     out = tmp_path / "out"
-    during_step(monkeypatch, 3, lambda: send_command(out, "stop"))
+    during_step(monkeypatch, SegmentationTask, 3, lambda: send_command(out, "stop"))
     with pytest.raises(RunStopped):
         train(tmp_path)
-    stopped = read_status(out)
-    assert stopped is not None
+    stopped = status_of(out)
     assert (stopped.state, stopped.step, stopped.best_step) == ("stopped", 3, 2)
     before = load_checkpoint(out / "made.safetensors").state
     train(tmp_path, finish=True)
@@ -143,8 +121,7 @@ def test_a_paused_run_is_finished(tmp_path: Path) -> None:
     send_command(tmp_path, "finish")
     thread.join(60)
     assert len(steps) in (10, 11)
-    status = read_status(tmp_path)
-    assert status is not None
+    status = status_of(tmp_path)
     assert status.state == "finished"
 
 

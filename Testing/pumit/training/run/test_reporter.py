@@ -17,7 +17,7 @@ import pytest
 import torch
 from pumit.errors import DiskFullError
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import LOG, RunStatus, read_log, read_status, send_command
+from pumit.runs import LOG, read_log, read_status, send_command
 from pumit.system.wording import duration
 from pumit.training.run import control as run_control
 from pumit.training.run import reporter as run_reporter
@@ -27,25 +27,14 @@ from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.reporter import RunReporter, sentence_of
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
-from tiny_run import SCHEDULE, STEPS, run_line, train_line, wait_for
+from tiny_run import SCHEDULE, STEPS, run_line, status_of, train_line, wait_for
 
-
-@pytest.fixture(autouse=True)
-def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.005)
-    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(run_reporter, "ROOM_SECONDS", 0.01)
+pytestmark = pytest.mark.usefixtures("swift")
 
 
 @pytest.fixture
 def reporter(tmp_path: Path) -> RunReporter:
     return RunReporter(tmp_path, RunControl(tmp_path))
-
-
-def status_of(folder: Path) -> RunStatus:
-    status = read_status(folder)
-    assert status is not None
-    return status
 
 
 class FullDisk:

@@ -15,34 +15,22 @@ import pytest
 import torch
 from pumit.errors import PumitError, TrainingError
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import CONTROL, LOCK, RunStatus, read_log, read_status, send_command
+from pumit.runs import CONTROL, LOCK, read_log, send_command
 from pumit.training.run import control as run_control
-from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
-from tiny_run import SCHEDULE, STEPS, forks, run_line, started, train_line, wait_for
+from tiny_run import SCHEDULE, STEPS, forks, run_line, started, status_of, train_line, wait_for
 from torch import Tensor
 
-
-@pytest.fixture(autouse=True)
-def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(run_reporter, "BEAT_SECONDS", 0.05)
+pytestmark = pytest.mark.usefixtures("swift")
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     """Weights of a run that no one disturbs."""
     return run_line(tmp_path_factory.mktemp("whole"))
-
-
-def status_of(folder: Path) -> RunStatus:
-    status = read_status(folder)
-    assert status is not None
-    return status
 
 
 def events(folder: Path) -> list[str]:

@@ -139,16 +139,7 @@ def attended(name: str, patch: tuple[int, int, int], **given: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", NNFORMERS)
 @pytest.mark.parametrize(
-    "patch",
-    [
-        (32, 64, 64),
-        (64, 128, 128),
-        (96, 96, 96),
-        (128, 128, 128),
-        (64, 160, 160),
-        (48, 192, 192),
-        (1, 256, 256),
-    ],
+    "patch", [(32, 64, 64), (96, 96, 96), (64, 160, 160), (1, 256, 256)], ids=str
 )
 def test_six_layers_of_nnformer_are_global_whatever_the_patch(
     name: str, patch: tuple[int, int, int]

@@ -18,7 +18,6 @@ from pumit.export.classes import class_colors
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
-from pumit.training import train as finetune_module
 from pumit.training.train import finetune
 from pumit.volume import Volume
 
@@ -92,20 +91,6 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     assert judged["overlap"] == 0.75
     assert judged["mean"]["ball"]["hd95_mm"]["mean"] < 10
     assert (tmp_path / "out" / "made_last.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_stopped_run_goes_on(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "set", 2)
-    schedule = {"learning_rate": 1e-3, "log_every": 1}
-    run(tmp_path, "whole", schedule={**schedule, "steps": 2})
-    first = {**schedule, "steps": 2, "seconds": 0}
-    for _ in range(2):
-        run(tmp_path, "parts", schedule=first)
-    losses = [
-        [r["loss"] for r in records(tmp_path / name) if "loss" in r] for name in ("whole", "parts")
-    ]
-    assert losses[0] == losses[1]
 
 
 def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None:
@@ -219,40 +204,3 @@ def test_wrong_recipe_is_refused_before_anything_is_written(
     with pytest.raises(PumitError, match=message):
         run(tmp_path, **changes)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["segmentation", "pumit_btcv", "pumit_chaos"])
-def test_recipes_that_ship_start_as_they_are(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two steps; 134 million parameters and 48 x 192 x 192 patches are shrunk, nothing else."""
-    path = Path(finetune_module.__file__).with_name("recipes") / f"{name}.yaml"
-    recipe = yaml.safe_load(path.read_text())
-    changed = {**recipe, "network_sizes": TINY_SIZES, "workers": 0}
-    folder = tmp_path / "set"
-    if name == "segmentation":
-        write_pairs(folder, 3)
-        changed["data"] = {"classes": {"ball": 1, "box": 2}}
-    else:
-        patch = recipe["plan"]["patch_size"]
-        assert patch[1:] == [192, 192]
-        changed["plan"] = {**recipe["plan"], "patch_size": [16, 32, 32], "spacing_mm": [2, 1, 1]}
-        for i in range(5):
-            image, labels = ball_and_box(i)
-            chaos = name == "pumit_chaos"
-            for channel in ("_0000", "_0001")[: 1 if i % 2 else 2] if chaos else ("",):
-                write(folder / "images" / f"case{i}{channel}.nii.gz", image + len(channel))
-            write(folder / "labels" / f"case{i}.nii.gz", labels)
-    monkeypatch.setattr("pumit.training.recipes.reader.read_yaml", lambda _: changed)
-    made = finetune(
-        path,
-        tmp_path / "out",
-        changes={"data": {"folder": str(folder)}, "schedule": {"steps": 2}},
-        device="cpu",
-    )
-    content, _ = read_recipe(made)
-    assert content["network"] == recipe["network"]
-    assert len(content["classes"]) == len(changed["data"]["classes"])
-    assert content["training"]["schedule"]["learning_rate"] == recipe["schedule"]["learning_rate"]
-    assert load_automatic(made, "cpu").plan.channels == (2 if name == "pumit_chaos" else 1)

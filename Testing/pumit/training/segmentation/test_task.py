@@ -14,25 +14,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def slow_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Dice of every class and sample, background included, plus cross-entropy."""
+def slow_loss(logits: Tensor, labels: Tensor, first: int) -> Tensor:
+    """Dice of every class from the first and of every sample, plus cross-entropy."""
     truth = F.one_hot(labels, logits.shape[1]).movedim(-1, 1).float()
     share = logits.softmax(1)
     both = (share * truth).flatten(2).sum(-1)
     dice = (2 * both + 1e-5) / (share.flatten(2).sum(-1) + truth.flatten(2).sum(-1) + 1e-5)
-    return (1 - dice).mean() + F.cross_entropy(logits, labels)
+    return (1 - dice[:, first:]).mean() + F.cross_entropy(logits, labels)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_loss_is_dice_and_cross_entropy_of_every_level(count: int) -> None:
+@pytest.mark.parametrize(("count", "background"), [(1, True), (3, True), (3, False)])
+def test_loss_is_dice_and_cross_entropy_of_every_level(count: int, background: bool) -> None:
     torch.manual_seed(0)
     levels = [torch.randn(2, 3, 8 >> i, 16 >> i, 16 >> i) for i in range(count)]
     labels = torch.randint(0, 3, (2, 8, 16, 16))
-    task = SegmentationTask(Fixed(levels), made_source())
+    task = SegmentationTask(Fixed(levels), made_source(), dice_background=background)
     batch = SegmentationBatch(torch.zeros(2, 1, 8, 16, 16), labels.to(torch.uint8), ["a", "b"])
     full = [F.interpolate(x, size=(8, 16, 16), mode="trilinear") for x in levels]
     weights = [0.5**i for i in range(count)]
-    expected = sum(w * slow_loss(x, labels) for w, x in zip(weights, full, strict=True))
+    expected = sum(
+        w * slow_loss(x, labels, int(not background)) for w, x in zip(weights, full, strict=True)
+    )
     torch.testing.assert_close(task.forward(batch)["loss"], expected / sum(weights))
 
 

@@ -143,15 +143,6 @@ def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice(
     assert np.median(leans) > 0.5
 
 
-def test_the_same_seed_gives_the_same_chest() -> None:
-    (_, a), (_, b) = chest(4), chest(4)
-    assert torch.equal(a.labels, b.labels)
-    assert a.means == b.means
-    assert a.shading is not None
-    assert b.shading is not None
-    torch.testing.assert_close(a.shading, b.shading, rtol=0, atol=0)
-
-
 def test_hearts_that_lie_as_scanned_have_their_right_side_left() -> None:
     sides = []
     for seed in range(40):

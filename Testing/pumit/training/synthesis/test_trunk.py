@@ -120,12 +120,6 @@ def test_a_scan_keeps_its_greys_in_their_order(monkeypatch: pytest.MonkeyPatch) 
         assert compared >= 3
 
 
-def test_the_same_seed_gives_the_same_trunk() -> None:
-    (_, a), (_, b) = body(4), body(4)
-    assert torch.equal(a.labels, b.labels)
-    assert a.means == b.means
-
-
 @pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 5, 25), (1.0, 30, 30)])
 def test_so_many_scenes_show_a_trunk_as_the_share_says(share: float, least: int, most: int) -> None:
     trunks = 0
