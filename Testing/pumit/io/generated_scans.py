@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import SimpleITK
+from pumit.errors import VolumeError
+from pumit.volume import Volume
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 from scipy.spatial.transform import Rotation
@@ -15,6 +18,17 @@ from scipy.spatial.transform import Rotation
 Array = npt.NDArray[Any]
 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+
+
+def refused(path: Path, reason: str, **options: Any) -> str:
+    """The one line with which a scan is refused; it names neither a folder nor a patient."""
+    with pytest.raises(VolumeError, match=reason) as caught:
+        Volume.read(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path.parent) not in message
+    assert "secret" not in message.lower()
+    return message
 
 
 def rotation(*degrees: float) -> Array:

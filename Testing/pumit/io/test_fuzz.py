@@ -1,4 +1,4 @@
-"""Whatever a file holds, the loaders give a volume or a VolumeError, soon, and stay silent."""
+"""Whatever a file holds, the readers give a result or a VolumeError, soon, and stay silent."""
 
 from __future__ import annotations
 
@@ -13,19 +13,32 @@ import SimpleITK
 from generated_scans import dicom_slice, itk_image, pattern, rotation
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from label_objects_made import (
+    a_series,
+    blobs,
+    save,
+    save_segments,
+    write_bundle,
+    write_seg,
+    write_struct,
+)
 from PIL import Image
 from pumit.errors import VolumeError
+from pumit.io.file_part import with_part
+from pumit.io.labels.label_source import announced_segments, read_labels
 from pumit.volume import Volume
 
 FUZZ = settings(
-    max_examples=60,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-KINDS = ["nii", "nii.gz", "nrrd", "mha", "png", "jpg", "dcm", "zip"]
+SCANS = ["nii", "nii.gz", "nrrd", "mha", "png", "jpg", "dcm", "zip"]
+LABELS = {"seg": "a.dcm", "struct": "a.dcm", "nrrd": "a.seg.nrrd", "bundle": "a.mrb"}
+CIRCLE = [np.array([(2, 1.5, 1.5), (2, 1.5, 8.5), (2, 8.5, 8.5), (2, 8.5, 1.5)])]
 
 
-def valid_file(kind: str, folder: Path) -> bytes:
+def valid_scan(kind: str, folder: Path) -> bytes:
     path = folder / f"valid.{kind}"
     if kind in ("nii", "nii.gz", "nrrd", "mha"):
         image = itk_image(pattern((3, 4, 5)), direction=rotation(10, 20, 30))
@@ -47,18 +60,60 @@ def valid_file(kind: str, folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def read(path: Path) -> None:
-    """A volume, or one line."""
-    message = "reason"
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Volume:
+    return a_series(tmp_path_factory.mktemp("series"))
+
+
+def valid_labels(kind: str, folder: Path, series: Volume) -> bytes:
+    if kind == "seg":
+        pixels = np.stack(blobs(), axis=-1).astype(np.uint8)
+        path = write_seg(folder / "v.dcm", series, pixels, "BINARY", ["Liver", "Tumour"])
+    elif kind == "struct":
+        path = write_struct(folder / "v.dcm", series, {"Liver": CIRCLE})
+    else:
+        path = save_segments(folder / "v.seg.nrrd", series)
+        if kind == "bundle":
+            path = write_bundle(folder / "v.mrb", save(folder / "v.nrrd", series), path)
+    return path.read_bytes()
+
+
+@st.composite
+def damaged(draw: st.DrawFn, valid: bytes) -> bytes:
+    """A good file with bits flipped, with bytes of its header replaced, or cut off."""
+    places = st.integers(0, len(valid) - 1)
+    how = draw(st.sampled_from(["flipped", "replaced", "cut"]))
+    if how == "cut":
+        return valid[: draw(places)]
+    if how == "replaced":
+        at = draw(st.integers(0, min(len(valid), 400) - 1))
+        new = draw(st.binary(min_size=1, max_size=8))
+        return valid[:at] + new + valid[at + len(new) :]
+    data = bytearray(valid)
+    for at, bit in draw(st.lists(st.tuples(places, st.integers(0, 7)), max_size=6)):
+        data[at] ^= 1 << bit
+    return bytes(data)
+
+
+def is_read_or_refused(read: Callable[[], object], path: Path) -> None:
+    """A result, or one line that names no folder."""
     try:
-        volume = Volume.read(path)
+        read()
     except VolumeError as error:
         message = str(error)
-    else:
-        assert isinstance(volume, Volume)
-        assert np.isfinite(volume.array).all()
-    assert message
-    assert "\n" not in message
+        assert message
+        assert "\n" not in message
+        assert str(path.parent) not in message
+
+
+def read_scan(path: Path) -> None:
+    assert np.isfinite(Volume.read(path).array).all()
+
+
+def read_label_file(path: Path, series: Volume) -> None:
+    part = with_part(path, "Segments") if path.suffix == ".mrb" else path
+    announced_segments(part)
+    assert read_labels(part, series).volume.shape == series.shape
 
 
 @pytest.fixture
@@ -78,48 +133,33 @@ def is_silent(
     return check
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_bit_flips(tmp_path: Path, kind: str, is_silent: Callable[[], None]) -> None:
-    valid = valid_file(kind, tmp_path)
+@pytest.mark.parametrize("kind", SCANS)
+def test_damaged_scans(tmp_path: Path, kind: str, is_silent: Callable[[], None]) -> None:
+    path = tmp_path / f"a.{kind}"
 
     @FUZZ
-    @given(st.lists(st.tuples(st.integers(0, len(valid) - 1), st.integers(0, 7)), max_size=6))
-    def run(flips: list[tuple[int, int]]) -> None:
-        data = bytearray(valid)
-        for position, bit in flips:
-            data[position] ^= 1 << bit
-        (tmp_path / f"a.{kind}").write_bytes(data)
-        read(tmp_path / f"a.{kind}")
+    @given(damaged(valid_scan(kind, tmp_path)))
+    def run(content: bytes) -> None:
+        path.write_bytes(content)
+        is_read_or_refused(lambda: read_scan(path), path)
 
     run()
     is_silent()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_header_bytes(tmp_path: Path, kind: str, is_silent: Callable[[], None]) -> None:
-    valid = valid_file(kind, tmp_path)
-    length = min(len(valid), 400)
+@pytest.mark.parametrize("kind", LABELS)
+def test_damaged_labels(
+    tmp_path: Path, kind: str, series: Volume, is_silent: Callable[[], None]
+) -> None:
+    path, valid = tmp_path / LABELS[kind], valid_labels(kind, tmp_path, series)
+    path.write_bytes(valid)
+    read_label_file(path, series)
 
     @FUZZ
-    @given(st.integers(0, length - 1), st.binary(min_size=1, max_size=8))
-    def run(position: int, replacement: bytes) -> None:
-        data = valid[:position] + replacement + valid[position + len(replacement) :]
-        (tmp_path / f"a.{kind}").write_bytes(data)
-        read(tmp_path / f"a.{kind}")
-
-    run()
-    is_silent()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_truncation(tmp_path: Path, kind: str, is_silent: Callable[[], None]) -> None:
-    valid = valid_file(kind, tmp_path)
-
-    @FUZZ
-    @given(st.integers(0, len(valid) - 1))
-    def run(length: int) -> None:
-        (tmp_path / f"a.{kind}").write_bytes(valid[:length])
-        read(tmp_path / f"a.{kind}")
+    @given(damaged(valid))
+    def run(content: bytes) -> None:
+        path.write_bytes(content)
+        is_read_or_refused(lambda: read_label_file(path, series), path)
 
     run()
     is_silent()
@@ -148,7 +188,7 @@ def test_random_bytes(tmp_path: Path, start: bytes, is_silent: Callable[[], None
         path = tmp_path / "folder" / "a.dcm"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(start + content)
-        read(path.parent if in_folder else path)
+        is_read_or_refused(lambda: read_scan(path.parent if in_folder else path), path)
 
     run()
     is_silent()

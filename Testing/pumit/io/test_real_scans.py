@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
-from pumit.errors import AmbiguousSeriesError, VolumeError
+from generated_scans import refused
+from pumit.errors import AmbiguousSeriesError
 from pumit.volume import Volume
 
 
@@ -92,8 +93,7 @@ def test_three_slices_among_segmentations_are_the_scan(shared_data: Path) -> Non
 
 
 def test_segmentation_alone_is_no_scan(shared_data: Path) -> None:
-    with pytest.raises(VolumeError, match="only segmentation"):
-        Volume.read(shared_data / "dicom" / "dcmqi" / "liver.dcm")
+    refused(shared_data / "dicom" / "dcmqi" / "liver.dcm", "only segmentation")
 
 
 def test_sheared_scan_lies_where_its_sform_says(

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
-from generated_scans import along_normal, dicom_slice, write_stack
-from pumit.errors import AmbiguousSeriesError, VolumeError
+from generated_scans import along_normal, dicom_slice, refused, write_stack
+from pumit.errors import AmbiguousSeriesError
 from pumit.io.dicom import files as dicom_files
 from pumit.volume import Volume
 
@@ -24,12 +24,6 @@ def zipped(tmp_path: Path, names: str = "{}", compression: int = zipfile.ZIP_DEF
         for file in (tmp_path / "ct").iterdir():
             archive.write(file, names.format(file.name))
     return tmp_path / "ct.zip"
-
-
-def refused(path: Path, reason: str) -> None:
-    with pytest.raises(VolumeError, match=reason) as caught:
-        Volume.read(path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("names", ["{}", "study/série 1/{}", "a\\b\\{}"])

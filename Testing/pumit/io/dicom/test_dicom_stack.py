@@ -7,24 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from generated_scans import AXIAL, along_normal, dicom_slice, rotation, write_stack
-from pumit.errors import VolumeError
+from generated_scans import AXIAL, along_normal, dicom_slice, refused, rotation, write_stack
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.volume import Volume
 from pydicom.uid import CTImageStorage
 
 OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
 SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
-
-
-def assert_refused(path: Path, reason: str) -> str:
-    with pytest.raises(VolumeError, match=reason) as caught:
-        Volume.read(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "secret" not in message.lower()
-    assert str(path) not in message
-    return message
 
 
 @pytest.mark.parametrize("orientation", [AXIAL, OBLIQUE, SAGITTAL])
@@ -82,7 +71,7 @@ def test_missing_slice_is_named(tmp_path: Path) -> None:
     positions = along_normal(9)
     del positions[4]
     write_stack(tmp_path / "ct", positions)
-    message = assert_refused(tmp_path / "ct", "1 slice is missing: between slices 4 and 5 of 8")
+    message = refused(tmp_path / "ct", "1 slice is missing: between slices 4 and 5 of 8")
     assert "5.00 mm where 2.50 mm" in message
     assert "(-50.0, 20.0, 110.0)" in message
 
@@ -97,10 +86,10 @@ def test_slices_of_several_thicknesses_are_not_missing(tmp_path: Path, has_thick
         more = {"SliceThickness": thickness} if has_thickness else {}
         ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, offset), number=k + 1, **more)
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    assert_refused(tmp_path, "spaced unequally, 2.50 to 5.00 mm apart")
+    refused(tmp_path, "spaced unequally, 2.50 to 5.00 mm apart")
     (tmp_path / "4.dcm").unlink()
     if has_thickness:
-        assert_refused(tmp_path, "missing")
+        refused(tmp_path, "missing")
 
 
 def test_number_of_missing_slices_is_counted(tmp_path: Path) -> None:
@@ -108,7 +97,7 @@ def test_number_of_missing_slices_is_counted(tmp_path: Path) -> None:
     del positions[9]
     del positions[3:5]
     write_stack(tmp_path / "ct", positions)
-    assert_refused(tmp_path / "ct", "3 slices are missing: between slices 3 and 4 of 9")
+    refused(tmp_path / "ct", "3 slices are missing: between slices 3 and 4 of 9")
 
 
 def test_rounded_positions_are_taken_as_even(tmp_path: Path) -> None:
@@ -136,14 +125,14 @@ def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path: Path) -> None:
 def test_slices_too_close_are_refused(tmp_path: Path) -> None:
     positions = [*along_normal(6), (-50.0, 20.0, 100.3)]
     write_stack(tmp_path / "ct", positions)
-    assert_refused(tmp_path / "ct", "0.30 mm apart where 2.50 mm is usual")
+    refused(tmp_path / "ct", "0.30 mm apart where 2.50 mm is usual")
 
 
 def test_shifted_slice_is_refused(tmp_path: Path) -> None:
     positions = along_normal(9)
     positions[4] = (-40.0, *positions[4][1:])
     write_stack(tmp_path / "ct", positions)
-    assert_refused(tmp_path / "ct", "Slice 5 of 9 is shifted sideways by 10.00 mm")
+    refused(tmp_path / "ct", "Slice 5 of 9 is shifted sideways by 10.00 mm")
 
 
 def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
@@ -251,13 +240,13 @@ def test_file_without_preamble_is_read(tmp_path: Path) -> None:
 )
 def test_unusable_geometry_is_refused(tmp_path: Path, more: dict[str, object], reason: str) -> None:
     write_stack(tmp_path / "ct", along_normal(3), **more)
-    assert_refused(tmp_path / "ct", reason)
+    refused(tmp_path / "ct", reason)
 
 
 def test_pixel_spacing_that_differs_is_refused(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(3))
     write_stack(tmp_path / "ct", along_normal(6)[3:], prefix="b", pixel_spacing=(0.5, 0.5))
-    assert_refused(tmp_path / "ct", "PixelSpacing differs")
+    refused(tmp_path / "ct", "PixelSpacing differs")
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.98])
@@ -265,13 +254,13 @@ def test_truncated_slice_is_refused(tmp_path: Path, part: float) -> None:
     write_stack(tmp_path / "ct", along_normal(5))
     file = sorted((tmp_path / "ct").iterdir())[2]
     file.write_bytes(file.read_bytes()[: int(part * file.stat().st_size)])
-    assert_refused(tmp_path / "ct", "damaged|no pixel data|missing|mixes|must be|No DICOM|differ")
+    refused(tmp_path / "ct", "damaged|no pixel data|missing|mixes|must be|No DICOM|differ")
 
 
 def test_pixels_of_another_size_than_promised_are_refused(tmp_path: Path) -> None:
     ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0), Rows=60)
     ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
-    assert_refused(tmp_path / "a.dcm", "damaged")
+    refused(tmp_path / "a.dcm", "damaged")
 
 
 def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
@@ -282,7 +271,7 @@ def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
     ds.PixelData = encapsulate([b"\xff\x4f\xff\x51" + bytes(40)])
     ds["PixelData"].VR = "OB"
     ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
-    message = assert_refused(tmp_path / "a.dcm", "High-Throughput JPEG 2000")
+    message = refused(tmp_path / "a.dcm", "High-Throughput JPEG 2000")
     assert re.search("decompress the series first", message)
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from generated_scans import itk_image, pattern, rotation
-from pumit.errors import VolumeError
+from generated_scans import itk_image, pattern, refused, rotation
 from pumit.volume import Volume
 
 # Byte offsets in a version 1 header.
@@ -37,9 +36,7 @@ def patched(offset: int, form: str, *values: float, data: bytearray | None = Non
 
 def refuse(tmp_path: Path, data: bytes, reason: str) -> None:
     (tmp_path / "a.nii").write_bytes(data)
-    with pytest.raises(VolumeError, match=reason) as caught:
-        Volume.read(tmp_path / "a.nii")
-    assert "\n" not in str(caught.value)
+    refused(tmp_path / "a.nii", reason)
 
 
 def sheared(sform: np.ndarray, qform_code: int, sform_code: int) -> bytearray:
@@ -261,8 +258,7 @@ def test_pair_of_header_and_voxels_is_read(tmp_path: Path, given: str, is_compre
 def test_pair_without_its_voxels_is_refused(tmp_path: Path) -> None:
     SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
     (tmp_path / "a.img").rename(tmp_path / "b.img")
-    with pytest.raises(VolumeError, match=r"an \.img file of the same name"):
-        Volume.read(tmp_path / "a.hdr")
+    refused(tmp_path / "a.hdr", r"an \.img file of the same name")
 
 
 def test_single_file_that_calls_itself_a_pair_is_read(tmp_path: Path) -> None:
@@ -278,8 +274,7 @@ def test_header_of_analyze_is_refused(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.hdr").read_bytes()[:348])
     data[344:348] = b"\0" * 4
     (tmp_path / "a.hdr").write_bytes(data)
-    with pytest.raises(VolumeError, match="left from right"):
-        Volume.read(tmp_path / "a.hdr")
+    refused(tmp_path / "a.hdr", "left from right")
 
 
 def test_sheared_scan_says_that_it_is_interpolated(
