@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 import yaml
 from pumit.models.checkpoint import save_checkpoint
 from pumit.models.index import package_folder, read_index
@@ -50,13 +49,6 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[1] for line in lines] == kinds
 
 
-@pytest.mark.usefixtures("models")
-def test_list_as_json(run: Any) -> None:
-    rows = json.loads(run("models", "list", "--json").out)
-    assert [row["name"] for row in rows] == [*SHIPPED, "mine"]
-    assert rows[-1]["state"] == "to be fetched"
-
-
 def test_verify_tells_whole_models_from_damaged_ones(run: Any, refused: Any, models: Path) -> None:
     assert "not on this machine" in refused("models", "verify", "mine")
     (models / "mine.safetensors").write_bytes(CONTENT)
@@ -71,27 +63,6 @@ def test_verify_of_all_passes_over_what_was_never_fetched(run: Any) -> None:
     assert ran.status == 0, ran.err
     states = {row["name"]: row["state"] for row in json.loads(ran.out)}
     assert states == {**dict.fromkeys(SHIPPED, "verified"), "mine": "to be fetched"}
-
-
-def test_fetch_without_a_network_is_one_line(
-    refused: Any, models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def get(*args: object, **kwargs: object) -> None:
-        raise requests.ConnectionError("https://example.org refused")
-
-    monkeypatch.setattr(requests, "get", get)
-    assert "cannot be downloaded" in refused("models", "fetch", "mine")
-    assert [p.name for p in models.iterdir()] == ["index.yaml"]
-
-
-@pytest.mark.usefixtures("models")
-def test_unknown_names_are_one_line(refused: Any) -> None:
-    assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", "verify", "none")
-
-
-def test_a_damaged_index_is_one_line(refused: Any, models: Path) -> None:
-    (models / "index.yaml").write_text("models: [{name: x\n  - y")
-    assert "damaged" in refused("models", "list")
 
 
 @pytest.fixture

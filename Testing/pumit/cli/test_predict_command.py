@@ -12,7 +12,6 @@ import pytest
 import SimpleITK
 from known_networks import PLAN, known_networks, save_model
 from pumit.export.dicom_series import write_dicom_series
-from pumit.models.checkpoint import save_checkpoint
 from pumit.volume import Volume
 
 pytestmark = pytest.mark.usefixtures("known_networks")
@@ -164,13 +163,6 @@ def test_bad_input_ends_in_one_line(
     assert "own image" in refused(
         "predict", scan, scan.parent / "weights", "--model", model, "-o", scan.parent
     )
-
-
-def test_a_tokenizer_is_refused(refused: Any, scan: Path, tmp_path: Path) -> None:
-    path = tmp_path / "tokens.safetensors"
-    save_checkpoint(path, {}, {"name": "tokens", "network": "pumit_tokenizer", "sizes": {}})
-    printed = refused("predict", scan, "--model", path, "-o", tmp_path / "out.nii.gz")
-    assert "automatic model" in printed
 
 
 def test_links_keep_their_names_and_an_output_beside_the_folder_is_taken(

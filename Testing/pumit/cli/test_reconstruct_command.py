@@ -11,7 +11,6 @@ import pytest
 import SimpleITK
 import torch
 from PIL import Image
-from pumit.inference.tokenizer import reconstruction
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 
@@ -95,14 +94,6 @@ def test_odd_images_are_answered_or_refused_in_one_line(
     assert "no channel 7" in refused(
         "reconstruct", tmp_path / "film.nii.gz", "--channel", "7", *options
     )
-
-
-def test_without_any_tokenizer_one_line_says_so(
-    refused: Any, scan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconstruction, "installed_models", list)
-    out = scan.with_name("back.nii.gz")
-    assert "No tokenizer is installed" in refused("reconstruct", scan, "-o", out)
 
 
 def test_bad_input_ends_in_one_line(refused: Any, scan: Path, tokenizer: Path) -> None:

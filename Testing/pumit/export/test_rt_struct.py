@@ -59,8 +59,7 @@ def a_struct(folder: Path, volume: Volume, masks: dict[str, np.ndarray]) -> Path
     return path
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending"])
-@pytest.mark.parametrize("mirror", [1.0, -1.0], ids=["right_handed", "left_handed"])
+@pytest.mark.parametrize(("order", "mirror"), [("ascending", -1.0), ("descending", 1.0)])
 def test_holes_and_pieces_come_back_voxel_exact(tmp_path: Path, mirror: float, order: str) -> None:
     direction = OBLIQUE @ np.diag([1.0, 1.0, mirror])
     volume = write_dicom_series(a_volume(direction, SHAPE), tmp_path / "series")

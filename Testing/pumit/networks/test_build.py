@@ -19,21 +19,34 @@ def count(module: nn.Module) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
+    ("name", "overrides", "parameters"),
     [
-        ("pumit_tokenizer", 34_253_955),
-        ("pumit_discriminator", 11_529_985),
-        ("pumit_vit_b", 94_930_944),
-        ("pumit_vit_b_mim", 96_309_760),
-        ("pumit_segmentation_btcv", 133_999_224),
-        ("pumit_segmentation_chaos", 134_339_220),
-        ("pumit_classifier_b", 95_323_403),
-        ("basic_unet", 5_749_410),
-        ("unetr_mamba", 52_860_334),
+        ("pumit_tokenizer", {}, 34_253_955),
+        ("pumit_discriminator", {}, 11_529_985),
+        ("pumit_vit_b", {}, 94_930_944),
+        ("pumit_vit_b_mim", {}, 96_309_760),
+        ("pumit_segmentation_btcv", {}, 133_999_224),
+        ("pumit_segmentation_chaos", {}, 134_339_220),
+        ("pumit_classifier_b", {}, 95_323_403),
+        ("basic_unet", {}, 5_749_410),
+        ("unetr_mamba", {}, 52_860_334),
+        ("nnformer_synapse", {}, 150_054_210),
+        ("nnformer_synapse", {"num_supervised_levels": 1}, 149_538_086),
+        ("nnformer_synapse", {"official_index": True}, 150_054_210),
+        ("nnformer_tumor", {}, 37_606_726),
+        ("nnformer_acdc", {"official_index": True, "official_unmasked_shift": True}, 37_160_200),
+        ("swin_unetr", {}, 62_187_296),
+        ("swin_unetr", {"in_channels": 4, "num_classes": 3}, 62_191_941),
+        ("swin_unetr", {"merging": "before_2025"}, 62_187_296),
+        ("swin_unetr_small", {"num_classes": 14}, 15_536_444),
+        ("swin_ssl", {}, 19_097_191),
+        ("swin_ssl", {"official_tokens": True}, 19_097_191),
     ],
 )
-def test_published_networks_have_their_published_size(name: str, parameters: int) -> None:
-    network = build_meta(name)
+def test_published_networks_have_their_published_size(
+    name: str, overrides: dict[str, object], parameters: int
+) -> None:
+    network = build_meta(name, **overrides)
 
     assert count(network) == parameters
     assert all(p.requires_grad for p in network.parameters())
@@ -41,7 +54,12 @@ def test_published_networks_have_their_published_size(name: str, parameters: int
 
 @pytest.mark.parametrize(
     ("name", "mebibytes"),
-    [("pumit_tokenizer_small", 12), ("pumit_vit_small_mim", 12)],
+    [
+        ("pumit_tokenizer_small", 12),
+        ("pumit_vit_small_mim", 12),
+        ("mamba_mim_small", 8),
+        ("mamba_mim_unetr_small", 8),
+    ],
 )
 def test_small_networks_that_ship_are_small(name: str, mebibytes: int) -> None:
     assert 2 * count(build_meta(name)) < mebibytes * 2**20

@@ -22,21 +22,31 @@ def save(tmp_path: Path, image: Image.Image, name: str = "a.png", **more: object
     return tmp_path / name
 
 
-def test_gray_is_one_slice(tmp_path: Path) -> None:
-    volume = Volume.read(save(tmp_path, Image.fromarray(GRAY)))
-    np.testing.assert_array_equal(volume.array, GRAY[None])
-    assert volume.array.dtype == np.uint8
-    assert volume.is_planar
+PALETTE = Image.fromarray(COLOUR).quantize(16)
 
 
-def test_resolution_of_the_file_is_not_trusted(tmp_path: Path) -> None:
-    volume = Volume.read(save(tmp_path, Image.fromarray(GRAY), dpi=(300, 300)))
+@pytest.mark.parametrize(
+    ("image", "pixels"),
+    [
+        (Image.fromarray(GRAY), GRAY),
+        (Image.fromarray(GRAY).convert("P"), GRAY),
+        (Image.fromarray(GRAY > 100), (GRAY > 100) * 255),
+        (Image.fromarray(GRAY.astype(np.uint16) * 257), GRAY.astype(np.uint16) * 257),
+        (Image.fromarray(COLOUR), COLOUR),
+        (Image.fromarray(COLOUR).convert("RGBA"), COLOUR),
+        (PALETTE, np.asarray(PALETTE.convert("RGB"))),
+    ],
+    ids=["gray", "gray palette", "black and white", "16 bit", "colour", "opaque", "palette"],
+)
+def test_pixels_of_every_kind_are_kept(
+    tmp_path: Path, image: Image.Image, pixels: np.ndarray
+) -> None:
+    volume = Volume.read(save(tmp_path, image, dpi=(300, 300)))  # which is not trusted
+    channels = np.moveaxis(pixels, -1, 0)[:, None] if pixels.ndim == 3 else pixels[None]
+    np.testing.assert_array_equal(volume.array, channels)
+    assert volume.array.dtype == (np.uint16 if pixels.dtype == np.uint16 else np.uint8)
     assert volume.spacing_mm == (PLANAR_SLICE_SPACING_MM, 1.0, 1.0)
-
-
-def test_colour_is_three_channels(tmp_path: Path) -> None:
-    volume = Volume.read(save(tmp_path, Image.fromarray(COLOUR)))
-    np.testing.assert_array_equal(volume.array, np.moveaxis(COLOUR, -1, 0)[:, None])
+    assert volume.is_planar
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
@@ -46,41 +56,12 @@ def test_jpeg_is_read(tmp_path: Path, mode: str) -> None:
     assert volume.array.shape == ((1, 30, 20) if mode == "L" else (3, 1, 30, 20))
 
 
-def test_16_bit_gray_is_kept(tmp_path: Path) -> None:
-    deep = GRAY.astype(np.uint16) * 257
-    volume = Volume.read(save(tmp_path, Image.fromarray(deep)))
-    assert volume.array.dtype == np.uint16
-    np.testing.assert_array_equal(volume.array[0], deep)
-
-
 def test_16_bit_colour_is_kept(tmp_path: Path) -> None:
     deep = COLOUR.astype(np.uint16) * 256 + 17
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(deep, isVector=True), str(tmp_path / "a.png"))
     volume = Volume.read(tmp_path / "a.png")
     assert volume.array.dtype == np.uint16
     np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(deep, -1, 0))
-
-
-def test_black_and_white_is_read(tmp_path: Path) -> None:
-    volume = Volume.read(save(tmp_path, Image.fromarray(GRAY > 100)))
-    np.testing.assert_array_equal(volume.array[0] > 0, GRAY > 100)
-
-
-def test_palette_becomes_its_colours(tmp_path: Path) -> None:
-    image = Image.fromarray(COLOUR).quantize(16)
-    expected = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
-    np.testing.assert_array_equal(Volume.read(save(tmp_path, image)).array[:, 0], expected)
-
-
-def test_gray_palette_becomes_gray(tmp_path: Path) -> None:
-    image = Image.fromarray(GRAY).convert("P")
-    np.testing.assert_array_equal(Volume.read(save(tmp_path, image)).array, GRAY[None])
-
-
-def test_opaque_alpha_is_dropped(tmp_path: Path) -> None:
-    image = Image.fromarray(COLOUR).convert("RGBA")
-    volume = Volume.read(save(tmp_path, image))
-    np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(COLOUR, -1, 0))
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA", "PA"])

@@ -15,11 +15,9 @@ from pumit.errors import (
     ConsentNeeded,
     StructureError,
     UnfamiliarScan,
-    UnknownModality,
 )
 from pumit.export.dicom_series import write_dicom_series
 from pumit.inference.automatic.segmentation import load_automatic
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.models.consent import accept
 from pumit.structures import find as finding
 from pumit.structures.find import Search, find_structure
@@ -90,17 +88,6 @@ def test_only_what_is_needed_is_inspected_closely(
     assert (size[1:] < 45).all()  # not all of the 60 voxels
 
 
-def test_a_click_corrects_what_was_found(tmp_path: Path, bright_segmenter: Any) -> None:
-    add_model(tmp_path / "w", "organs", KIDNEYS)
-    volume = two_balls()
-    found = find_structure(volume, "right kidney", device="cpu")
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
-    session.set_mask_prior(found.mask)
-    session.add_point(tuple(volume.index_to_world((5, 15, 15))))
-    assert session.predict()[5, 15, 15]
-
-
 def test_everything_that_a_model_knows(tmp_path: Path) -> None:
     add_model(tmp_path / "w", "organs", ABDOMEN)
     found = find_structure(two_balls(), "everything", device="cpu")
@@ -137,22 +124,6 @@ def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path: Path) 
     assert "was trained on MR" in searches[0].sentence
     add_model(tmp_path / "w", "organs-ct", ABDOMEN)  # registered, it takes part at once
     assert find_structure(scan, "my own thing", device="cpu").model == "organs-ct"
-
-
-def test_without_a_header_it_is_asked_which_model_suits(tmp_path: Path) -> None:
-    """F12: of a CT in NIfTI with other units the model of MR wrote 328 mL beside the spleen."""
-    for name in ("organs-ct", "organs-mr"):
-        add_model(tmp_path / "w", name, KIDNEYS)
-    volume = two_balls()
-    assert volume.array.min() > -500
-    with pytest.raises(UnknownModality, match=r"organs-mr was trained on MR.* is it CT or MR\?"):
-        find_structure(volume, "left kidney", device="cpu")
-    for modality in ("CT", "MR"):
-        found = find_structure(volume, "left kidney", modality=modality, device="cpu")
-        assert found.model == f"organs-{modality.lower()}"
-    assert find_structure(volume, "left kidney", model="organs-ct", device="cpu").model == (
-        "organs-ct"
-    )
 
 
 def hounsfield(low: float) -> Volume:

@@ -96,14 +96,6 @@ def test_every_structure_is_listed_with_its_model_and_licence(
     assert [row["name"] for row in rows] == ["Leber", "my own thing"]
 
 
-def test_several_names_are_several_segments(scan: Path, tmp_path: Path) -> None:
-    add_model(tmp_path / "w", "organs", KIDNEYS)
-    out = tmp_path / "both.seg.nrrd"
-    assert main(["segment", str(scan), "--find", "right kidney and L kidney", "-o", str(out)]) == 0
-    header = out.read_bytes()[:4000].decode("latin-1")
-    assert header.index("Name:=Right kidney") < header.index("Name:=L kidney")
-
-
 def test_several_names_run_a_model_once(
     scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from family_runs import KINDS, TINY, Kind, made, recipe_for, train, write_set
-from labelled_scans import write
 from pumit.cli.main import main
 from pumit.export.labelmap import write_labels
 from pumit.inference.automatic.segmentation import load_automatic
@@ -98,19 +96,3 @@ def test_a_scan_of_another_size_is_predicted_and_judged(run: Run, tmp_path: Path
     assert main(["evaluate", *map(str, arguments), "-o", str(output)]) == 0
     rows = json.loads(output.read_text())["rows"]
     assert {row["true_voxels"] for row in rows} == {(labels == 1).sum(), (labels == 2).sum()}
-
-
-def test_a_model_is_added_to_the_list_and_predicts_by_its_name(
-    sets: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = recipe_for("hymamba_small", sets["slice"], KINDS["slice"], name="by_name")
-    model = train(tmp_path, recipe)
-    assert main(["models", "add", str(model)]) == 0
-    capsys.readouterr()
-    assert main(["models", "list"]) == 0
-    assert "by_name" in capsys.readouterr().out
-    image = write(tmp_path / "x.nii.gz", made(KINDS["slice"], 5)[0][0], (1.0, 1.0, 1.0))
-    answer = tmp_path / "answer.nii.gz"
-    command: list[Any] = ["predict", image, "--model", "by_name", "-o", answer, "--device", "cpu"]
-    assert main([str(a) for a in command]) == 0
-    assert answer.is_file()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import yaml
 from nested_regions import CHANNELS, REGIONS, tumour, write_tumours
-from pumit.errors import VolumeError
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.training.train import finetune
@@ -69,10 +68,3 @@ def test_regions_are_learned_and_judged(tmp_path: Path) -> None:
     for row, values in zip(judged["rows"], REGIONS.values(), strict=True):
         assert row["true_voxels"] == np.isin(labels, values).sum()
         assert row["hd95_mm"] is not None
-
-
-def test_a_scan_without_its_channels_is_refused_by_name(tmp_path: Path) -> None:
-    model = load_automatic(run(tmp_path, steps=1, log_every=1), "cpu")
-    images, _ = tumour(5)
-    with pytest.raises(VolumeError, match="T1, T1ce, T2, FLAIR"):
-        model.segment(Volume(images[0], (2.0, 1.0, 1.0)))

@@ -53,7 +53,3 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "invalid choice: 'x'" in refused("plan", recipe, "--goal", "x")
     recipe.write_text(yaml.safe_dump(GIVEN))
     assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")
-
-
-def test_a_folder_that_is_not_there_is_one_sentence(refused: Any, tmp_path: Path) -> None:
-    assert "There is no folder or recipe" in refused("plan", tmp_path / "my_scans")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 import time
@@ -82,14 +81,6 @@ def test_folds_can_be_chosen(run: Any, tmp_path: Path) -> None:
         ran = run("train", recipe(tmp_path), *options)
         held += json.loads(ran.out.splitlines()[0])["data"]["validation"]
     assert sorted(held) == ["case_0", "case_1", "case_2"]
-
-
-def test_bad_data_leave_nothing_behind(refused: Any, tmp_path: Path) -> None:
-    write_pairs(tmp_path / "set", 2)
-    path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1}})
-    line = refused("train", path, "-o", tmp_path / "out")
-    assert re.search(r"case_0: .* values 2; case_1: ", line)
-    assert str(tmp_path) not in line
 
 
 def predicted(folder: Path) -> None:
@@ -218,12 +209,3 @@ def test_a_terminal_gets_sentences_and_a_next_step(
     monkeypatch.setenv("PUMIT_JSON", "")
     ran = run("train", path, "-o", tmp_path / "programs", "--steps", 1, "--json")
     assert all(json.loads(line) for line in ran.out.splitlines())
-
-
-def test_another_recipe_for_a_run_is_refused(run: Any, refused: Any, tmp_path: Path) -> None:
-    write_pairs(tmp_path / "set", 2)
-    data = {"folder": "set", "classes": {"ball": 1, "box": 2}}
-    out = tmp_path / "out"
-    assert run("train", recipe(tmp_path, data=data), "-o", out, "--steps", 1).status == 0
-    line = refused("train", recipe(tmp_path, data=data, seed=7), "-o", out, "--steps", 1)
-    assert "mine.yaml: seed was not given, is 7" in line

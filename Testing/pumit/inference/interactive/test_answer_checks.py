@@ -37,56 +37,46 @@ def filled(low: tuple[int, ...], high: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
-def test_a_mask_that_fills_the_box_fits() -> None:
-    box = volume_box((2, 4, 4), (5, 11, 11))
-    assert box_fit(filled((2, 4, 4), (5, 11, 11)), FIELD, box) == pytest.approx(1.0)
+BOX = volume_box((2, 4, 4), (5, 11, 11))
+WHOLE = filled((2, 4, 4), (5, 11, 11))
+CENTRE = filled((2, 6, 6), (5, 9, 9))
 
 
-def test_a_ring_fits_as_well_as_a_disc() -> None:
-    box = volume_box((2, 4, 4), (5, 11, 11))
-    ring = filled((2, 4, 4), (5, 11, 11)) & ~filled((2, 6, 6), (5, 9, 9))
-    assert box_fit(ring, FIELD, box) == pytest.approx(1.0)
-
-
-def test_what_only_fills_the_middle_fits_less() -> None:
-    box = volume_box((2, 4, 4), (5, 11, 11))
-    assert box_fit(filled((2, 6, 6), (5, 9, 9)), FIELD, box) == pytest.approx(0.25)
-
-
-def test_depth_does_not_count() -> None:
-    """A box drawn on a slice is as deep as someone guessed."""
-    box = volume_box((3, 4, 4), (4, 11, 11))
-    assert box_fit(filled((0, 4, 4), (7, 11, 11)), FIELD, box) == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("mask", "box", "fit"),
+    [
+        (WHOLE, BOX, 1.0),
+        (WHOLE & ~CENTRE, BOX, 1.0),
+        (CENTRE, BOX, 0.25),
+        (np.zeros(FIELD.shape, bool), BOX, 0.0),
+        # A box drawn on a slice is as deep as someone guessed.
+        (filled((0, 4, 4), (7, 11, 11)), volume_box((3, 4, 4), (4, 11, 11)), 1.0),
+        # Of a box that reaches beyond the field the rest counts.
+        (filled((2, 4, 4), (5, 15, 11)), (BOX[0], BOX[1] + np.array([0, 90, 0])), 1.0),
+    ],
+    ids=["whole", "ring", "centre", "nothing", "any depth", "beyond the field"],
+)
+def test_a_mask_fits_as_far_as_it_reaches_the_sides_of_the_box(
+    mask: np.ndarray, box: tuple[np.ndarray, np.ndarray], fit: float
+) -> None:
+    assert box_fit(mask, FIELD, box) == pytest.approx(fit)
 
 
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it(more: int) -> None:
     """Boxes are drawn loosely; no one draws one smaller than the structure."""
-    box = volume_box((2, 4, 4), (5, 11, 11))
     beyond = filled((2, 4 - more, 4 - more), (5, 11 + more, 11 + more))
     within = filled((2, 4 + more, 4 + more), (5, 11 - more, 11 - more))
     masks = np.stack([beyond, within])
     logits = np.where(masks, 3, -3).astype(np.float32)
-    bonus = box_bonus(logits, FIELD, box, BoxWeights(consensus=0.0))
+    bonus = box_bonus(logits, FIELD, BOX, BoxWeights(consensus=0.0))
     assert bonus[0] < bonus[1] < 0
 
 
 def test_shares_of_a_box_are_counted_in_plane() -> None:
-    box = volume_box((2, 4, 4), (5, 11, 11))
-    inside, filled_share = box_shares(filled((0, 4, 8), (7, 11, 15)), FIELD, box)
+    inside, filled_share = box_shares(filled((0, 4, 8), (7, 11, 15)), FIELD, BOX)
     assert inside == pytest.approx(0.5)
     assert filled_share == pytest.approx(0.5)
-
-
-def test_nothing_fits_nothing() -> None:
-    assert box_fit(np.zeros(FIELD.shape, bool), FIELD, volume_box((2, 4, 4), (5, 11, 11))) == 0.0
-
-
-def test_what_lies_beyond_the_field_is_not_requested() -> None:
-    low, high = volume_box((2, 4, 4), (5, 11, 11))
-    assert box_fit(filled((2, 4, 4), (5, 15, 11)), FIELD, (low, high + np.array([0, 90, 0]))) == (
-        pytest.approx(1.0)
-    )
 
 
 def test_bounds_are_first_and_last_voxels() -> None:
@@ -99,13 +89,14 @@ def test_bounds_are_first_and_last_voxels() -> None:
 
 
 def test_the_deepest_voxel_within_a_box_is_one_of_the_mask() -> None:
-    box = volume_box((2, 4, 4), (5, 11, 11))
-    ring = filled((2, 4, 4), (5, 11, 11)) & ~filled((2, 5, 5), (5, 8, 8))  # two sides are thick
-    place = deepest_in_box(ring, FIELD, box)
+    ring = WHOLE & ~filled((2, 5, 5), (5, 8, 8))  # two sides are thick
+    place = deepest_in_box(ring, FIELD, BOX)
     assert place is not None
     at = np.round(FIELD.to_field(place)).astype(int)
     assert ring[tuple(at)]
     assert at[1:].max() == 10  # in the middle of the thick sides
+    far = np.array([90.0, 90.0, 90.0])  # what the field shows of a larger box is inspected
+    assert deepest_in_box(WHOLE, FIELD, (BOX[0] - far, BOX[1] + far)) is not None
 
 
 def test_what_lies_outside_the_box_is_no_place_in_it() -> None:
@@ -115,14 +106,6 @@ def test_what_lies_outside_the_box_is_no_place_in_it() -> None:
     assert place is not None
     assert (FIELD.to_field(place)[1:] <= 5.5).all()
     assert deepest_in_box(filled((0, 8, 8), (7, 15, 15)), FIELD, box) is None
-
-
-def test_a_box_that_reaches_beyond_the_field_is_inspected_where_the_field_is() -> None:
-    low, high = volume_box((2, 4, 4), (5, 11, 11))
-    far = np.array([90.0, 90.0, 90.0])
-    assert (
-        deepest_in_box(filled((2, 4, 4), (5, 11, 11)), FIELD, (low - far, high + far)) is not None
-    )
 
 
 @pytest.mark.parametrize("slices", [1, 8])
@@ -141,7 +124,7 @@ def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices: int) -> None:
 
 def test_support_is_the_mean_overlap_with_the_others() -> None:
     whole, half, elsewhere = (
-        filled((2, 4, 4), (5, 11, 11)),
+        WHOLE,
         filled((2, 4, 4), (5, 7, 11)),
         filled((0, 0, 0), (1, 1, 1)),
     )
@@ -150,7 +133,7 @@ def test_support_is_the_mean_overlap_with_the_others() -> None:
     assert mutual_support(np.stack([whole, whole])) == pytest.approx([1, 1])
 
 
-@pytest.mark.parametrize("mask", [filled((2, 4, 4), (5, 11, 11)), np.zeros(FIELD.shape, bool)])
+@pytest.mark.parametrize("mask", [WHOLE, np.zeros(FIELD.shape, bool)])
 def test_nothing_supports_a_single_answer_or_empty_ones(mask: np.ndarray) -> None:
     assert mutual_support(mask[None]) == pytest.approx([0])
     empty = np.zeros((3, *FIELD.shape), bool)
@@ -168,11 +151,11 @@ def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
 
 @pytest.mark.parametrize(
     "mask",
-    [filled((2, 4, 4), (5, 11, 11)), filled((0, 2, 2), (7, 15, 15)), np.zeros(FIELD.shape, bool)],
+    [WHOLE, filled((0, 2, 2), (7, 15, 15)), np.zeros(FIELD.shape, bool)],
     ids=["as large as the box", "larger", "empty"],
 )
 def test_an_answer_that_reaches_its_box_leaves_no_gap(mask: np.ndarray) -> None:
-    assert gaps_in_box(mask, FIELD, volume_box((2, 4, 4), (5, 11, 11))) == []
+    assert gaps_in_box(mask, FIELD, BOX) == []
 
 
 def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
@@ -198,7 +181,7 @@ def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
 
 
 def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> None:
-    low, high = volume_box((2, 4, 4), (5, 11, 11))
+    low, high = BOX
     part = filled((2, 4, 5), (5, 11, 11))  # a voxel from one of the faces
     assert len(gaps_in_box(part, FIELD, (low, high))) == 1
     mask = np.where(part, 3, -3).astype(np.float32)[None]
@@ -214,7 +197,7 @@ def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> Non
 
 
 def test_of_a_box_that_leaves_its_field_the_shown_part_counts() -> None:
-    low, high = volume_box((2, 4, 4), (5, 11, 11))
+    low, high = BOX
     mask = filled((0, 0, 0), (7, 15, 15))
     assert gaps_in_box(mask, FIELD, (low - 90, high + 90)) == []
     (place,) = gaps_in_box(filled((2, 0, 0), (5, 15, 11)), FIELD, (low - [0, 90, 90], high + 90))
@@ -224,7 +207,7 @@ def test_of_a_box_that_leaves_its_field_the_shown_part_counts() -> None:
 def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box() -> None:
     """The part of the wall touches all faces of the box; the cavity leaves a voxel at each."""
     box = volume_box((2, 3, 3), (5, 12, 12))
-    cavity = filled((2, 4, 4), (5, 11, 11))
+    cavity = WHOLE
     wall = filled((2, 3, 3), (5, 12, 12)) & ~cavity
     masks = np.stack([cavity, wall, cavity, cavity])
     bonus = box_bonus(np.where(masks, 3, -3).astype(np.float32), FIELD, box, BoxWeights())

@@ -86,12 +86,6 @@ def test_the_published_network_has_its_published_size_of_what_is_read() -> None:
     assert visible.flatten(1).sum(1).tolist() == [54, 54]
 
 
-@pytest.mark.parametrize("name", ["mamba_mim_small", "mamba_mim_unetr_small"])
-def test_small_ones_are_small(name: str) -> None:
-    with torch.device("meta"):
-        assert 2e6 < count(build_network(name)) < 4e6
-
-
 @pytest.mark.parametrize(
     ("mim", "network"), [("mamba_mim", "hymamba"), ("mamba_mim_unetr", "unetr_mamba")]
 )

@@ -52,18 +52,6 @@ def test_only_the_box_that_changed_is_sent(http):
     assert meta == {"ran_prediction": True, "bbox": None}
 
 
-def test_prompts_without_a_prediction_are_answered_together(http):
-    load(http)
-    buffer = Buffer()
-    assert buffer.take(click(http, 2, 2, 2, run=False)) == {"ran_prediction": False, "bbox": None}
-    buffer.take(click(http, 6, 7, 8, run=False))
-    assert not buffer.array.any()
-    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is True
-    assert buffer.array.sum() == 250
-    again = buffer.take(http.post("/predict", json={"force_full_refine": True}))
-    assert again == {"ran_prediction": False, "bbox": None}
-
-
 def test_undo_takes_back_every_level_and_then_says_no(http):
     load(http)
     buffer, states = Buffer(), []
@@ -87,17 +75,6 @@ def test_undo_takes_back_every_level_and_then_says_no(http):
         assert buffer.take(http.post("/undo", json={}))["ran_prediction"] is True
         np.testing.assert_array_equal(buffer.array, state)
     assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
-
-
-def test_a_new_object_begins_with_nothing_to_undo(http, engine):
-    load(http)
-    Buffer().take(click(http, 4, 5, 4))
-    assert http.post("/reset_interactions", json={}).json() == {}
-    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is False
-    assert engine.sessions[0].prompts("1") == []
-    buffer = Buffer()
-    buffer.take(click(http, 4, 5, 4))
-    assert buffer.array.sum() == 125
 
 
 def test_clicks_outside_alone_leave_the_buffer_empty(http):

@@ -130,21 +130,6 @@ def test_full_gpu_is_reported_with_what_helps(
         run(tmp_path)
 
 
-def test_several_channels_in_files_of_their_own(tmp_path: Path) -> None:
-    for i in range(2):
-        image, labels = ball_and_box(i)
-        write(tmp_path / "set" / "images" / f"c{i}_0000.nii.gz", image)
-        write(tmp_path / "set" / "images" / f"c{i}_0001.nii.gz", -image)
-        write(tmp_path / "set" / "labels" / f"c{i}.nii.gz", labels)
-    data = {**RECIPE["data"], "images": "images/{case}_{channel}.*"}
-    best = run(tmp_path, data=data, schedule=one_step())
-    model = load_automatic(best, "cpu")
-    assert model.plan.channels == 2
-    image, _ = ball_and_box(7)
-    volume = Volume(np.stack([image, -image]), (2.0, 1.0, 1.0))
-    assert model.segment(volume, overlap=0.0).labels.shape == image.shape
-
-
 def test_pretrained_vit_begins_the_network(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     vit = {k: v for k, v in TINY_SIZES.items() if k in ("dim", "depth", "num_heads", "hidden")}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, SHAPE, at, ball, box_of, scan
+from ball_scan import BALL, at, ball, box_of, scan
 from pumit.errors import PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
@@ -122,13 +122,6 @@ def test_only_negative_points_are_refused(opened: tuple[InteractiveSession, Volu
     assert session.predict().shape == volume.shape
 
 
-@pytest.mark.parametrize("segment", ["1", "unknown"])
-def test_no_prompt_is_refused(opened: tuple[InteractiveSession, Volume], segment: str) -> None:
-    session, _ = opened
-    with pytest.raises(PromptError, match="no prompt yet"):
-        session.predict(segment)
-
-
 def test_no_volume_is_refused(tiny_segmenter: Segmenter) -> None:
     session = InteractiveSession(tiny_segmenter)
     for ask in (lambda: session.add_point((0, 0, 0)), session.predict, lambda: session.volume):
@@ -175,28 +168,12 @@ def test_malformed_points_are_refused(
         session.add_box(point, (1, 2, 3))
 
 
-def test_boxes_without_size_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
-    session, volume = opened
-    a, b = at(volume, BALL), at(volume, (6, 17, 30))
-    for corners in ((a, a), (a, b)):
-        with pytest.raises(PromptError, match="no size"):
-            session.add_box(*corners)
-
-
 def test_a_box_larger_than_the_volume_is_cut(bright_segmenter: Segmenter) -> None:
     volume, truth = scan()
     session = InteractiveSession(bright_segmenter)
     session.set_volume(volume)
     session.add_box((-1e4, -1e4, -1e4), (1e4, 1e4, 1e4))
     assert dice(session.predict(), truth) > 0.9
-
-
-def test_unusable_priors_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
-    session, _ = opened
-    with pytest.raises(PromptError, match="grid"):
-        session.set_mask_prior(np.ones((2, 3, 4), bool))
-    with pytest.raises(PromptError, match="empty"):
-        session.set_mask_prior(np.zeros(SHAPE, bool))
 
 
 @pytest.mark.parametrize("position", [-1, 1, 99])
