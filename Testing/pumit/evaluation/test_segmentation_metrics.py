@@ -95,12 +95,6 @@ def test_a_single_slice_has_an_outline_only() -> None:
     assert row.assd_mm > 0.4  # most of the inside coincides
 
 
-def test_a_mask_is_at_no_distance_from_itself() -> None:
-    mask = blob((4, 6, 6), (3, 4.5, 4), (9, 14, 12))
-    row = mask_metrics(mask, mask.copy(), SPACINGS[1])
-    assert (row.dice, row.assd_mm, row.hd_mm, row.hd95_mm) == (1.0, 0.0, 0.0, 0.0)
-
-
 def test_what_is_empty_has_no_distance_and_stays_json() -> None:
     prediction, truth = np.zeros((2, 4, 5, 6), dtype=np.uint8)
     prediction[1, 1, 1], truth[2, 2, 2] = 1, 2

@@ -8,7 +8,6 @@ from pumit.networks import ba_attention as module
 from pumit.networks.ba_attention import BiasModeSlopes, ba_attention
 from pumit.networks.ba_sam import bias_mode_mask, length_scale
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 GRIDS = [(37,), (7, 9), (5, 3, 4), (3, 8, 8)]
 
@@ -102,19 +101,6 @@ def test_autocast_computes_in_its_dtype_and_trains_in_float32() -> None:
         assert tensor.grad is not None
         assert tensor.grad.dtype == torch.float32
         assert tensor.grad.abs().sum() > 0
-
-
-def test_training_length_and_zero_slope_equal_plain_attention() -> None:
-    q, k, v = random_qkv(63)
-
-    out = ba_attention(q, k, v, raster((7, 9)), torch.zeros(3), n_train=63)
-    out_trained = ba_attention(
-        q, k, v, raster((7, 9)), torch.zeros(3, requires_grad=True), n_train=63
-    )
-
-    plain = scaled_dot_product_attention(q, k, v)
-    assert torch.equal(out, plain)
-    torch.testing.assert_close(out_trained, plain)
 
 
 def test_axis_scores_are_added_outside_lambda() -> None:

@@ -33,19 +33,6 @@ def test_length_scale_refuses_lengths_below_one(lengths: tuple[int, int]) -> Non
         length_scale(*lengths)
 
 
-def test_mask_of_a_sequence_is_toeplitz_with_a_zero_diagonal() -> None:
-    mask = bias_mode_mask(torch.arange(9)[:, None], torch.tensor([0.1, 1.0]))
-
-    assert mask.shape == (2, 9, 9)
-    for offset in range(-8, 9):
-        for head, slope in enumerate((0.1, 1.0)):
-            diagonal = mask[head].diagonal(offset)
-            torch.testing.assert_close(
-                diagonal, torch.full_like(diagonal, -slope * abs(offset)), rtol=0, atol=1e-6
-            )
-    assert (mask.diagonal(dim1=-2, dim2=-1) == 0).all()
-
-
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes: int) -> None:
     grid = torch.stack(torch.meshgrid(*[torch.arange(4)] * axes, indexing="ij"), -1)

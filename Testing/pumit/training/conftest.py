@@ -1,4 +1,4 @@
-"""Runs that answer at once."""
+"""Runs that answer at once, and scans that are drawn in no time."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(run_reporter, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(run_reporter, "ROOM_SECONDS", 0.01)
+
+
+@pytest.fixture
+def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small generated scans for a validation."""
+    monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)

@@ -77,16 +77,6 @@ def test_a_block_of_the_base_size_has_its_published_parameters() -> None:
     assert sum(p.numel() for p in block.parameters()) == 7_092_224
 
 
-@pytest.mark.parametrize("train_tokens", [None, 13])
-def test_attention_depends_on_relative_positions_only(train_tokens: int | None) -> None:
-    layer, rope = EvaAttention(16, 2, train_tokens).double(), AdditiveRotaryEmbedding3D(8)
-    x = torch.randn(1, 12, 16, dtype=torch.float64)
-
-    here, there = (layer(x, rope, POSITIONS + shift, 0) for shift in (0, 7))
-
-    torch.testing.assert_close(here, there, rtol=1e-6, atol=1e-8)
-
-
 def test_ba_sam_penalises_distance_with_one_slope_per_head() -> None:
     torch.manual_seed(0)
     layer, rope = EvaAttention(16, 2, train_tokens=12).double(), AdditiveRotaryEmbedding3D(8)

@@ -56,25 +56,6 @@ def test_rotation_agrees_with_the_slow_reference(head_dim: int) -> None:
         torch.testing.assert_close(out[1, 2, n], reference, rtol=1e-4, atol=1e-5)
 
 
-def test_products_depend_on_relative_position_only() -> None:
-    rope = AdditiveRotaryEmbedding3D(32)
-    q, k = torch.randn(2, 1, 1, 1, 32)
-    shift = torch.tensor([[3, -2, 5]])
-
-    here = (rope(q, TOKEN) * rope(k, TOKEN + shift)).sum()
-    there = (rope(q, TOKEN + 9) * rope(k, TOKEN + 9 + shift)).sum()
-
-    torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-4)
-
-
-def test_norm_is_kept_and_the_origin_is_left_alone() -> None:
-    rope = AdditiveRotaryEmbedding3D(16)
-    q = torch.randn(1, 2, 1, 16)
-
-    torch.testing.assert_close(rope(q, torch.zeros(1, 3, dtype=torch.long)), q)
-    torch.testing.assert_close(rope(q, TOKEN).norm(), q.norm())
-
-
 def test_without_depth_it_is_the_2d_embedding_of_the_paper() -> None:
     positions = torch.tensor([[0, 5, 9]])
     angles = AdditiveRotaryEmbedding3D(64).angles(positions)[0]

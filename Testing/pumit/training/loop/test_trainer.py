@@ -91,12 +91,6 @@ def test_the_rate_rises_stays_and_falls() -> None:
     assert rates[100] == 0.0
 
 
-@pytest.mark.parametrize(("warm_up", "decay", "steps"), [(0, 0, 5), (50, 50, 10), (0, 1, 1)])
-def test_odd_schedules_give_usable_rates(warm_up: int, decay: int, steps: int) -> None:
-    schedule = Schedule(steps=steps, learning_rate=1.0, warm_up=warm_up, decay=decay)
-    assert all(0 < schedule.rate_at(step) <= 1 for step in range(steps))
-
-
 def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
     task = LineTask(4)
     records, state = run(tmp_path, task=task)

@@ -96,15 +96,6 @@ def test_gradients_reach_the_reconstruction_and_nothing_else(loss: PerceptualLos
     assert not any(p.requires_grad for p in loss.parameters())
 
 
-def test_a_step_against_the_gradient_makes_images_alike(loss: PerceptualLoss) -> None:
-    image = scan()
-    given = (blurred(image, 1) * 1.2).requires_grad_()  # beyond -1..1 as well
-    before = loss(given, image, ISOTROPIC)
-    (gradient,) = torch.autograd.grad(before, given)
-    after = loss(given - 0.01 * gradient / gradient.square().mean().sqrt(), image, ISOTROPIC)
-    assert after < before
-
-
 def test_half_precision_hardly_changes_it(loss: PerceptualLoss) -> None:
     image = scan()
     given = blurred(image, 1)
@@ -115,7 +106,7 @@ def test_half_precision_hardly_changes_it(loss: PerceptualLoss) -> None:
     assert float(value) == pytest.approx(exact, rel=0.1)
 
 
-@pytest.mark.parametrize("da0", range(6))
+@pytest.mark.parametrize("da0", [0, 3, 5])
 def test_every_degree_of_anisotropy_is_compared(loss: PerceptualLoss, da0: int) -> None:
     depth = Anisotropy(da0).depth_at(16)
     image = scan((depth, 32, 32), channels=1)
@@ -224,17 +215,11 @@ def test_vgg16_needs_no_torchvision_where_its_file_is_given(
 # --- The stem of the model that ships -------------------------------------------------------------
 
 
-def test_the_stem_says_which_weights_it_has() -> None:
-    loss = build_perceptual("default", "cpu")
-    assert loss is not None
-    assert "default" in loss.source
-    assert "sha256" in loss.source
-
-
 def test_the_stem_sees_a_missing_slice_more_than_a_little_noise() -> None:
     """In 3D: what is lost along depth counts too."""
     loss = build_perceptual("default", "cpu")
     assert loss is not None
+    assert all(word in loss.source for word in ("default", "sha256"))
     image = scan((8, 32, 32))
     noisy = image + 0.01 * torch.randn(image.shape, generator=torch.Generator().manual_seed(0))
     swapped = image.flip(2)
@@ -252,10 +237,6 @@ def test_a_size_that_the_stem_cannot_halve_is_one_line() -> None:
 # --- Choices --------------------------------------------------------------------------------------
 
 
-def test_none_is_no_loss() -> None:
-    assert build_perceptual("none", "cpu") is None
-
-
 def message(*arguments: Any, **named: Any) -> str:
     with pytest.raises(PumitError) as error:
         build_perceptual(*arguments, **named)
@@ -267,6 +248,7 @@ def message(*arguments: Any, **named: Any) -> str:
 def test_an_unknown_choice_is_named_with_the_right_ones() -> None:
     assert "'vgg'" in message("vgg", "cpu")
     assert "vgg16, default, none" in message("vgg", "cpu")
+    assert build_perceptual("none", "cpu") is None
 
 
 def test_without_torchvision_one_line_says_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

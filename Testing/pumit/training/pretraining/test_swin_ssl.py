@@ -94,10 +94,6 @@ def test_the_contrastive_loss_is_that_of_a_slow_reference() -> None:
     assert float(contrastive_loss(vectors)) == pytest.approx(total / 8, rel=1e-9)
 
 
-def test_views_that_nothing_is_known_of_cost_the_logarithm_of_their_number() -> None:
-    assert float(contrastive_loss(torch.ones(6, 4))) == pytest.approx(math.log(5))
-
-
 class Knows(torch.nn.Module):
     """Answers right about the batch that it was given."""
 

@@ -41,10 +41,7 @@ RECIPE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generated scans that are drawn in no time."""
-    monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)
+pytestmark = pytest.mark.usefixtures("small_scenes")
 
 
 @pytest.fixture(scope="module")
@@ -160,14 +157,6 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_ended_stays_as_it_is(tuned: Callable[[str], Path]) -> None:
-    best = tuned("decoder")
-    before = best.read_bytes()
-    again = run(best.parent.parent, "decoder", part="decoder", rank=2)
-    assert again.read_bytes() == before
-
-
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     lab: Path, tuned: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,10 +238,3 @@ def test_structures_whose_ends_are_unknown_are_not_clicked_on(lab: Path) -> None
     )
     facts = {fact.name: fact for fact in plan.facts.cases}
     assert validated_structures(facts, ["case_3"], plan.data.classes, 4) == {"case_3": [0]}
-
-
-def test_volumes_without_labels_are_named(lab: Path) -> None:
-    for label in (lab / "set" / "labels").iterdir():
-        label.unlink()
-    with pytest.raises(PumitError, match="None of 4 scans has labels"):
-        run(lab)

@@ -28,10 +28,7 @@ from pumit.training.run.control import RunStopped
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
 
 
-@pytest.fixture(autouse=True)
-def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generated scans that are drawn in no time."""
-    monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)
+pytestmark = pytest.mark.usefixtures("small_scenes")
 
 
 def facts(name: str, *voxels: int) -> CaseFacts:

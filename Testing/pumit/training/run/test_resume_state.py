@@ -64,23 +64,6 @@ def test_a_full_disk_leaves_the_save_before(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_run_whose_disk_fills_up_goes_on_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, _ = run(tmp_path / "whole")
-    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "write_tensors", full)
-        with pytest.raises(ExportError, match="disk is full"):
-            run(tmp_path / "parts")
-    second, _ = run(tmp_path / "parts")
-    assert losses(first + second) == losses(whole)
-
-
 LIMITED = """
 import resource, sys
 from pathlib import Path

@@ -87,15 +87,6 @@ def test_loss_is_the_slow_one_over_what_is_known(drawn: list[list[bool]] | None)
     assert float(found.detach()) == pytest.approx(slow_class_loss(logits, labels, given), abs=1e-9)
 
 
-def test_no_gradient_reaches_unknown_voxels_and_each_known_one() -> None:
-    logits, labels = random_case(2)
-    labels[:, :, 2:5, 1] = UNKNOWN
-    ClassLoss()(logits, labels).backward()
-    assert logits.grad is not None
-    reached = logits.grad.abs().sum(1) > 0
-    assert torch.equal(reached, labels != UNKNOWN)
-
-
 def test_no_gradient_parts_the_background_from_what_was_not_drawn() -> None:
     """Among them the network may choose: only their sum is known."""
     logits, labels = random_case(3, batch=1)
@@ -108,19 +99,6 @@ def test_no_gradient_parts_the_background_from_what_was_not_drawn() -> None:
     torch.testing.assert_close(
         logits.grad[:, 0] * shares[:, 2], logits.grad[:, 2] * shares[:, 0], atol=1e-12, rtol=1e-9
     )
-
-
-def test_loss_of_an_image_is_that_of_its_known_part_cropped() -> None:
-    logits, labels = random_case(4)
-    labels[:, 2:] = UNKNOWN
-    labels[:, :, 4:] = UNKNOWN
-    cropped = (slice(None), slice(None, 2), slice(None, 4))
-    part = logits[:, :, :2, :4]
-    torch.testing.assert_close(ClassLoss()(logits, labels), ClassLoss()(part, labels[cropped]))
-    masks = (torch.rand_like(logits) > 0.5).double()
-    known = known_regions(labels, None)
-    whole = RegionLoss()(logits, masks, known)
-    torch.testing.assert_close(whole, RegionLoss()(part, masks[:, :, :2, :4]))
 
 
 def test_a_region_that_was_not_drawn_teaches_nothing() -> None:
