@@ -17,12 +17,10 @@ from pumit.evaluation.simulated_user import (
     dice_after_clicks,
     evaluate_case,
     labels_on,
-    simulate_clicks,
     simulate_gesture,
     targets_of,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.report.click_tables import click_tables
 from pumit.volume import Volume
@@ -111,15 +109,6 @@ def test_clicks_go_into_the_larger_error() -> None:
     assert len(seconds) == 3
 
 
-def test_no_mask_comes_where_nothing_is_left_to_click_at() -> None:
-    volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
-    target = block((4, 20, 20), (0, 4), (2, 12), (2, 12))
-    session = ScriptedSession(volume, [target[:, ::-1], target, target])
-    masks = [mask for mask, _ in simulate_clicks(session, target, 5)]
-    assert len(masks) == 2
-    np.testing.assert_array_equal(masks[-1], target)
-
-
 def test_human_like_clicks_are_in_the_error_and_not_in_its_middle() -> None:
     volume = Volume(np.zeros((4, 40, 40), np.int16), (1, 1, 1))
     target = block((4, 40, 40), (0, 4), (5, 25), (5, 25))
@@ -172,13 +161,6 @@ def test_the_box_stays_in_the_volume() -> None:
     np.testing.assert_allclose(corners.max(0), [3, 19, 19], atol=1e-9)
 
 
-def test_a_box_finds_what_is_bright(bright_segmenter: Segmenter) -> None:
-    volume, mask = ball_scan()
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
-    assert dice(simulate_gesture(session, mask, "box"), mask) > 0.9
-
-
 def test_a_case_is_evaluated_from_its_folder(tmp_path: Path, bright_segmenter: Segmenter) -> None:
     volume, mask = ball_scan()
     labels = mask * 5
@@ -217,17 +199,6 @@ def test_a_label_map_on_another_grid_is_refused(
         SimpleITK.WriteImage(image, str(folder / "label.nii.gz"))
         with pytest.raises(VolumeError, match="off the image's grid"):
             list(evaluate_case(bright_segmenter, folder))
-
-
-def test_every_case_weighs_the_same_in_the_means() -> None:
-    rows = [
-        {"case": "a", "box": 1.0, "clicks": [1.0, 1.0], "seconds": 1.0},
-        {"case": "a", "box": 0.0, "clicks": [0.0, 1.0], "seconds": 2.0},
-        {"case": "b", "box": 0.0, "clicks": [0.0, 0.0], "seconds": 9.0},
-    ]
-    summary = means(rows)
-    expected = {"cases": 2, "targets": 3, "box": 0.25, "dice@1": 0.25, "dice@2": 0.5, "seconds": 2}
-    assert expected.items() <= summary.items()
 
 
 def test_groups_have_means_of_their_own_cases() -> None:

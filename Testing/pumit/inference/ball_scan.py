@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 
@@ -44,6 +46,12 @@ def scan(
     spacing = tuple(SPACING[a] for a in order)
     volume = Volume(array.transpose(order), spacing, (-30.0, 12.0, 70.0), columns)  # type: ignore[arg-type]
     return volume, ball().transpose(order)
+
+
+def session_on(volume: Volume, segmenter: Segmenter, **options: Any) -> InteractiveSession:
+    session = InteractiveSession(segmenter)
+    session.set_volume(volume, **options)
+    return session
 
 
 def at(volume: Volume, index: tuple[float, float, float]) -> tuple[float, float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ball_scan import scan
+from ball_scan import scan, session_on
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.volume import Volume
@@ -13,6 +13,5 @@ from pumit.volume import Volume
 def opened(tiny_segmenter: Segmenter) -> tuple[InteractiveSession, Volume]:
     """A session of the tiny network on the ball."""
     volume, _ = scan()
-    session = InteractiveSession(tiny_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, tiny_segmenter)
     return session, volume

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import box_of
+from ball_scan import box_of, session_on
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -16,8 +16,7 @@ from pumit.training.synthesis.phantom import torso_phantom
 @pytest.fixture(scope="module")
 def phantom_session(default_segmenter: Segmenter) -> tuple[InteractiveSession, Any]:
     phantom = torso_phantom()
-    session = InteractiveSession(default_segmenter)
-    session.set_volume(phantom.volume)
+    session = session_on(phantom.volume, default_segmenter)
     return session, phantom
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ball_scan import BALL, at, box_of, scan
+from ball_scan import BALL, at, box_of, scan, session_on
 from pumit.inference.interactive import session as session_module
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -23,8 +23,7 @@ def measured(bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch) -> Se
 
 def opened(segmenter: Segmenter) -> tuple[InteractiveSession, Volume]:
     volume, _ = scan()
-    session = InteractiveSession(segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, segmenter)
     return session, volume
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ball_scan import BALL, SHAPE, ball
+from ball_scan import BALL, SHAPE, ball, session_on
 from pumit.inference.interactive.grid_transfer import LogitBox, is_inside, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import changed_at, near_places
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.volume import Volume
@@ -96,8 +95,7 @@ def test_a_mask_becomes_an_answer_voxel_by_voxel() -> None:
 @pytest.fixture
 def solver(bright_segmenter: Segmenter, opened_scan: Volume) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts."""
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(opened_scan)
+    session = session_on(opened_scan, bright_segmenter)
     assert session._solver is not None
     return session._solver
 
@@ -140,8 +138,7 @@ def test_a_painted_mask_stays_but_for_what_a_click_changes(
 ) -> None:
     """The model sees the two bright boxes; what was painted elsewhere is no mistake to it."""
     painted = (slice(8, 12), slice(30, 36), slice(30, 36))
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(opened_scan)
+    session = session_on(opened_scan, bright_segmenter)
     x, y, z = opened_scan.index_to_world((10, 68, 68))
     answer = session.answer([MaskPrompt(mask(LIVER, painted)), PointPrompt((x, y, z))])
     np.testing.assert_array_equal(answer.mask[painted], mask(painted)[painted])

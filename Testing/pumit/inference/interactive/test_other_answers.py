@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, scan
+from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, scan, session_on
 from pumit.errors import PromptError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.other_answers import DISTINCT, MOST_ANSWERS
@@ -39,12 +39,6 @@ def first_prompts(volume: Volume) -> dict[str, Prompt]:
         "box": box_of(volume, (2, 5, 12), (10, 30, 38)),
         "scribble": ScribblePrompt((at(volume, (6, 12, 22)), at(volume, (6, 20, 28)))),
     }
-
-
-def session_on(volume: Volume, segmenter: Segmenter) -> InteractiveSession:
-    session = InteractiveSession(segmenter)
-    session.set_volume(volume)
-    return session
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, scan
+from ball_scan import BALL, scan, session_on
 from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import is_inside, patch_of
@@ -16,7 +16,6 @@ from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import correction_field
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.preprocessing.fields import Field
@@ -29,8 +28,7 @@ FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
 @pytest.fixture
 def solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts."""
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(scan()[0])
+    session = session_on(scan()[0], bright_segmenter)
     assert session._solver is not None
     return session._solver
 
@@ -282,8 +280,7 @@ def long_scan() -> tuple[Volume, np.ndarray]:
 @pytest.fixture
 def fine_solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Looks at `long_scan` through fields of 16 voxels, the finest first."""
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(long_scan()[0])
+    session = session_on(long_scan()[0], bright_segmenter)
     session.solver.planner = replace(session.solver.planner, size=16)
     session.solver.settings = SolverSettings(coarse=-5.0, consensus=0.0, windows=0)
     return session.solver

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ball_scan import session_on
 from pumit.inference.interactive.grid_transfer import LogitBox, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver, is_far_more, may_be_piece
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.volume import Volume
 
@@ -95,8 +95,9 @@ def solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts: a bright box."""
     noise = np.random.default_rng(0).normal(0, 4, GRID)
     array = (100 * mask(LIVER) + noise).astype(np.int16)
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(Volume(array, (2.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3)))
+    session = session_on(
+        Volume(array, (2.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3)), bright_segmenter
+    )
     assert session._solver is not None
     return session._solver
 

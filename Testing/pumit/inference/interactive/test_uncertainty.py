@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, at, scan
+from ball_scan import BALL, OBLIQUE, at, scan, session_on
 from pumit.errors import PromptError
 from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 from pumit.inference.interactive.uncertainty import (
     SAMPLED_VOXELS,
@@ -100,8 +99,7 @@ def test_a_session_tells_places_in_the_world(
     bright_segmenter: Segmenter, order: tuple[int, int, int]
 ) -> None:
     volume, truth = scan(OBLIQUE, order)
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     with pytest.raises(PromptError):
         session.uncertain_regions()
     centre = tuple(float(BALL[a]) for a in order)
@@ -121,8 +119,7 @@ def test_a_session_tells_places_in_the_world(
 def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter: Segmenter) -> None:
     h, w = np.ogrid[:60, :50]
     image = (100.0 * ((h - 30) ** 2 + (w - 20) ** 2 < 144)).astype(np.float32)
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(Volume(image[None], (1e8, 1.0, 1.0)))
+    session = session_on(Volume(image[None], (1e8, 1.0, 1.0)), bright_segmenter)
     session.add_point((20.0, 30.0, 0.0))
     places = session.uncertain_regions(count=2)
     assert len(places) == 2

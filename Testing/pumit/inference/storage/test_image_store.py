@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, at, many_prompts, scan
+from ball_scan import BALL, OBLIQUE, at, many_prompts, scan, session_on
 from pumit.errors import VolumeError
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -82,8 +82,7 @@ def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(
     tiny_segmenter: Segmenter, store: ImageStore
 ) -> None:
     volume, _ = scan(OBLIQUE)
-    alone = InteractiveSession(tiny_segmenter)
-    alone.set_volume(volume)
+    alone = session_on(volume, tiny_segmenter)
     other, shared = open_sessions(tiny_segmenter, store, copied(volume), copied(volume))
     for number, prompt in enumerate(many_prompts(volume)):
         for session in (alone, shared):
@@ -149,8 +148,7 @@ def test_channels_share_voxels_and_nothing_else(
     assert first.solver.image is not second.solver.image
     assert third.solver.image is second.solver.image
     assert not np.array_equal(first.predict(), second.predict())
-    alone = InteractiveSession(tiny_segmenter)
-    alone.set_volume(replace(volume, array=array[1]))
+    alone = session_on(replace(volume, array=array[1]), tiny_segmenter)
     alone.add_point(at(volume, BALL))
     np.testing.assert_array_equal(second.predict(), alone.predict())
 

@@ -32,7 +32,7 @@ def moved(module: nn.Module, by: float = 1.0) -> dict[str, Tensor]:
     return {k: v + by if v.is_floating_point() else v for k, v in module.state_dict().items()}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, "basic_unet"])
 def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
     tmp_path: Path, name: str
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, at, ball, box_of, scan
+from ball_scan import BALL, at, ball, box_of, scan, session_on
 from pumit.errors import PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
@@ -170,8 +170,7 @@ def test_malformed_points_are_refused(
 
 def test_a_box_larger_than_the_volume_is_cut(bright_segmenter: Segmenter) -> None:
     volume, truth = scan()
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     session.add_box((-1e4, -1e4, -1e4), (1e4, 1e4, 1e4))
     assert dice(session.predict(), truth) > 0.9
 

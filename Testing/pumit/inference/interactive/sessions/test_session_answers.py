@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, many_prompts, scan
+from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, many_prompts, scan, session_on
 from pumit.errors import Cancelled
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt
+from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 
@@ -53,8 +53,7 @@ def test_detours_leave_no_trace(tiny_segmenter: Segmenter) -> None:
 
 def test_segments_are_independent_and_may_overlap(bright_segmenter: Segmenter) -> None:
     volume, truth = scan()
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     session.add_point(at(volume, BALL), segment="a")
     session.add_point(at(volume, (6, 18, 24)), segment="b")
     assert session.segments == ["a", "b"]
@@ -141,8 +140,7 @@ def test_long_sessions_answer_only_the_newest_prompt(
 def test_every_kind_of_prompt_gives_a_mask(tiny_segmenter: Segmenter) -> None:
     volume, _ = scan(OBLIQUE)
     for prompt in many_prompts(volume)[1:]:
-        session = InteractiveSession(tiny_segmenter)
-        session.set_volume(volume)
+        session = session_on(volume, tiny_segmenter)
         if not getattr(prompt, "is_positive", True):
             session.add_point(at(volume, BALL))
         session.add_prompt(prompt)
@@ -159,18 +157,8 @@ def test_boxes_of_an_oblique_volume_by_their_corners(
     bright_segmenter: Segmenter, corners: tuple[Any, Any]
 ) -> None:
     volume, truth = scan(OBLIQUE)
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     session.add_prompt(box_of(volume, *corners))
-    assert dice(session.predict(), truth) > 0.8
-
-
-def test_a_flat_box_has_four_corners(bright_segmenter: Segmenter) -> None:
-    volume, truth = scan(OBLIQUE)
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
-    corners = [at(volume, (6, h, w)) for h in (6, 28) for w in (14, 36)]
-    session.add_prompt(BoxPrompt(tuple(corners)))
     assert dice(session.predict(), truth) > 0.8
 
 
@@ -181,8 +169,7 @@ def test_a_second_box_elsewhere_is_inspected(bright_segmenter: Segmenter) -> Non
     array[2:6, 130:146, 130:146] = 100
     array += np.random.default_rng(0).integers(0, 4, array.shape, dtype=np.int16)
     volume = Volume(array, (3.0, 1.0, 1.0))
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     session.add_prompt(box_of(volume, (1, 6, 6), (6, 22, 22)))
     assert session.predict()[4, 12, 12]
     session.add_prompt(box_of(volume, (1, 126, 126), (6, 150, 150)))
@@ -195,8 +182,7 @@ def test_a_click_far_from_the_box_is_inspected(bright_segmenter: Segmenter) -> N
     array[2:6, 8:20, 8:20] += 100
     array[2:6, 270:286, 270:286] += 100
     volume = Volume(array, (3.0, 1.0, 1.0))
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     session.add_prompt(box_of(volume, (1, 6, 6), (6, 22, 22)))
     session.predict()
     session.add_point(at(volume, (4, 278, 278)))
@@ -209,8 +195,7 @@ def test_two_clicks_at_the_ends_of_a_long_scan_both_count(bright_segmenter: Segm
     array[20:36, 16:32, 16:32] += 100
     array[264:280, 16:32, 16:32] += 100
     volume = Volume(array, (1.0, 1.0, 1.0))
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     session.add_point(at(volume, (28, 24, 24)))
     assert session.predict()[28, 24, 24]
     session.add_point(at(volume, (272, 24, 24)))
@@ -231,8 +216,7 @@ def test_a_cancelled_prediction_leaves_the_session_usable(
         session.predict(watch=Watch(lambda: True))
     assert len(session.prompts()) == 1
     mask = session.predict(watch=Watch(lambda: False))
-    fresh = InteractiveSession(session.segmenter)
-    fresh.set_volume(volume)
+    fresh = session_on(volume, session.segmenter)
     fresh.add_point(at(volume, BALL))
     np.testing.assert_array_equal(mask, fresh.predict())
 
@@ -298,8 +282,7 @@ def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> N
 
 def test_embeddings_in_memory_are_bounded(bright_segmenter: Segmenter) -> None:
     volume, _ = scan()
-    session = InteractiveSession(bright_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, bright_segmenter)
     rng = np.random.default_rng(3)
     for k in range(30):
         place = rng.uniform(0, np.array(SHAPE) - 1)

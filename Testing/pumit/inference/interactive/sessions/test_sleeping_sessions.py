@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, at, ball, many_prompts, scan
+from ball_scan import BALL, OBLIQUE, at, ball, many_prompts, scan, session_on
 from pumit.errors import VolumeError
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.segmenter import Segmenter
@@ -38,8 +38,7 @@ def test_masks_after_sleep_are_the_same_bit_by_bit(tiny_segmenter: Segmenter) ->
 
 def test_undo_redo_and_segments_survive_sleep(tiny_segmenter: Segmenter) -> None:
     volume, _ = scan()
-    session = InteractiveSession(tiny_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, tiny_segmenter)
     masks = []
     for prompt in many_prompts(volume)[5:]:
         session.add_prompt(prompt)
@@ -63,8 +62,9 @@ def test_undo_redo_and_segments_survive_sleep(tiny_segmenter: Segmenter) -> None
 
 def test_whatever_is_requested_wakes_a_session(tiny_segmenter: Segmenter) -> None:
     volume, _ = scan()
-    session = InteractiveSession(tiny_segmenter)
-    session.set_volume(replace(volume, array=np.stack([volume.array] * 2)), channel=1)
+    session = session_on(
+        replace(volume, array=np.stack([volume.array] * 2)), tiny_segmenter, channel=1
+    )
     session.add_point(at(volume, BALL))
     for ask in (
         lambda: session.volume,
@@ -222,8 +222,7 @@ def test_packed_voxels_keep_what_is_no_number() -> None:
 
 def test_a_prior_mask_is_kept_packed(tiny_segmenter: Segmenter) -> None:
     volume, _ = scan()
-    session = InteractiveSession(tiny_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, tiny_segmenter)
     session.set_mask_prior(ball())
     (prompt,) = session.prompts()
     assert isinstance(prompt, PackedMaskPrompt)
@@ -251,8 +250,7 @@ def test_answers_are_forgotten_by_their_size(
     tiny_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume, _ = scan()
-    session = InteractiveSession(tiny_segmenter)
-    session.set_volume(volume)
+    session = session_on(volume, tiny_segmenter)
     masks = []
     for number in range(6):
         session.add_point(at(volume, (6, 15 + number, 25)))
