@@ -10,6 +10,8 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 
+Opened = tuple[InteractiveSession, Volume]
+
 SHAPE, SPACING = (12, 36, 44), (3.0, 1.0, 1.0)
 BALL = (6, 17, 25)  # (d, h, w)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ball_scan import BALL, at, box_of, scan, session_on
+from ball_scan import BALL, Opened, at, box_of, scan, session_on
 from pumit.inference.interactive import session as session_module
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.models.overlap import OverlapModel
 from pumit.prompts import PointPrompt, ScribblePrompt
 from pumit.volume import Volume
@@ -21,7 +20,7 @@ def measured(bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch) -> Se
     return bright_segmenter
 
 
-def opened(segmenter: Segmenter) -> tuple[InteractiveSession, Volume]:
+def opened(segmenter: Segmenter) -> Opened:
     volume, _ = scan()
     session = session_on(volume, segmenter)
     return session, volume

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import SimpleITK
 from labelled_scans import SPACING, ball_and_box, write, write_pairs
 from pumit.errors import PumitError
 from pumit.training.data.checks import DataFacts, examine
@@ -48,61 +49,53 @@ def replace_label(folder: Path, labels: np.ndarray, **geometry: Any) -> None:
     write(folder / "labels" / "case_1.nii.gz", labels, **geometry)
 
 
-def with_other_shape(folder: Path) -> None:
-    replace_label(folder, ball_and_box(1)[1][:, :, :-1])
-
-
-def with_shifted_label(folder: Path) -> None:
-    replace_label(folder, ball_and_box(1)[1], origin=(0.0, 0.0, 7.0))
-
-
-def with_other_spacing(folder: Path) -> None:
-    replace_label(folder, ball_and_box(1)[1], spacing=(2.0, 1.0, 1.2))
-
-
 def with_unknown_value(folder: Path) -> None:
     labels = ball_and_box(1)[1]
     labels[0, 0, 0] = 7
     replace_label(folder, labels)
 
 
-def with_interpolated_label(folder: Path) -> None:
-    replace_label(folder, ball_and_box(1)[1].astype(np.float32) * 0.5)
-
-
-def with_damaged_image(folder: Path) -> None:
-    (folder / "images" / "case_1.nii.gz").write_bytes(b"nothing")
-
-
-def with_duplicate(folder: Path) -> None:
-    write(folder / "images" / "case_1.nii.gz", ball_and_box(0)[0])
+def replace_image(folder: Path, image: np.ndarray) -> None:
+    write(folder / "images" / "case_1.nii.gz", image)
 
 
 def with_more_channels(folder: Path) -> None:
-    image = np.stack([ball_and_box(1)[0]] * 2, axis=-1)
-    import SimpleITK
-
-    made = SimpleITK.GetImageFromArray(image, isVector=True)
-    made.SetSpacing(SPACING[::-1])
-    SimpleITK.WriteImage(made, str(folder / "images" / "case_1.nii.gz"))
+    image = SimpleITK.GetImageFromArray(np.stack([ball_and_box(1)[0]] * 2, axis=-1), isVector=True)
+    image.SetSpacing(SPACING[::-1])
+    SimpleITK.WriteImage(image, str(folder / "images" / "case_1.nii.gz"))
 
 
 def with_one_slice(folder: Path) -> None:
     image, labels = ball_and_box(1)
-    write(folder / "images" / "case_1.nii.gz", image[:1])
+    replace_image(folder, image[:1])
     replace_label(folder, labels[:1])
+
+
+LABELS = ball_and_box(1)[1]
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (with_other_shape, "14 x 30 x 27"),
-        (with_shifted_label, "off the image's grid by 3.5 voxels"),
-        (with_other_spacing, "off the image's grid"),
+        (lambda folder: replace_label(folder, LABELS[:, :, :-1]), "14 x 30 x 27"),
+        (
+            lambda folder: replace_label(folder, LABELS, origin=(0.0, 0.0, 7.0)),
+            "off the image's grid by 3.5 voxels",
+        ),
+        (
+            lambda folder: replace_label(folder, LABELS, spacing=(2.0, 1.0, 1.2)),
+            "off the image's grid",
+        ),
         (with_unknown_value, "no class is named for the label values 7"),
-        (with_interpolated_label, "not whole numbers"),
-        (with_damaged_image, "not an image"),
-        (with_duplicate, "same image as case_0"),
+        (
+            lambda folder: replace_label(folder, LABELS.astype(np.float32) * 0.5),
+            "not whole numbers",
+        ),
+        (
+            lambda folder: (folder / "images" / "case_1.nii.gz").write_bytes(b"nothing"),
+            "not an image",
+        ),
+        (lambda folder: replace_image(folder, ball_and_box(0)[0]), "same image as case_0"),
         (with_more_channels, "2 channels instead of 1"),
         (with_one_slice, "one slice"),
     ],

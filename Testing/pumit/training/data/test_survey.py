@@ -14,7 +14,6 @@ from labelled_scans import SPACING, ball_and_box, write, write_pairs
 from PIL import Image
 from pumit.errors import PumitError
 from pumit.training.data.checks import examine
-from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.data.survey import CaseReport, DataSurvey, SetReport
 from pumit.training.data.thumbnail import SIDE, write_thumbnail
@@ -163,10 +162,3 @@ def test_survey_loads_no_torch() -> None:
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
     assert run.stdout.strip() == "False"
-
-
-def test_too_many_classes_are_one_problem() -> None:
-    from pumit.io.labels.label_file import LabelledSegment
-
-    with pytest.raises(PumitError, match="more than 254 classes"):
-        ClassProposal().add("a", [LabelledSegment(v) for v in range(1, 300)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, at, ball, box_of, scan, session_on
+from ball_scan import BALL, Opened, at, ball, box_of, scan, session_on
 from pumit.errors import PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
@@ -16,7 +16,7 @@ from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.volume import Volume
 
 
-def test_undo_and_redo_reach_every_level(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_undo_and_redo_reach_every_level(opened: Opened) -> None:
     session, volume = opened
     steps: list[Callable[[], None]] = [
         lambda: session.add_point(at(volume, BALL)),
@@ -48,7 +48,7 @@ def test_undo_and_redo_reach_every_level(opened: tuple[InteractiveSession, Volum
     assert session.redo() is False
 
 
-def test_undo_brings_the_mask_back(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_undo_brings_the_mask_back(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     first = session.predict()
@@ -60,7 +60,7 @@ def test_undo_brings_the_mask_back(opened: tuple[InteractiveSession, Volume]) ->
     np.testing.assert_array_equal(session.predict(), second)
 
 
-def test_a_new_prompt_ends_redo(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_a_new_prompt_ends_redo(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     session.undo()
@@ -69,7 +69,7 @@ def test_a_new_prompt_ends_redo(opened: tuple[InteractiveSession, Volume]) -> No
     assert len(session.prompts()) == 1
 
 
-def test_reset_of_nothing_is_no_step(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_reset_of_nothing_is_no_step(opened: Opened) -> None:
     session, volume = opened
     session.reset()
     session.reset("unknown")
@@ -80,7 +80,7 @@ def test_reset_of_nothing_is_no_step(opened: tuple[InteractiveSession, Volume]) 
     assert session.prompts() == []
 
 
-def test_a_refused_prompt_is_no_step(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_a_refused_prompt_is_no_step(opened: Opened) -> None:
     session, _ = opened
     with pytest.raises(PromptError):
         session.add_point((1e6, 0, 0))
@@ -88,7 +88,7 @@ def test_a_refused_prompt_is_no_step(opened: tuple[InteractiveSession, Volume]) 
     assert session.segments == []
 
 
-def test_a_segment_without_prompts_is_none(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_a_segment_without_prompts_is_none(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL), segment="a")
     session.remove_prompt(0, "a")
@@ -97,7 +97,7 @@ def test_a_segment_without_prompts_is_none(opened: tuple[InteractiveSession, Vol
     assert session.segments == ["a"]
 
 
-def test_a_new_volume_starts_afresh(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_a_new_volume_starts_afresh(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     session.predict()
@@ -111,7 +111,7 @@ def test_a_new_volume_starts_afresh(opened: tuple[InteractiveSession, Volume]) -
 # What is refused
 
 
-def test_only_negative_points_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_only_negative_points_are_refused(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL), positive=False)
     session.add_scribble([at(volume, (6, 10, 10))], positive=False)
@@ -132,9 +132,7 @@ def test_no_volume_is_refused(tiny_segmenter: Segmenter) -> None:
 @pytest.mark.parametrize(
     "index", [(-1, 5, 5), (12, 5, 5), (5, -1, 5), (5, 36, 5), (5, 5, -1), (5, 5, 44)], ids=str
 )
-def test_points_outside_are_refused(
-    opened: tuple[InteractiveSession, Volume], index: tuple[int, int, int]
-) -> None:
+def test_points_outside_are_refused(opened: Opened, index: tuple[int, int, int]) -> None:
     session, volume = opened
     for positive in (True, False):
         with pytest.raises(PromptError, match="outside of the volume"):
@@ -148,7 +146,7 @@ def test_points_outside_are_refused(
 
 @pytest.mark.parametrize("index", [(-0.5, -0.5, -0.5), (11.5, 35.5, 43.5), (0, 0, 0), (11, 35, 43)])
 def test_points_on_the_border_are_accepted(
-    opened: tuple[InteractiveSession, Volume], index: tuple[float, float, float]
+    opened: Opened, index: tuple[float, float, float]
 ) -> None:
     session, volume = opened
     session.add_point(at(volume, index))
@@ -158,9 +156,7 @@ def test_points_on_the_border_are_accepted(
 @pytest.mark.parametrize(
     "point", [(1, 2), (1, 2, 3, 4), (np.nan, 0, 0), (np.inf, 0, 0), "abc", None, 5, ("a", 1, 2), ()]
 )
-def test_malformed_points_are_refused(
-    opened: tuple[InteractiveSession, Volume], point: Any
-) -> None:
+def test_malformed_points_are_refused(opened: Opened, point: Any) -> None:
     session, _ = opened
     with pytest.raises(PromptError, match="three"):
         session.add_point(point)
@@ -176,9 +172,7 @@ def test_a_box_larger_than_the_volume_is_cut(bright_segmenter: Segmenter) -> Non
 
 
 @pytest.mark.parametrize("position", [-1, 1, 99])
-def test_removing_what_is_not_there_is_refused(
-    opened: tuple[InteractiveSession, Volume], position: int
-) -> None:
+def test_removing_what_is_not_there_is_refused(opened: Opened, position: int) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     with pytest.raises(PromptError, match="no prompt"):
@@ -187,9 +181,7 @@ def test_removing_what_is_not_there_is_refused(
         session.remove_prompt(0, "unknown")
 
 
-def test_removing_a_prompt_equals_never_giving_it(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_removing_a_prompt_equals_never_giving_it(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     expected = session.predict()
@@ -201,9 +193,7 @@ def test_removing_a_prompt_equals_never_giving_it(
     np.testing.assert_array_equal(session.predict(), expected)
 
 
-def test_a_constant_image_is_refused_and_the_open_one_kept(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_a_constant_image_is_refused_and_the_open_one_kept(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     for value in (0, 7):
@@ -225,7 +215,7 @@ def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
 
 
 def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
-    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, volume = opened
     a, b, c = (PointPrompt(at(volume, i)) for i in (BALL, (6, 18, 26), (2, 5, 6)))
@@ -243,9 +233,7 @@ def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
     assert tuple(session.uncertain_regions(count=3)) == first.places
 
 
-def test_equal_masks_are_answered_once(
-    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_masks_are_answered_once(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     session, _ = opened
     mask = ball()
     first = session.answer([MaskPrompt(mask)])
@@ -253,9 +241,7 @@ def test_equal_masks_are_answered_once(
     np.testing.assert_array_equal(session.answer([MaskPrompt(mask.copy())]).mask, first.mask)
 
 
-def test_prompts_of_the_caller_are_checked_too(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_prompts_of_the_caller_are_checked_too(opened: Opened) -> None:
     session, volume = opened
     inside = PointPrompt(at(volume, BALL))
     refused = {

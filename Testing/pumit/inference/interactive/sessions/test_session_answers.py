@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, many_prompts, scan, session_on
+from ball_scan import BALL, OBLIQUE, SHAPE, Opened, at, ball, box_of, many_prompts, scan, session_on
 from pumit.errors import Cancelled
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
@@ -64,9 +64,7 @@ def test_segments_are_independent_and_may_overlap(bright_segmenter: Segmenter) -
     assert dice(session.predict("b"), truth) > 0.9
 
 
-def test_a_mask_that_is_returned_is_the_users_own(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_a_mask_that_is_returned_is_the_users_own(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     mask = session.predict()
@@ -75,7 +73,7 @@ def test_a_mask_that_is_returned_is_the_users_own(
     np.testing.assert_array_equal(session.predict(), expected)
 
 
-def test_a_prior_is_kept_as_it_was_given(opened: tuple[InteractiveSession, Volume]) -> None:
+def test_a_prior_is_kept_as_it_was_given(opened: Opened) -> None:
     session, _ = opened
     prior = ball().copy()
     session.set_mask_prior(prior)
@@ -86,7 +84,7 @@ def test_a_prior_is_kept_as_it_was_given(opened: tuple[InteractiveSession, Volum
 
 
 def test_a_click_costs_nothing_that_is_known(
-    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Undo, redo, asking twice and asking for the estimate decode nothing again."""
     session, volume = opened
@@ -108,7 +106,7 @@ def test_a_click_costs_nothing_that_is_known(
 
 
 def test_long_sessions_answer_only_the_newest_prompt(
-    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers beyond the cache are forgotten without being requested again."""
     session, volume = opened
@@ -207,9 +205,7 @@ def test_two_clicks_at_the_ends_of_a_long_scan_both_count(bright_segmenter: Segm
 # Cancelling, progress, memory
 
 
-def test_a_cancelled_prediction_leaves_the_session_usable(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_a_cancelled_prediction_leaves_the_session_usable(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
     with pytest.raises(Cancelled):
@@ -221,9 +217,7 @@ def test_a_cancelled_prediction_leaves_the_session_usable(
     np.testing.assert_array_equal(mask, fresh.predict())
 
 
-def test_cancelling_at_any_moment_changes_no_answer(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_cancelling_at_any_moment_changes_no_answer(opened: Opened) -> None:
     session, volume = opened
     for prompt in many_prompts(volume)[1:3]:
         session.add_prompt(prompt)
@@ -239,9 +233,7 @@ def test_cancelling_at_any_moment_changes_no_answer(
         np.testing.assert_array_equal(session.predict(), expected)
 
 
-def test_progress_rises_to_one_in_the_callers_thread(
-    opened: tuple[InteractiveSession, Volume],
-) -> None:
+def test_progress_rises_to_one_in_the_callers_thread(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, (1, 2, 3)), positive=False)
     for prompt in many_prompts(volume)[1:4]:
