@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -220,10 +221,20 @@ def test_cine_frames_become_channels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Volume.read(tmp_path / "us.dcm").array, frames[:, None])
 
 
-def test_file_without_preamble_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[132:],
+        lambda content: content.replace(b"\2\0\x10\0UI", b"\2\0\x11\0UI"),
+    ],
+    ids=["preamble", "transfer syntax"],
+)
+def test_file_without_its_beginning_is_read(
+    tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
     hu = write_stack(tmp_path / "ct", along_normal(3))
     for file in list((tmp_path / "ct").iterdir()):
-        file.write_bytes(file.read_bytes()[132:])
+        file.write_bytes(change(file.read_bytes()))
     np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 

@@ -179,3 +179,9 @@ def test_contours_that_all_meet_are_not_compared_without_end(tmp_path: Path, sca
     found = read(tmp_path, scan, many)
     assert "too many contours that meet, in 1 planes" in found.doubts[0]
     assert np.array_equal(found.mask(found.segments[0]), filled(many))
+
+
+def test_contour_without_numbers_is_none(tmp_path: Path, scan: Volume) -> None:
+    drawn = [circle(2, 6.1, 7.3, 5.3)]
+    found = read(tmp_path, scan, [*drawn, np.zeros((0, 3))])
+    assert np.array_equal(found.mask(found.segments[0]), filled(drawn))
