@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from pumit.models.checkpoint import save_checkpoint
 from pumit.models.index import package_folder, read_index
@@ -50,6 +51,7 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
 
 
 def test_verify_tells_whole_models_from_damaged_ones(run: Any, refused: Any, models: Path) -> None:
+    assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", "verify", "none")
     assert "not on this machine" in refused("models", "verify", "mine")
     (models / "mine.safetensors").write_bytes(CONTENT)
     assert "verified" in run("models", "verify", "mine").out
@@ -63,6 +65,17 @@ def test_verify_of_all_passes_over_what_was_never_fetched(run: Any) -> None:
     assert ran.status == 0, ran.err
     states = {row["name"]: row["state"] for row in json.loads(ran.out)}
     assert states == {**dict.fromkeys(SHIPPED, "verified"), "mine": "to be fetched"}
+
+
+def test_fetch_without_a_network_is_one_line(
+    refused: Any, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(*args: object, **kwargs: object) -> None:
+        raise requests.ConnectionError("https://example.org refused")
+
+    monkeypatch.setattr(requests, "get", get)
+    assert "cannot be downloaded" in refused("models", "fetch", "mine")
+    assert [p.name for p in models.iterdir()] == ["index.yaml"]
 
 
 @pytest.fixture

@@ -313,6 +313,11 @@ def test_unusable_targets_are_found_before_the_scan_is_read(
     assert reason in refused("segment", scan, "--point", inside, "-o", tmp_path / output)
 
 
+def test_a_truncated_scan_is_one_line(refused: Any, scan: Path, tmp_path: Path) -> None:
+    scan.write_bytes(scan.read_bytes()[:-500])
+    refused("segment", scan, "--point", "1,2,3", "-o", tmp_path / "o.nii.gz")
+
+
 def test_a_scan_that_is_missing_or_flat_is_one_line(
     refused: Any, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
@@ -322,6 +327,41 @@ def test_a_scan_that_is_missing_or_flat_is_one_line(
     flat = tmp_path / "flat.nii.gz"
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(np.full((4, 8, 8), 3, np.int16)), str(flat))
     assert "same value (3)" in refused("segment", flat, *rest)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle"])
+def test_a_damaged_checkpoint_is_one_line(
+    refused: Any, scan: Path, inside: str, tmp_path: Path, tiny_checkpoint: Path, damage: str
+) -> None:
+    whole = tiny_checkpoint.read_bytes()
+    middle = len(whole) // 2
+    damaged = {
+        "truncated": whole[:middle],
+        "flipped": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+        "pickle": b"\x80\x04" + whole,
+    }[damage]
+    tiny_checkpoint.write_bytes(damaged)
+    out = tmp_path / "o.nii.gz"
+    refused("segment", scan, "--point", inside, "--model", tiny_checkpoint, "-o", out)
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_failed_write_keeps_the_earlier_result(
+    run: Any, scan: Path, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "o.nii.gz"
+    out.write_text("earlier")
+    files = sorted(tmp_path.iterdir())
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    ran = run("segment", scan, "--point", inside, "-o", out)
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert out.read_text() == "earlier"
+    assert sorted(tmp_path.iterdir()) == files
 
 
 # Numbers

@@ -118,3 +118,8 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "file" / "models"))
     assert main(["models", "accept", "default"]) == 2
     assert "Cannot make the folder" in capsys.readouterr().err
+
+
+def test_an_unknown_model_cannot_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "accept", "nobody"]) == 2
+    assert "Unknown model 'nobody'" in capsys.readouterr().err

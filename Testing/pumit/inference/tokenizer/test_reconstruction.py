@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from familiarity_scale import reference
-from pumit.errors import Cancelled, CheckpointError
+from pumit.errors import Cancelled, CheckpointError, VolumeError
 from pumit.inference.tokenizer import reconstruction
-from pumit.inference.tokenizer.reconstruction import load_tokenizer
+from pumit.inference.tokenizer.reconstruction import TokenizerPlan, load_tokenizer
 from pumit.inference.tokenizer.token_use import TokenUse, quality
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
@@ -150,6 +150,15 @@ def test_without_a_tokenizer_one_line_says_so(
         load_tokenizer()
 
 
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    with pytest.raises(CheckpointError, match="reconstructs nothing"):
+        load_tokenizer(tiny_checkpoint)
+    with pytest.raises(CheckpointError, match="multiples of 16"):
+        load_tokenizer(save_tokenizer(tmp_path / "t.safetensors", plan={"in_plane": 100}))
+    with pytest.raises(CheckpointError, match="plan cannot be read"):
+        TokenizerPlan.from_recipe({"plan": 3})
+
+
 def test_each_cell_counts_once_however_many_windows_see_it(
     tokenizer: reconstruction.Tokenizer,
 ) -> None:
@@ -177,6 +186,17 @@ def test_a_tokenizer_with_a_scale_says_how_familiar_an_image_is(tmp_path: Path) 
     tiny = loaded.reconstruct(scan((3, 9, 11), (2.0, 1.0, 1.0)))
     assert tiny.familiarity is None
     assert tiny.sentence.startswith("The image is too small")
+
+
+def test_images_that_hold_nothing_are_refused_in_one_line(
+    tokenizer: reconstruction.Tokenizer,
+) -> None:
+    with pytest.raises(VolumeError, match=r"same value \(7\)"):
+        tokenizer.reconstruct(Volume(np.full((4, 20, 20), 7, dtype=np.int16)))
+    array = np.zeros((4, 20, 20), dtype=np.float32)
+    array[1, 2, 3] = np.nan
+    with pytest.raises(VolumeError, match="NaN or infinite"):
+        tokenizer.reconstruct(Volume(array))
 
 
 def test_a_mask_is_seen_in_black_and_white(tokenizer: reconstruction.Tokenizer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, Opened, at, ball, box_of, scan, session_on
+from ball_scan import BALL, SHAPE, Opened, at, ball, box_of, scan, session_on
 from pumit.errors import PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
@@ -169,6 +169,14 @@ def test_a_box_larger_than_the_volume_is_cut(bright_segmenter: Segmenter) -> Non
     session = session_on(volume, bright_segmenter)
     session.add_box((-1e4, -1e4, -1e4), (1e4, 1e4, 1e4))
     assert dice(session.predict(), truth) > 0.9
+
+
+def test_unusable_priors_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, _ = opened
+    with pytest.raises(PromptError, match="grid"):
+        session.set_mask_prior(np.ones((2, 3, 4), bool))
+    with pytest.raises(PromptError, match="empty"):
+        session.set_mask_prior(np.zeros(SHAPE, bool))
 
 
 @pytest.mark.parametrize("position", [-1, 1, 99])
