@@ -16,7 +16,7 @@ from pumit.models import user_index
 from pumit.models.card import installed_models
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.models.index import find_model, list_models, verify_model
-from pumit.models.user_index import card_files, name_from, register, remove
+from pumit.models.user_index import name_from, register, remove
 
 RECIPE: dict[str, Any] = {
     "name": "hips",
@@ -194,8 +194,3 @@ def test_runs_that_end_at_once_are_all_entered(home: Path, tmp_path: Path) -> No
     for process in processes:
         process.join(60)
     assert sorted(own()) == ["hips", "hips-2", "hips-3", "hips-4"]
-
-
-def test_a_card_brings_only_what_lies_outside_it(tmp_path: Path) -> None:
-    files = card_files(write_card(tmp_path / "run"))
-    assert sorted(files) == ["card.json", "card.md", "curves.png", "pictures/worst_1.png"]

@@ -5,14 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
-from pumit.inference.engine.engine import FieldPrompts
 from pumit.inference.engine.side_by_side import SideBySide
-from pumit.inference.engine.torch_engine import TorchEngine
-from pumit.networks.build import build_network
-from pumit.networks.promptable.network import PromptableNetwork
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -66,20 +61,3 @@ def test_another_number_of_threads_counts_from_the_next_call() -> None:
             assert threading.current_thread().name not in names
     finally:
         torch.set_num_threads(before)
-
-
-def test_an_engine_answers_the_same_at_once_as_one_after_the_other(threads: int) -> None:
-    torch.manual_seed(0)
-    sizes = {"widths": (8, 8, 16), "dim": 48, "depth": 1, "num_heads": 4, "field_size": 16}
-    network = build_network("promptable", **sizes).eval()
-    assert isinstance(network, PromptableNetwork)
-    engine = TorchEngine(network, torch.device("cpu"), torch.float32)
-    point = np.array([[4, 8, 8]], np.float32)
-    prompts = FieldPrompts(point, np.array([True]), None, None, 1.0)
-
-    def ask(seed: int) -> np.ndarray:
-        image = np.random.default_rng(seed).random((3, 16, 16, 16), np.float32)
-        return engine.decode(engine.encode(image, da0=0, slice_ratio=1.0), prompts)[0]
-
-    for together, alone in zip(engine.map(ask, range(5)), map(ask, range(5)), strict=True):
-        np.testing.assert_allclose(together, alone, atol=1e-5)

@@ -63,11 +63,6 @@ def test_filling_follows_the_slow_rule(tmp_path: Path, scan: Volume) -> None:
     assert found.doubts == ()
 
 
-def test_contour_that_is_written_twice_is_filled_once(tmp_path: Path, scan: Volume) -> None:
-    found = read(tmp_path, scan, [circle(2, 6.1, 7.3, 5.3)] * 2)
-    assert np.array_equal(found.mask(found.segments[0]), filled([circle(2, 6.1, 7.3, 5.3)]))
-
-
 def test_overlapping_regions_are_kept_apart(tmp_path: Path, scan: Volume) -> None:
     regions = {"Liver": [circle(2, 6.1, 7.3, 5.3)], "Tumour": [circle(2, 6.1, 9.3, 2.3)]}
     found = read_labels(write_struct(tmp_path / "a.dcm", scan, regions), scan)

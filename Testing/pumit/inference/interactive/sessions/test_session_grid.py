@@ -134,7 +134,7 @@ def test_the_chosen_channel_is_segmented(bright_segmenter: Segmenter) -> None:
             session.set_volume(volume, channel=channel)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 def test_volumes_of_any_shape_and_spacing_are_answered(
     tiny_segmenter: Segmenter, seed: int
 ) -> None:
