@@ -1,4 +1,4 @@
-"""Every family trains, predicts and is judged on thick slices and on images alike."""
+"""Every family trains, predicts and is judged on thick slices and on images."""
 
 from __future__ import annotations
 
