@@ -47,7 +47,9 @@ class StatusLine:
         colour = COLOURS.get(status.activity)
         label.setStyleSheet(f"color: {colour};" if colour else "")
         # Otherwise a wrapping label keeps the height of its earlier text.
-        lines = max(label.heightForWidth(label.width), 2 * label.fontMetrics().lineSpacing())
+        lines = max(
+            label.heightForWidth(label.width), 2 * qt.QFontMetrics(label.font).lineSpacing()
+        )
         label.setMinimumHeight(lines)
         for number, button in enumerate(self._choiceButtons):
             button.visible = number < len(status.choices)

@@ -14,11 +14,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from Qt import QtCore, QtWidgets
+from Qt import QtCore, QtGui, QtWidgets
 
 from harness.binding.constant_references import keepConstants
 
 QT_MODULES = ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtUiTools", "QtTest", "QtSvg")
+# Qt's classes without an empty constructor: a method that returns one by value cannot be called,
+# since PythonQt (before the one for Qt 6) has no object to copy it to.
+_NOT_RETURNED = {"fontMetrics": "QFontMetrics", "fontInfo": "QFontInfo"}
 # Set while a .ui file is loaded: PySide6 then sets children as attributes of the root.
 loading = False
 
@@ -87,6 +90,9 @@ def install() -> None:
         kind.__getattribute__ = _chain(kind.__getattribute__)
     QtCore.QObject.__getattribute__ = _getAttribute
     QtCore.QObject.className = _METHODS["className"]
+    for name, value in _NOT_RETURNED.items():
+        for kind in (QtWidgets.QWidget, QtGui.QPainter):
+            setattr(kind, name, _refuseToReturn(name, value))
     for kind in (QtWidgets.QDialog, QtWidgets.QMenu, QtWidgets.QApplication, QtCore.QEventLoop):
         if not hasattr(kind, "exec_"):
             kind.exec_ = lambda self, *arguments, _kind=kind: _kind.exec(self, *arguments)
@@ -184,6 +190,15 @@ def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:
         known = metaObject(item)
         _writable[kind, name] = known.property(known.indexOfProperty(name)).isWritable()
     return _writable[kind, name]
+
+
+def _refuseToReturn(method: str, kind: str) -> Callable[[object], None]:
+    def refuse(self: object) -> None:
+        raise ValueError(
+            f"Called {method}(), return type '{kind}' is ignored because it is unknown to PythonQt"
+        )
+
+    return refuse
 
 
 def refusePath(value: object) -> None:

@@ -38,6 +38,16 @@ def test_a_property_is_no_method_and_an_unknown_attribute_is_not_read(button) ->
         _ = button.enabeld
 
 
+@pytest.mark.parametrize("name", ["fontMetrics", "fontInfo"])
+def test_a_value_that_pythonqt_cannot_copy_is_not_returned(button, name) -> None:
+    import qt
+
+    for owner in (button, qt.QPainter()):
+        with pytest.raises(ValueError, match=r"return type 'QFont.*' is ignored"):
+            getattr(owner, name)()
+    assert qt.QFontMetrics(button.font).lineSpacing() > 0
+
+
 def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
     import ctk
     import slicer
