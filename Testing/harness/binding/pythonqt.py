@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -90,6 +91,7 @@ def install() -> None:
         kind.__getattribute__ = _chain(kind.__getattribute__)
     QtCore.QObject.__getattribute__ = _getAttribute
     QtCore.QObject.className = _METHODS["className"]
+    type(QtCore.QObject).__instancecheck__ = _isInstance
     for name, value in _NOT_RETURNED.items():
         for kind in (QtWidgets.QWidget, QtGui.QPainter):
             setattr(kind, name, _refuseToReturn(name, value))
@@ -137,6 +139,19 @@ def _isCpp(kind: type) -> bool:
 def _isStrict(kind: type) -> bool:
     """Whether a class is C++ in Slicer: Qt's, CTK's and Slicer's widgets."""
     return _isCpp(kind) or "cppSignals" in vars(kind)
+
+
+def _isInstance(kind: type, item: object) -> bool:
+    """Answer isinstance as PythonQt does where one of the two modules asks.
+
+    Each class of PythonQt derives from its PythonQtInstanceWrapper only, so a QSpinBox is no
+    instance of QWidget; `inherits` follows C++.
+    """
+    if not str(sys._getframe(1).f_globals.get("__name__")).startswith("PUMIT"):
+        return type.__instancecheck__(kind, item)
+    bases = type(item).__mro__
+    known = next((place for place, base in enumerate(bases) if _isStrict(base)), len(bases))
+    return kind in bases[: known + 1]
 
 
 def _getAttribute(self: QtCore.QObject, name: str) -> Any:

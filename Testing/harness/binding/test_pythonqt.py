@@ -48,6 +48,23 @@ def test_a_value_that_pythonqt_cannot_copy_is_not_returned(button, name) -> None
     assert qt.QFontMetrics(button.font).lineSpacing() > 0
 
 
+@pytest.mark.parametrize("module", ["PUMITSegmentLib.panel", "PUMITTrain"])
+def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module) -> None:
+    import qt
+    import slicer
+
+    class Filter(qt.QObject):
+        pass
+
+    known = {"__name__": module, "qt": qt, "slicer": slicer, "Filter": Filter}
+    for code in ("qt.QSpinBox(), qt.QSpinBox", "Filter(), qt.QObject", "Filter(), Filter"):
+        assert eval(f"isinstance({code})", known)
+    for code in ("qt.QSpinBox(), qt.QWidget", "slicer.qMRMLNodeComboBox(), qt.QWidget"):
+        assert not eval(f"isinstance({code})", known)
+    assert isinstance(qt.QSpinBox(), qt.QWidget)
+    assert qt.QSpinBox().inherits("QWidget")
+
+
 def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
     import ctk
     import slicer
