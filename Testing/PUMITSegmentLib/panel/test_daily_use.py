@@ -170,7 +170,7 @@ def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
 
 
 def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
-    from Qt import QtCore, QtTest
+    from Qt import QtCore, QtTest, QtWidgets
 
     daily.addSpleen()
     daily.panel.segmentColumns.count()
@@ -183,6 +183,11 @@ def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
         daily.process()
         assert abs(daily.view.sliceNode.GetSliceOffset() - middle) < 1
         assert daily.ui.segmentsTable.rowForSegmentID(daily.logic.segmentID) == row
+        assert not table.findChildren(QtWidgets.QLineEdit), "the volume can be edited"
+    place = table.visualRect(table.model().index(row, 2)).center()
+    QtTest.QTest.mouseClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
+    QtTest.QTest.mouseDClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
+    assert table.findChildren(QtWidgets.QLineEdit), "the name cannot be edited"
 
 
 # --- how segments look ----------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     terminologySelectorOptionVisible = stored(bool, "terminologySelectorOptionVisible", True)
     terminologySelectorAutoDisable = stored(bool, "terminologySelectorAutoDisable", True)
     selectionMode = stored(int, "selectionMode", 3, "_onSelectionMode")
-    readOnly = stored(bool, "readOnly", False, "_fill")
+    readOnly = stored(bool, "readOnly", False, "_onReadOnly")
     filterBarVisible = stored(bool, "filterBarVisible", False)
     textFilter = stored(str, "textFilter", "", "_fill")
     jumpToSelectedSegmentEnabled = stored(bool, "jumpToSelectedSegmentEnabled", False)
@@ -65,6 +65,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._table.selectionModel().selectionChanged.connect(self.selectionChanged)
         self._table.itemChanged.connect(self._onEdited)
         self._table.model().columnsInserted.connect(self._onColumnsInserted)
+        self._onReadOnly()
 
     def tableWidget(self) -> QtWidgets.QTableWidget:
         """The table."""
@@ -135,6 +136,12 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         modes = QtWidgets.QAbstractItemView.SelectionMode
         self._table.setSelectionMode(modes(self.selectionMode))
 
+    def _onReadOnly(self) -> None:
+        # All columns but visibility, status and layer can be edited, also those of a module.
+        triggers = QtWidgets.QAbstractItemView
+        isEditable = triggers.DoubleClicked | triggers.EditKeyPressed
+        self._table.setEditTriggers(triggers.NoEditTriggers if self.readOnly else isEditable)
+
     def _showColumns(self) -> None:
         self._table.horizontalHeader().setVisible(self.headerVisible)
         self._table.setColumnHidden(_VISIBLE, not self.visibilityColumnVisible)
@@ -170,8 +177,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         color.setBackground(QtGui.QColor.fromRgbF(*segment.GetColor()))
         color.setToolTip(segment.GetTerminology() if hasattr(segment, "GetTerminology") else "")
         name = QtWidgets.QTableWidgetItem(segment.GetName())
-        if self.readOnly:
-            name.setFlags(name.flags() & ~QtCore.Qt.ItemIsEditable)
         for column, item in ((_VISIBLE, visible), (_COLOR, color), (_NAME, name)):
             self._table.setItem(row, column, item)
 
