@@ -194,9 +194,27 @@ def _setProperty(self: QtCore.QObject, name: str, value: Any) -> None:
     if not _isWritable(type(self), name, self):
         raise AttributeError(f"Property '{name}' of {metaObject(self).className()} is read-only")
     refusePath(value)
+    _refuseType(self, name, value)
     if not _getattribute(self, "setProperty")(name, value):
         kind = metaObject(self).className()
         raise ValueError(f"Property '{name}' of {kind} cannot be set to {value!r}")
+
+
+def _refuseType(self: QtCore.QObject, name: str, value: Any) -> None:
+    """Raise as PythonQt does: it makes no number of a text or a list, and nothing of None."""
+    known = metaObject(self)
+    wanted = known.property(known.indexOfProperty(name)).typeName()
+    fits = value is not None
+    if wanted in ("bool", "int", "uint"):
+        # PySide6 takes a text, and also numpy's bool, which is no number to Python.
+        fits = isinstance(value, float) or hasattr(value, "__index__")
+    elif wanted in ("double", "float"):
+        fits = not isinstance(value, str) and hasattr(value, "__float__")
+    if not fits:
+        raise ValueError(
+            f"Property '{name}' of type '{wanted}' does not accept an object of type "
+            f"{type(value).__name__} ({value!r})"
+        )
 
 
 def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:

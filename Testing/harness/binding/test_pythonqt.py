@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 
@@ -22,6 +23,13 @@ def button(slicerApp):
         ("width", 100, AttributeError, "read-only"),
         ("geometry", "wide", ValueError, "geometry"),
         ("text", Path("a/b"), TypeError, "QString"),
+        ("text", None, ValueError, "NoneType"),
+        ("icon", None, ValueError, "NoneType"),
+        ("enabled", None, ValueError, "NoneType"),
+        ("enabled", "no", ValueError, "'bool' does not accept .* str"),
+        ("enabled", ["scan"], ValueError, "'bool' does not accept .* list"),
+        ("enabled", np.True_, ValueError, "'bool' does not accept"),
+        ("minimumWidth", "3", ValueError, "'int' does not accept .* str"),
     ],
 )
 def test_an_attribute_that_is_none_and_a_wrong_value_are_refused(
