@@ -52,8 +52,10 @@ class StatusLine:
         )
         label.setMinimumHeight(lines)
         for number, button in enumerate(self._choiceButtons):
-            button.visible = number < len(status.choices)
-            button.text = status.choices[number].text if button.visible else ""
+            # `visible` is false in a hidden panel, so it does not tell whether there is a choice.
+            isChoice = number < len(status.choices)
+            button.text = status.choices[number].text if isChoice else ""
+            button.visible = isChoice
         if status.activity is not Activity.WORKING:
             self._timer.stop()
             self._hideProgress()

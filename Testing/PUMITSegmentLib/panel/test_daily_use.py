@@ -333,6 +333,18 @@ def test_the_status_stands_in_the_views_while_the_module_is_open(daily: Daily) -
     assert status.actors
 
 
+def test_a_question_that_came_while_another_module_was_open_can_be_answered(daily: Daily) -> None:
+    from PUMITSlicerLib.status import Choice
+
+    daily.frame.hide()
+    daily.logic.status.ask("Is this CT or MR?", Choice("CT", print), Choice("MR", print))
+    daily.frame.show()
+    buttons = (daily.ui.firstChoiceButton, daily.ui.secondChoiceButton)
+    assert [button.text for button in buttons if button.visible] == ["CT", "MR"]
+    daily.logic.status.done("Liver: updated.")
+    assert not any(button.visible for button in buttons)
+
+
 def test_nothing_jumps_when_work_begins_and_ends(daily: Daily) -> None:
     def places() -> list[int]:
         daily.process()
