@@ -169,7 +169,8 @@ def _getAttribute(self: QtCore.QObject, name: str) -> Any:
         return _getattribute(self, name)
     _reading.add(reading)
     try:
-        return _getattribute(self, "property")(shown)
+        value = _getattribute(self, "property")(shown)
+        return tuple(value) if isinstance(value, list) else value
     finally:
         _reading.discard(reading)
 

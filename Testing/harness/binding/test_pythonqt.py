@@ -73,6 +73,16 @@ def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module) -> None:
     assert qt.QSpinBox().inherits("QWidget")
 
 
+def test_a_list_of_qt_is_a_tuple(slicerApp) -> None:
+    import slicer
+
+    selector = slicer.qMRMLNodeComboBox()
+    selector.nodeTypes = ["vtkMRMLScalarVolumeNode"]
+    assert selector.nodeTypes == ("vtkMRMLScalarVolumeNode",)
+    assert isinstance(slicer.app.layoutManager().sliceViewNames(), tuple)
+    assert slicer.qMRMLSegmentsTableView().selectedSegmentIDs() == ()
+
+
 def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
     import ctk
     import slicer

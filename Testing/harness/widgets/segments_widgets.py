@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import slicer
@@ -97,12 +98,12 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """Set how many rows can be selected, as QAbstractItemView::SelectionMode."""
         self.selectionMode = int(getattr(mode, "value", mode))
 
-    def selectedSegmentIDs(self) -> list[str]:
+    def selectedSegmentIDs(self) -> tuple[str, ...]:
         """IDs of the selected segments."""
         rows = sorted(index.row() for index in self._table.selectionModel().selectedRows())
-        return [self._ids[row] for row in rows if row < len(self._ids)]
+        return tuple(self._ids[row] for row in rows if row < len(self._ids))
 
-    def setSelectedSegmentIDs(self, segmentIDs: list[str]) -> None:
+    def setSelectedSegmentIDs(self, segmentIDs: Sequence[str]) -> None:
         """Select segments."""
         flags = QtCore.QItemSelectionModel
         self._table.clearSelection()
@@ -120,9 +121,9 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """How many segments are listed."""
         return len(self._ids)
 
-    def displayedSegmentIDs(self) -> list[str]:
+    def displayedSegmentIDs(self) -> tuple[str, ...]:
         """IDs of the listed segments."""
-        return list(self._ids)
+        return tuple(self._ids)
 
     def rowForSegmentID(self, segmentID: str) -> int:
         """The row of a segment, or -1."""
