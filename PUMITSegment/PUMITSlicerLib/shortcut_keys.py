@@ -53,8 +53,9 @@ class _HeldKey(qt.QObject):
 
 def _isTyping() -> bool:
     focus = qt.QApplication.focusWidget()
-    texts = (qt.QLineEdit, qt.QPlainTextEdit, qt.QTextEdit, qt.QAbstractSpinBox)
-    return isinstance(focus, texts)
+    texts = ("QLineEdit", "QPlainTextEdit", "QTextEdit", "QAbstractSpinBox")
+    # `isinstance` knows no base classes: each class of PythonQt derives from its wrapper only.
+    return focus is not None and any(focus.inherits(kind) for kind in texts)
 
 
 class ShortcutKeys:

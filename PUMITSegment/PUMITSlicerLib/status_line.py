@@ -47,11 +47,15 @@ class StatusLine:
         colour = COLOURS.get(status.activity)
         label.setStyleSheet(f"color: {colour};" if colour else "")
         # Otherwise a wrapping label keeps the height of its earlier text.
-        lines = max(label.heightForWidth(label.width), 2 * label.fontMetrics().lineSpacing())
+        lines = max(
+            label.heightForWidth(label.width), 2 * qt.QFontMetrics(label.font).lineSpacing()
+        )
         label.setMinimumHeight(lines)
         for number, button in enumerate(self._choiceButtons):
-            button.visible = number < len(status.choices)
-            button.text = status.choices[number].text if button.visible else ""
+            # `visible` is false in a hidden panel, so it does not tell whether there is a choice.
+            isChoice = number < len(status.choices)
+            button.text = status.choices[number].text if isChoice else ""
+            button.visible = isChoice
         if status.activity is not Activity.WORKING:
             self._timer.stop()
             self._hideProgress()

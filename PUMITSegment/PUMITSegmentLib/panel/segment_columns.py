@@ -34,6 +34,7 @@ class SegmentColumns:
             model.setHeaderData(column, qt.Qt.Horizontal, tip, qt.Qt.ToolTipRole)
             header.setSectionResizeMode(column, qt.QHeaderView.ResizeToContents)
         header.setStretchLastSection(False)
+        rows.connect("pressed(QModelIndex)", self._onPressed)
         rows.connect("clicked(QModelIndex)", self._onClicked)
         # Counting takes some ms for a large segment, which changes many times during a drag.
         self._timer = qt.QTimer()
@@ -82,6 +83,10 @@ class SegmentColumns:
                     if number == _RATING:
                         brush = qt.QBrush(qt.QColor(colour)) if colour else None
                         model.setData(index, brush, qt.Qt.ForegroundRole)
+
+    def _onPressed(self, index) -> None:
+        """Let a double click edit Slicer's columns only; its model makes ours editable too."""
+        self._table.readOnly = index.column() >= self._first
 
     def _onClicked(self, index) -> None:
         """Toggle whether a segment is reviewed."""

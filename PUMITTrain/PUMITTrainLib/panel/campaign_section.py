@@ -384,4 +384,4 @@ def _say(label, text: str, room: int) -> None:
     """
     label.text = text
     needed = label.heightForWidth(max(room - _MARGINS, 80))
-    label.setMinimumHeight(max(needed, 2 * label.fontMetrics().lineSpacing()))
+    label.setMinimumHeight(max(needed, 2 * qt.QFontMetrics(label.font).lineSpacing()))

@@ -170,7 +170,7 @@ def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
 
 
 def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
-    from Qt import QtCore, QtTest
+    from Qt import QtCore, QtTest, QtWidgets
 
     daily.addSpleen()
     daily.panel.segmentColumns.count()
@@ -183,6 +183,11 @@ def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
         daily.process()
         assert abs(daily.view.sliceNode.GetSliceOffset() - middle) < 1
         assert daily.ui.segmentsTable.rowForSegmentID(daily.logic.segmentID) == row
+        assert not table.findChildren(QtWidgets.QLineEdit), "the volume can be edited"
+    place = table.visualRect(table.model().index(row, 2)).center()
+    QtTest.QTest.mouseClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
+    QtTest.QTest.mouseDClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
+    assert table.findChildren(QtWidgets.QLineEdit), "the name cannot be edited"
 
 
 # --- how segments look ----------------------------------------------------------------------------
@@ -326,6 +331,18 @@ def test_the_status_stands_in_the_views_while_the_module_is_open(daily: Daily) -
     assert status.actors == []
     daily.gui.enter()
     assert status.actors
+
+
+def test_a_question_that_came_while_another_module_was_open_can_be_answered(daily: Daily) -> None:
+    from PUMITSlicerLib.status import Choice
+
+    daily.frame.hide()
+    daily.logic.status.ask("Is this CT or MR?", Choice("CT", print), Choice("MR", print))
+    daily.frame.show()
+    buttons = (daily.ui.firstChoiceButton, daily.ui.secondChoiceButton)
+    assert [button.text for button in buttons if button.visible] == ["CT", "MR"]
+    daily.logic.status.done("Liver: updated.")
+    assert not any(button.visible for button in buttons)
 
 
 def test_nothing_jumps_when_work_begins_and_ends(daily: Daily) -> None:

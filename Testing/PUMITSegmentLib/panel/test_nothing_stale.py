@@ -144,7 +144,7 @@ def test_undo_of_remove_selects_what_came_back(panel: Panel) -> None:
     assert panel.logic.segmentID != first
     panel.press(panel.ui.undoButton)
     assert panel.logic.segmentID == first
-    assert panel.ui.segmentsTable.selectedSegmentIDs() == [first]
+    assert panel.ui.segmentsTable.selectedSegmentIDs() == (first,)
 
 
 def test_redo_of_new_selects_the_new_segment(panel: Panel) -> None:

@@ -140,6 +140,23 @@ def test_keys_act_in_views_of_a_second_window(panel: OpenModule) -> None:
     second.close()
 
 
+def test_a_letter_typed_into_any_field_hides_no_segments(panel: OpenModule) -> None:
+    from Qt import QtCore, QtTest, QtWidgets
+
+    panel.load()
+    panel.logic.newSegment("Liver")
+    display = panel.logic.segmentationNode.GetDisplayNode()
+    # The first two are derived from the classes of fields, as the Python console is.
+    for kind in (QtWidgets.QSpinBox, QtWidgets.QTextBrowser, QtWidgets.QLineEdit):
+        field = kind(panel.window)
+        field.show()
+        field.setFocus()
+        panel.process()
+        QtTest.QTest.keyPress(field, QtCore.Qt.Key_H)
+        assert display.GetVisibility(), field
+        QtTest.QTest.keyRelease(field, QtCore.Qt.Key_H)
+
+
 def test_keys_do_nothing_harmful_on_an_empty_scene(panel: OpenModule) -> None:
     for shortcut in panel.panel.shortcuts.shortcuts:
         shortcut.action()

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
-from Qt import QtCore, QtWidgets
+from Qt import QtCore, QtGui, QtWidgets
 
 from harness.binding.constant_references import keepConstants
 
 QT_MODULES = ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtUiTools", "QtTest", "QtSvg")
+# Qt's classes without an empty constructor: a method that returns one by value cannot be called,
+# since PythonQt (before the one for Qt 6) has no object to copy it to.
+_NOT_RETURNED = {"fontMetrics": "QFontMetrics", "fontInfo": "QFontInfo"}
 # Set while a .ui file is loaded: PySide6 then sets children as attributes of the root.
 loading = False
 
@@ -87,6 +91,10 @@ def install() -> None:
         kind.__getattribute__ = _chain(kind.__getattribute__)
     QtCore.QObject.__getattribute__ = _getAttribute
     QtCore.QObject.className = _METHODS["className"]
+    type(QtCore.QObject).__instancecheck__ = _isInstance
+    for name, value in _NOT_RETURNED.items():
+        for kind in (QtWidgets.QWidget, QtGui.QPainter):
+            setattr(kind, name, _refuseToReturn(name, value))
     for kind in (QtWidgets.QDialog, QtWidgets.QMenu, QtWidgets.QApplication, QtCore.QEventLoop):
         if not hasattr(kind, "exec_"):
             kind.exec_ = lambda self, *arguments, _kind=kind: _kind.exec(self, *arguments)
@@ -133,6 +141,19 @@ def _isStrict(kind: type) -> bool:
     return _isCpp(kind) or "cppSignals" in vars(kind)
 
 
+def _isInstance(kind: type, item: object) -> bool:
+    """Answer isinstance as PythonQt does where one of the two modules asks.
+
+    Each class of PythonQt derives from its PythonQtInstanceWrapper only, so a QSpinBox is no
+    instance of QWidget; `inherits` follows C++.
+    """
+    if not str(sys._getframe(1).f_globals.get("__name__")).startswith("PUMIT"):
+        return type.__instancecheck__(kind, item)
+    bases = type(item).__mro__
+    known = next((place for place, base in enumerate(bases) if _isStrict(base)), len(bases))
+    return kind in bases[: known + 1]
+
+
 def _getAttribute(self: QtCore.QObject, name: str) -> Any:
     # Every look at every widget passes here, some 10,000 in a test of a panel.
     if name[:1] == "_":
@@ -148,7 +169,8 @@ def _getAttribute(self: QtCore.QObject, name: str) -> Any:
         return _getattribute(self, name)
     _reading.add(reading)
     try:
-        return _getattribute(self, "property")(shown)
+        value = _getattribute(self, "property")(shown)
+        return tuple(value) if isinstance(value, list) else value
     finally:
         _reading.discard(reading)
 
@@ -173,9 +195,27 @@ def _setProperty(self: QtCore.QObject, name: str, value: Any) -> None:
     if not _isWritable(type(self), name, self):
         raise AttributeError(f"Property '{name}' of {metaObject(self).className()} is read-only")
     refusePath(value)
+    _refuseType(self, name, value)
     if not _getattribute(self, "setProperty")(name, value):
         kind = metaObject(self).className()
         raise ValueError(f"Property '{name}' of {kind} cannot be set to {value!r}")
+
+
+def _refuseType(self: QtCore.QObject, name: str, value: Any) -> None:
+    """Raise as PythonQt does: it makes no number of a text or a list, and nothing of None."""
+    known = metaObject(self)
+    wanted = known.property(known.indexOfProperty(name)).typeName()
+    fits = value is not None
+    if wanted in ("bool", "int", "uint"):
+        # PySide6 takes a text, and also numpy's bool, which is no number to Python.
+        fits = isinstance(value, float) or hasattr(value, "__index__")
+    elif wanted in ("double", "float"):
+        fits = not isinstance(value, str) and hasattr(value, "__float__")
+    if not fits:
+        raise ValueError(
+            f"Property '{name}' of type '{wanted}' does not accept an object of type "
+            f"{type(value).__name__} ({value!r})"
+        )
 
 
 def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:
@@ -184,6 +224,15 @@ def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:
         known = metaObject(item)
         _writable[kind, name] = known.property(known.indexOfProperty(name)).isWritable()
     return _writable[kind, name]
+
+
+def _refuseToReturn(method: str, kind: str) -> Callable[[object], None]:
+    def refuse(self: object) -> None:
+        raise ValueError(
+            f"Called {method}(), return type '{kind}' is ignored because it is unknown to PythonQt"
+        )
+
+    return refuse
 
 
 def refusePath(value: object) -> None:

@@ -60,6 +60,7 @@ def stored(kind: Any, name: str, default: Any, changed: str | None = None) -> Qt
         return vars(self).get(attribute, default)
 
     def set_(self: QtCore.QObject, value: Any) -> None:
+        value = tuple(value) if isinstance(value, list) else value
         if get(self) == value:
             return
         vars(self)[attribute] = value

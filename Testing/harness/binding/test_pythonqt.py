@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 
@@ -22,6 +23,13 @@ def button(slicerApp):
         ("width", 100, AttributeError, "read-only"),
         ("geometry", "wide", ValueError, "geometry"),
         ("text", Path("a/b"), TypeError, "QString"),
+        ("text", None, ValueError, "NoneType"),
+        ("icon", None, ValueError, "NoneType"),
+        ("enabled", None, ValueError, "NoneType"),
+        ("enabled", "no", ValueError, "'bool' does not accept .* str"),
+        ("enabled", ["scan"], ValueError, "'bool' does not accept .* list"),
+        ("enabled", np.True_, ValueError, "'bool' does not accept"),
+        ("minimumWidth", "3", ValueError, "'int' does not accept .* str"),
     ],
 )
 def test_an_attribute_that_is_none_and_a_wrong_value_are_refused(
@@ -36,6 +44,43 @@ def test_a_property_is_no_method_and_an_unknown_attribute_is_not_read(button) ->
         button.text()
     with pytest.raises(AttributeError, match="enabeld"):
         _ = button.enabeld
+
+
+@pytest.mark.parametrize("name", ["fontMetrics", "fontInfo"])
+def test_a_value_that_pythonqt_cannot_copy_is_not_returned(button, name) -> None:
+    import qt
+
+    for owner in (button, qt.QPainter()):
+        with pytest.raises(ValueError, match=r"return type 'QFont.*' is ignored"):
+            getattr(owner, name)()
+    assert qt.QFontMetrics(button.font).lineSpacing() > 0
+
+
+@pytest.mark.parametrize("module", ["PUMITSegmentLib.panel", "PUMITTrain"])
+def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module) -> None:
+    import qt
+    import slicer
+
+    class Filter(qt.QObject):
+        pass
+
+    known = {"__name__": module, "qt": qt, "slicer": slicer, "Filter": Filter}
+    for code in ("qt.QSpinBox(), qt.QSpinBox", "Filter(), qt.QObject", "Filter(), Filter"):
+        assert eval(f"isinstance({code})", known)
+    for code in ("qt.QSpinBox(), qt.QWidget", "slicer.qMRMLNodeComboBox(), qt.QWidget"):
+        assert not eval(f"isinstance({code})", known)
+    assert isinstance(qt.QSpinBox(), qt.QWidget)
+    assert qt.QSpinBox().inherits("QWidget")
+
+
+def test_a_list_of_qt_is_a_tuple(slicerApp) -> None:
+    import slicer
+
+    selector = slicer.qMRMLNodeComboBox()
+    selector.nodeTypes = ["vtkMRMLScalarVolumeNode"]
+    assert selector.nodeTypes == ("vtkMRMLScalarVolumeNode",)
+    assert isinstance(slicer.app.layoutManager().sliceViewNames(), tuple)
+    assert slicer.qMRMLSegmentsTableView().selectedSegmentIDs() == ()
 
 
 def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:

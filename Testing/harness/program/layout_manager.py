@@ -66,9 +66,9 @@ class qSlicerLayoutManager(QtCore.QObject):
         """The scene."""
         return slicer.mrmlScene
 
-    def sliceViewNames(self) -> list[str]:
+    def sliceViewNames(self) -> tuple[str, ...]:
         """Names of the slice views."""
-        return self._names("vtkMRMLSliceNode")
+        return tuple(self._names("vtkMRMLSliceNode"))
 
     def sliceWidget(self, name: str) -> qMRMLSliceWidget | None:
         """A slice view's widget, or None where the layout has no such view."""

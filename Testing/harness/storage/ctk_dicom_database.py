@@ -59,27 +59,27 @@ class ctkDICOMDatabase(QtCore.QObject):
             self.seriesAdded.emit(str(header.SeriesInstanceUID))
         self.databaseChanged.emit()
 
-    def patients(self) -> list[str]:
+    def patients(self) -> tuple[str, ...]:
         """Numbers of the patients."""
-        return [str(number) for number in range(1, len(self._patientIDs()) + 1)]
+        return tuple(str(number) for number in range(1, len(self._patientIDs()) + 1))
 
-    def studiesForPatient(self, patientUID: str) -> list[str]:
+    def studiesForPatient(self, patientUID: str) -> tuple[str, ...]:
         """Studies of a patient."""
         patient = self._patientIDs()[int(patientUID) - 1]
         return self._unique("StudyInstanceUID", PatientID=patient)
 
-    def seriesForStudy(self, studyUID: str) -> list[str]:
+    def seriesForStudy(self, studyUID: str) -> tuple[str, ...]:
         """Series of a study."""
         return self._unique("SeriesInstanceUID", StudyInstanceUID=studyUID)
 
-    def instancesForSeries(self, seriesUID: str, hits: int = -1) -> list[str]:
+    def instancesForSeries(self, seriesUID: str, hits: int = -1) -> tuple[str, ...]:
         """Instances of a series."""
         uids = self._unique("SOPInstanceUID", SeriesInstanceUID=seriesUID)
         return uids if hits < 0 else uids[:hits]
 
-    def filesForSeries(self, seriesUID: str, hits: int = -1) -> list[str]:
+    def filesForSeries(self, seriesUID: str, hits: int = -1) -> tuple[str, ...]:
         """Files of a series."""
-        return [self.fileForInstance(uid) for uid in self.instancesForSeries(seriesUID, hits)]
+        return tuple(self.fileForInstance(uid) for uid in self.instancesForSeries(seriesUID, hits))
 
     def fileForInstance(self, sopInstanceUID: str) -> str:
         """An instance's file, or ""."""
@@ -118,9 +118,9 @@ class ctkDICOMDatabase(QtCore.QObject):
         """A field of a series, such as "Modality"."""
         return next(iter(self._unique(field, SeriesInstanceUID=seriesInstanceUID)), "")
 
-    def allFiles(self) -> list[str]:
+    def allFiles(self) -> tuple[str, ...]:
         """Every file."""
-        return [str(path) for path in self._files.values()]
+        return tuple(str(path) for path in self._files.values())
 
     def _store(self, path: Path, header: Any) -> Path:
         folder = self._folder / "dicom" / str(header.SeriesInstanceUID)
@@ -129,11 +129,11 @@ class ctkDICOMDatabase(QtCore.QObject):
         target.write_bytes(path.read_bytes())
         return target
 
-    def _patientIDs(self) -> list[str]:
+    def _patientIDs(self) -> tuple[str, ...]:
         return self._unique("PatientID")
 
-    def _unique(self, field: str, **criteria: str) -> list[str]:
-        return list(dict.fromkeys(self._values(field, criteria)))
+    def _unique(self, field: str, **criteria: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._values(field, criteria)))
 
     def _values(self, field: str, criteria: dict[str, str]) -> Iterator[str]:
         for header in self._headers.values():

@@ -48,16 +48,19 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
     def sizeHint(self) -> QtCore.QSize:
         """Space for the heading, and the contents where they are shown."""
         inner = self.layout().totalSizeHint() if self.layout() else QtCore.QSize(120, 0)
-        width = max(inner.width(), self.fontMetrics().horizontalAdvance(self.text) + 40)
+        width = max(inner.width(), self._textWidth())
         below = inner.height() if self.checked and self.layout() else _HEADER
         return QtCore.QSize(width, below)
 
     def minimumSizeHint(self) -> QtCore.QSize:
         """As the layout asks, and not less than the heading."""
-        heading = QtCore.QSize(self.fontMetrics().horizontalAdvance(self.text) + 40, _HEADER)
+        heading = QtCore.QSize(self._textWidth(), _HEADER)
         if self.checked and self.layout():
             return self.layout().totalMinimumSize().expandedTo(heading)
         return heading
+
+    def _textWidth(self) -> int:
+        return QtGui.QFontMetrics(self.font).horizontalAdvance(self.text) + 40
 
     def hitButton(self, position: QtCore.QPoint) -> bool:
         """Only the heading answers the mouse."""

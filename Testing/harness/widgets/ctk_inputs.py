@@ -20,10 +20,10 @@ class ctkCheckableComboBox(QtWidgets.QComboBox):
         self.model().itemChanged.connect(lambda item: self.checkedIndexesChanged.emit())
         self.model().rowsInserted.connect(self._makeCheckable)
 
-    def checkedIndexes(self) -> list[QtCore.QModelIndex]:
+    def checkedIndexes(self) -> tuple[QtCore.QModelIndex, ...]:
         """Indexes of the items that are checked."""
         indexes = [self.model().index(row, 0) for row in range(self.count)]
-        return [index for index in indexes if self.checkState(index) == QtCore.Qt.Checked]
+        return tuple(index for index in indexes if self.checkState(index) == QtCore.Qt.Checked)
 
     def checkState(self, index: QtCore.QModelIndex) -> QtCore.Qt.CheckState:
         """Whether an item is checked."""
@@ -64,7 +64,7 @@ class ctkPathLineEdit(QtWidgets.QWidget):
     filters = stored(int, "filters", 0x007)
     options = stored(int, "options", 0)
     settingKey = stored(str, "settingKey", "")
-    nameFilters = stored("QStringList", "nameFilters", [])
+    nameFilters = stored("QStringList", "nameFilters", ())
     showBrowseButton = stored(bool, "showBrowseButton", True, "_showButton")
     showHistoryButton = stored(bool, "showHistoryButton", True)
     sizeAdjustPolicy = stored(int, "sizeAdjustPolicy", 1)

@@ -42,8 +42,8 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
     nodeAboutToBeRemoved = Signal(object)
     nodeAboutToBeEdited = Signal(object)
 
-    nodeTypes = stored("QStringList", "nodeTypes", [], "_onSceneChanged")
-    hideChildNodeTypes = stored("QStringList", "hideChildNodeTypes", [], "_onSceneChanged")
+    nodeTypes = stored("QStringList", "nodeTypes", (), "_onSceneChanged")
+    hideChildNodeTypes = stored("QStringList", "hideChildNodeTypes", (), "_onSceneChanged")
     showHidden = stored(bool, "showHidden", False, "_onSceneChanged")
     showChildNodeTypes = stored(bool, "showChildNodeTypes", True, "_onSceneChanged")
     noneEnabled = stored(bool, "noneEnabled", False, "_onSceneChanged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import slicer
@@ -38,7 +39,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     terminologySelectorOptionVisible = stored(bool, "terminologySelectorOptionVisible", True)
     terminologySelectorAutoDisable = stored(bool, "terminologySelectorAutoDisable", True)
     selectionMode = stored(int, "selectionMode", 3, "_onSelectionMode")
-    readOnly = stored(bool, "readOnly", False, "_fill")
+    readOnly = stored(bool, "readOnly", False, "_onReadOnly")
     filterBarVisible = stored(bool, "filterBarVisible", False)
     textFilter = stored(str, "textFilter", "", "_fill")
     jumpToSelectedSegmentEnabled = stored(bool, "jumpToSelectedSegmentEnabled", False)
@@ -65,6 +66,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._table.selectionModel().selectionChanged.connect(self.selectionChanged)
         self._table.itemChanged.connect(self._onEdited)
         self._table.model().columnsInserted.connect(self._onColumnsInserted)
+        self._onReadOnly()
 
     def tableWidget(self) -> QtWidgets.QTableWidget:
         """The table."""
@@ -96,12 +98,12 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """Set how many rows can be selected, as QAbstractItemView::SelectionMode."""
         self.selectionMode = int(getattr(mode, "value", mode))
 
-    def selectedSegmentIDs(self) -> list[str]:
+    def selectedSegmentIDs(self) -> tuple[str, ...]:
         """IDs of the selected segments."""
         rows = sorted(index.row() for index in self._table.selectionModel().selectedRows())
-        return [self._ids[row] for row in rows if row < len(self._ids)]
+        return tuple(self._ids[row] for row in rows if row < len(self._ids))
 
-    def setSelectedSegmentIDs(self, segmentIDs: list[str]) -> None:
+    def setSelectedSegmentIDs(self, segmentIDs: Sequence[str]) -> None:
         """Select segments."""
         flags = QtCore.QItemSelectionModel
         self._table.clearSelection()
@@ -119,9 +121,9 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """How many segments are listed."""
         return len(self._ids)
 
-    def displayedSegmentIDs(self) -> list[str]:
+    def displayedSegmentIDs(self) -> tuple[str, ...]:
         """IDs of the listed segments."""
-        return list(self._ids)
+        return tuple(self._ids)
 
     def rowForSegmentID(self, segmentID: str) -> int:
         """The row of a segment, or -1."""
@@ -134,6 +136,12 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     def _onSelectionMode(self) -> None:
         modes = QtWidgets.QAbstractItemView.SelectionMode
         self._table.setSelectionMode(modes(self.selectionMode))
+
+    def _onReadOnly(self) -> None:
+        # All columns but visibility, status and layer can be edited, also those of a module.
+        triggers = QtWidgets.QAbstractItemView
+        isEditable = triggers.DoubleClicked | triggers.EditKeyPressed
+        self._table.setEditTriggers(triggers.NoEditTriggers if self.readOnly else isEditable)
 
     def _showColumns(self) -> None:
         self._table.horizontalHeader().setVisible(self.headerVisible)
@@ -170,8 +178,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         color.setBackground(QtGui.QColor.fromRgbF(*segment.GetColor()))
         color.setToolTip(segment.GetTerminology() if hasattr(segment, "GetTerminology") else "")
         name = QtWidgets.QTableWidgetItem(segment.GetName())
-        if self.readOnly:
-            name.setFlags(name.flags() & ~QtCore.Qt.ItemIsEditable)
         for column, item in ((_VISIBLE, visible), (_COLOR, color), (_NAME, name)):
             self._table.setItem(row, column, item)
 

@@ -24,7 +24,7 @@ class SectionTitle:
         """Show the state; empty for the name only."""
         text = f"{self._name}: {state}" if state else self._name
         section = self._section
-        shown = section.fontMetrics().elidedText(text, qt.Qt.ElideRight, _MOST)
+        shown = qt.QFontMetrics(section.font).elidedText(text, qt.Qt.ElideRight, _MOST)
         if section.text != shown:
             section.text = shown
         if section.toolTip != text:
