@@ -25,9 +25,9 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     checkpoint = load_checkpoint(path)
     network = checkpoint.header.network
     if network != "pumit_vit_b" and kind_of(checkpoint.recipe) != "encoder":
-        remedy = "give a pre-trained universal ViT, such as pumit_vit_b_mim"
+        remedy = "give a universal ViT, as `pumit pretrain vit` makes one"
         if network == "promptable":
-            remedy += ", or train the network pumit_encoder_small, which can begin with it"
+            remedy += ", or segment with the network pumit_encoder_small, which can begin with it"
         raise CheckpointError(f"initial {path.name} holds the network {network!r}; {remedy}.")
     state = checkpoint.single
     if any(name.startswith(PREFIX) for name in state):

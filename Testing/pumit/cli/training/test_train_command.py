@@ -129,6 +129,20 @@ def test_shipped_recipe_asks_for_data(refused: Any, tmp_path: Path) -> None:
     assert "--data FOLDER" in refused("train", "segmentation", "-o", tmp_path / "out")
 
 
+def test_what_another_command_or_task_is_for_is_said(refused: Any, tmp_path: Path) -> None:
+    told = refused("train", "vit", "--data", tmp_path, "-o", tmp_path / "out")
+    assert "vit.yaml is a recipe of `pumit pretrain`" in told
+    for option in (("--fold", "1/2"), ("--use-unreviewed",)):
+        told = refused("train", "classification", "--data", tmp_path, *option)
+        assert f"{option[0]} is not for classification; remove it" in told
+    write_pairs(tmp_path / "set", 3)
+    told = refused("train", "classification", "--data", tmp_path / "set", "-o", tmp_path / "out")
+    assert "'set' is laid out for segmentation (images, labels)" in told
+    one = tmp_path / "set" / "images" / "case_0.nii.gz"
+    told = refused("train", "segmentation", "--data", one, "-o", tmp_path / "out")
+    assert "'case_0.nii.gz' is a file; give the folder" in told
+
+
 def test_unknown_recipe_is_named(refused: Any, tmp_path: Path) -> None:
     assert "'nothing'" in refused("train", "nothing", "-o", tmp_path / "out")
     assert "'nothing.yaml'" in refused("train", "nothing.yaml", "-o", tmp_path / "out")
