@@ -6,8 +6,10 @@ from pumit.errors import CheckpointError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
+from pumit.networks.build import RECIPES
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.pumit.vit import UniversalViT
+from pumit.training.preceding import VIT_SIZES
 
 PREFIX = "vit."
 
@@ -35,4 +37,11 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     try:
         load_universal_weights(vit, state)
     except CheckpointError as error:
-        raise CheckpointError(f"initial {path.name} does not fit: {error}") from None
+        sizes = {**RECIPES[network].sizes, **checkpoint.header.sizes} if network in RECIPES else {}
+        own = ", ".join(f"{key}: {sizes[key]}" for key in VIT_SIZES if key in sizes)
+        if "patch_halvings" in sizes:
+            own += f", fixed_patch of {2 ** sizes['patch_halvings']} voxels in-plane"
+        raise CheckpointError(
+            f"initial {path.name} does not fit ({str(error).rstrip('.')}). Its sizes are {own}; "
+            "give these in network_sizes, or leave network_sizes out."
+        ) from None
