@@ -197,10 +197,11 @@ def test_a_stopped_run_ends_well_and_goes_on(
     assert (out / "made.safetensors").is_file()
 
 
+@pytest.mark.parametrize("folds", [(), ("--folds", 2)])
 def test_ctrl_c_has_its_own_status(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: tuple[object, ...]
 ) -> None:
-    """`pumit train && pumit predict` ends there."""
+    """`pumit train && pumit predict` ends there, also in a fold."""
     write_pairs(tmp_path / "set", 2)
     path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
     work = segmentation_run.prepare_all
@@ -212,7 +213,7 @@ def test_ctrl_c_has_its_own_status(
     monkeypatch.setattr(segmentation_run, "prepare_all", interrupted)
     # A program in the background ignores the signal, and so would this test there.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    ran = run("train", path, "-o", tmp_path / "out", "--steps", 1)
+    ran = run("train", path, "-o", tmp_path / "out", "--steps", 1, *folds)
     signal.signal(signal.SIGINT, before)
     assert ran.status == 130
     assert ran.err.startswith("pumit train: Stopped.")
