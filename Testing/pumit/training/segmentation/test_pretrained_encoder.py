@@ -45,6 +45,16 @@ def test_sizes_that_differ_are_told(tmp_path: Path) -> None:
         load_initial_encoder(smaller.vit, str(file))
 
 
+def test_an_earlier_model_of_another_patch_names_its_own(tmp_path: Path) -> None:
+    name = "pumit_segmentation_small"
+    first, second = ({"num_classes": 3, "fixed_patch": (depth, 16, 16)} for depth in (8, 16))
+    file = tmp_path / "first.safetensors"
+    state = build_segmentation(name, first).state_dict()
+    save_checkpoint(file, state, {"name": "first", "network": name, "sizes": first})
+    with pytest.raises(CheckpointError, match=r"alike, there fixed_patch: \[8, 16, 16\]"):
+        load_initial_weights(build_segmentation(name, second), str(file), sizes=second)
+
+
 def test_weights_of_clicks_are_answered_with_the_network_that_takes_them() -> None:
     vit = build_network("pumit_segmentation_small", num_classes=2).vit
     with pytest.raises(CheckpointError, match="pumit_encoder_small, which can begin with it"):
