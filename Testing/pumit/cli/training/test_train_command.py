@@ -136,6 +136,8 @@ def test_what_another_command_or_task_is_for_is_said(refused: Any, tmp_path: Pat
         told = refused("train", "classification", "--data", tmp_path, *option)
         assert f"{option[0]} is not for classification; remove it" in told
     write_pairs(tmp_path / "set", 3)
+    told = refused("train", recipe(tmp_path), "--data", tmp_path / "set", "--steps", 0)
+    assert "--steps needs at least 1" in told
     told = refused("train", "classification", "--data", tmp_path / "set", "-o", tmp_path / "out")
     assert "'set' is laid out for segmentation (images, labels)" in told
     one = tmp_path / "set" / "images" / "case_0.nii.gz"
