@@ -128,7 +128,7 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
 
     from pumit.export.classes import segments_of
     from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
-    from pumit.export.write import SEG_NRRD_SUFFIX, write_segmentation
+    from pumit.export.write import SEG_NRRD_SUFFIX, check_source, write_segmentation
     from pumit.io.labels.channel_files import channel_files, read_channels
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
@@ -138,6 +138,7 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
         volume = read_channels(channel_files(scan.path))
     else:
         volume = Volume.read(scan.path, series=scan.series)
+    check_source(target, volume)
     found, algorithm = predictor_for(task.settings)(volume, watch)
     target.parent.mkdir(parents=True, exist_ok=True)
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX

@@ -124,6 +124,7 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
 
     from pumit.export.classes import segments_of
     from pumit.export.terminology import concept_for
+    from pumit.export.write import check_source
     from pumit.inference.loading import pick_device
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
@@ -132,6 +133,7 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
 
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
+    check_source(args.output, volume)
     parts = [find_in(volume, args, step, name) for name in of_one_model(args)]
     found = parts[0]
     if len({part.model for part in parts}) > 1:

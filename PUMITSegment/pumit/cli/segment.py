@@ -201,7 +201,7 @@ def check_target(path: Path) -> None:
 def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read the scan, predict from the prompts, and return the segmentation and facts about it."""
     from pumit.export.terminology import SegmentTerminology, concept_for
-    from pumit.export.write import check_suffix
+    from pumit.export.write import check_source, check_suffix
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 
@@ -227,6 +227,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     step("Reading the scan", 0.2)
     try:
         volume = Volume.read(args.image, series=args.series)
+        check_source(args.output, volume)
         prompts = prompts_from(args, volume)
     except PumitError:
         segmenter.engine.rest()  # do not wait for the graphs at exit

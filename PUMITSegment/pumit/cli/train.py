@@ -16,6 +16,7 @@ from pumit.cli.shared.training_options import (
     find_recipe,
     until_stopped,
 )
+from pumit.errors import PumitError
 from pumit.runs import remember_run
 
 
@@ -29,6 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folds", type=int, help="cross-validation: train this many folds in turn")
 
 
+def _require_segmentation(path: Path, **given: bool) -> None:
+    """Raise PumitError if an option of labelled scans is given for a classifier."""
+    from pumit.training.recipes.reader import read_yaml
+    from pumit.training.recipes.tasks import task_of
+
+    options = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
+    if options and task_of(read_yaml(path)) == "classification":
+        raise PumitError(f"{options[0]} is not for classification; remove it.")
+
+
 def run(args: argparse.Namespace) -> int:
     """Run `pumit train`, or resume it."""
     since = time.time()  # torch takes seconds to load
@@ -39,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from pumit.training.train import finetune
 
     data = data_of(args)
+    _require_segmentation(path, fold=args.fold is not None, use_unreviewed=args.use_unreviewed)
     if args.fold is not None:
         data["fold"] = args.fold
     initial: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from pumit.export.labelmap import (
 from pumit.export.nifti import gzipped_labels, nifti_parts
 from pumit.export.seg_nrrd import save_seg_nrrd, write_seg_nrrd
 from pumit.segmentation import Segmentation
+from pumit.volume import Volume
 
 SEG_NRRD_SUFFIX = ".seg.nrrd"
 DICOM_SUFFIX = ".dcm"
@@ -33,6 +34,17 @@ def check_suffix(path: str | Path) -> None:
             f"Unknown output format {Path(path).name!r}; the name must end with "
             f"{', '.join(SUFFIXES)}."
         )
+
+
+def check_source(path: str | Path, volume: Volume) -> None:
+    """Raise ExportError if a DICOM object is to be written of a volume that has no series.
+
+    Call before long work; the writer checks it again.
+    """
+    if Path(path).name.lower().endswith(DICOM_SUFFIX):
+        from pumit.export.source_headers import read_headers
+
+        read_headers(volume.source)
 
 
 def write_segmentation(

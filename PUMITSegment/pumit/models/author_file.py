@@ -21,7 +21,7 @@ KINDS = {"pumit_tokenizer": "tokenizer", "pumit_vit_b": "encoder", "pumit_vit_b_
 PLAN = {"in_plane": 128, "depth": 64}
 READABLE = (
     "PUMIT's tokenizer and ViT (.ckpt of its authors), MONAI's SwinUNETR in `initial`, and "
-    "segment-anything's and MedSAM's (.pth) in `pumit segment --model`"
+    "segment-anything's and MedSAM's (.pth) in `pumit segment --model` and `pumit train sam`"
 )
 
 

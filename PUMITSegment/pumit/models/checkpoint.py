@@ -153,6 +153,8 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     if not path.is_file():
         # Show the path as typed, but no absolute paths, which contain user names.
         shown = path.name if path.is_absolute() else path
+        if path.is_dir():
+            raise CheckpointError(f"{shown} is a folder; name the .safetensors file in it.")
         raise CheckpointError(f"There is no checkpoint {shown}; `pumit models list` shows all.")
     if is_author_file(path):
         recipe, state = read_author_file(path)

@@ -64,11 +64,12 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         description: One sentence; by default it states the number of models.
 
     Raises:
-        CheckpointError: If there are fewer than two models, one is not automatic, or their outputs
-            are incompatible.
+        CheckpointError: If there are fewer than two models, two are the same, one is not automatic,
+            or their outputs are incompatible.
         ExportError: If the target cannot be written.
     """
     members: list[Checkpoint] = []
+    seen: set[str] = set()
     for path in paths:
         checkpoint = load_checkpoint(path)
         if kind_of(checkpoint.recipe) != "automatic":
@@ -76,6 +77,9 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         found = members_of(checkpoint)
         if members:
             _require_alike(members[0], found[0], path.name)
+        if checkpoint.sha256 in seen:
+            raise CheckpointError(f"{path.name} has the weights of another of these models.")
+        seen.add(checkpoint.sha256)
         members += found
     if len(members) < FEWEST:
         raise CheckpointError(f"An ensemble needs {FEWEST} models or more, got {len(members)}.")
@@ -86,7 +90,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         header = member.header
         # Store the resolved sizes, so that later versions build the same network.
         recipes.append({**member.recipe, "sizes": header.sizes})
-        state |= {f"{number}.{key}": tensor.half() for key, tensor in member.state.items()}
+        state |= {f"{number}.{key}": _halved(tensor) for key, tensor in member.state.items()}
     networks = ", ".join(dict.fromkeys(str(m.header.network) for m in members))
     licences = list(dict.fromkeys(m.header.licence for m in members))
     told = first.get("training", {})
@@ -105,6 +109,11 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         "training": channels,
     }
     save_checkpoint(target, state, recipe)
+
+
+def _halved(tensor: Tensor) -> Tensor:
+    """Return a tensor in half precision; whole numbers, such as indices, stay as they are."""
+    return tensor.half() if tensor.is_floating_point() else tensor
 
 
 def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
@@ -96,7 +97,8 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
     harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
     safe_globals = getattr(torch.serialization, "safe_globals", None)
     try:
-        with safe_globals(harmless) if safe_globals else nullcontext():
+        with safe_globals(harmless) if safe_globals else nullcontext(), catch_warnings():
+            simplefilter("ignore")  # about pickle protocols; the error below says enough
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # by name: UnpicklingError is from pickle, which is banned here
         if type(error).__name__ == "UnpicklingError":

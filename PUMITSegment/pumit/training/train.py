@@ -22,7 +22,7 @@ from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
 from pumit.training.preceding import model_of, preceding_of, train_before
 from pumit.training.recipes.model import TrainingRecipe
-from pumit.training.recipes.pretraining import OWN_TOKENIZER
+from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.tasks import task_of
 from pumit.training.run.reporter import RunReporter
@@ -117,6 +117,8 @@ def finetune(
         raise PumitError(f"The run in {output.name} has no validated model to finish with.")
     own = {} if device is None else {"device": device}
     file = RecipeFile.read(path, folder).changed({**(changes or {}), **own})
+    if "task" not in file.keys and file.keys.get("network") in PRETRAINING:
+        raise PumitError(f"{file.source} is a recipe of `pumit pretrain`.")
     if file.keys.get("folds") is not None:
         return cross_validate(file, output, train, since=since)
     return train(file, output, since=since, finish=finish)

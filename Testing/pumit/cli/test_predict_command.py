@@ -12,6 +12,8 @@ import pytest
 import SimpleITK
 from known_networks import PLAN, known_networks, save_model
 from pumit.export.dicom_series import write_dicom_series
+from pumit.inference.automatic.segmentation import AutomaticSegmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.volume import Volume
 
 pytestmark = pytest.mark.usefixtures("known_networks")
@@ -74,6 +76,21 @@ def test_a_dicom_segmentation_says_that_nobody_clicked(
     assert ran.status == 0, ran.err
     written = highdicom.seg.segread(out)
     assert {s.SegmentAlgorithmType for s in written.SegmentSequence} == {"AUTOMATIC"}
+
+
+def test_a_scan_without_a_series_is_refused_as_dicom_before_the_work(
+    refused: Any, scan: Path, model: Path, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("predicted first")
+
+    monkeypatch.setattr(AutomaticSegmenter, "segment", work)
+    monkeypatch.setattr(InteractiveSession, "set_volume", work)
+    for name in ("out.dcm", "out.rtstruct.dcm"):
+        out = scan.with_name(name)
+        words = "reference a DICOM series, and this image has none"
+        assert words in refused("predict", scan, "--model", model, "-o", out)
+        assert words in refused("segment", scan, f"--point={inside}", "-o", out)
 
 
 def test_a_folder_of_scans_becomes_a_folder_of_labels(

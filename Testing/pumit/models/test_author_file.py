@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,16 @@ def test_other_pickles_are_refused_in_one_line(tmp_path: Path, content: object, 
     with pytest.raises(CheckpointError, match=words) as error:
         load_checkpoint(path)
     assert "\n" not in str(error.value)
+
+
+def test_a_pickle_of_another_protocol_brings_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    path.write_bytes(pickle.dumps(Loud(), protocol=4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(CheckpointError, match="holds more than weights"):
+            load_checkpoint(path)
+    assert not caught
 
 
 def test_a_file_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / "none.safetensors", "no checkpoint")
-    assert_refused(tmp_path, "no checkpoint")
+    assert_refused(tmp_path, "is a folder; name the .safetensors file in it")
 
 
 def test_a_file_that_may_not_be_read_is_refused(

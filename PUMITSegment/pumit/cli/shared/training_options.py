@@ -127,8 +127,14 @@ def find_recipe(config: str, command: str) -> tuple[Path, bool]:
 
 
 def changes_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the recipe keys that the options of `add_training_options` override."""
+    """Return the recipe keys that the options of `add_training_options` override.
+
+    Raises:
+        PumitError: If no step is to be trained.
+    """
     given = {k: v for k, v in vars(args).items() if v is not None}
+    if given.get("steps") == 0:
+        raise PumitError("--steps needs at least 1; to end a run, use --finish.")
     changes: dict[str, Any] = {k: given[k] for k in ("device", "workers") if k in given}
     changes["schedule"] = {k: given[k] for k in ("seconds", "steps") if k in given}
     return changes

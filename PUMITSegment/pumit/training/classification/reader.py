@@ -30,6 +30,8 @@ SUFFIXES = (
     *(".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd"),
     *(".dcm", ".zip", ".png", ".jpg", ".jpeg"),
 )
+# Folders of a data set for segmentation, which are no classes.
+LAYOUT_FOLDERS = {"images", "labels", "masks", "imagesTr", "labelsTr", "imagesTs", "labelsTs"}
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,11 @@ def _scans_of(folder: Path) -> dict[str, list[Path]]:
     if not scans:
         raise PumitError(
             f"The folder {folder.name!r} holds no folders; it needs one for each class."
+        )
+    if set(scans) <= LAYOUT_FOLDERS:
+        raise PumitError(
+            f"{folder.name!r} is laid out for segmentation ({', '.join(sorted(scans))}); "
+            "classification needs a folder of scans for each class."
         )
     empty = sorted(name for name, paths in scans.items() if not paths)
     if empty:

@@ -151,7 +151,9 @@ def cases_of_folder(
     if folder.is_file() and folder.suffix.lower() == ".zip":
         return _found(*zip_cases([folder]), "a DICOM zip")
     if not folder.is_dir():
-        raise PumitError(f"There is no folder {folder.name!r}; move it back, or add it again.")
+        if folder.exists():
+            raise PumitError(f"{folder.name!r} is a file; give the folder of images and labels.")
+        raise PumitError(f"There is no folder {folder.name!r}; correct its path, or move it back.")
     if patterns is not None:
         found = pair_files(folder, *patterns, repeats_single=repeats_single)
         return _paired(found, folder, patterns)

@@ -6,8 +6,10 @@ from pumit.errors import CheckpointError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
+from pumit.networks.build import RECIPES
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.pumit.vit import UniversalViT
+from pumit.training.preceding import VIT_SIZES
 
 PREFIX = "vit."
 
@@ -25,9 +27,9 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     checkpoint = load_checkpoint(path)
     network = checkpoint.header.network
     if network != "pumit_vit_b" and kind_of(checkpoint.recipe) != "encoder":
-        remedy = "give a pre-trained universal ViT, such as pumit_vit_b_mim"
+        remedy = "give a universal ViT, as `pumit pretrain vit` makes one"
         if network == "promptable":
-            remedy += ", or train the network pumit_encoder_small, which can begin with it"
+            remedy += ", or segment with the network pumit_encoder_small, which can begin with it"
         raise CheckpointError(f"initial {path.name} holds the network {network!r}; {remedy}.")
     state = checkpoint.single
     if any(name.startswith(PREFIX) for name in state):
@@ -35,4 +37,11 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     try:
         load_universal_weights(vit, state)
     except CheckpointError as error:
-        raise CheckpointError(f"initial {path.name} does not fit: {error}") from None
+        sizes = {**RECIPES[network].sizes, **checkpoint.header.sizes} if network in RECIPES else {}
+        own = ", ".join(f"{key}: {sizes[key]}" for key in VIT_SIZES if key in sizes)
+        if "patch_halvings" in sizes:
+            own += f", fixed_patch of {2 ** sizes['patch_halvings']} voxels in-plane"
+        raise CheckpointError(
+            f"initial {path.name} does not fit ({str(error).rstrip('.')}). Its sizes are {own}; "
+            "give these in network_sizes, or leave network_sizes out."
+        ) from None

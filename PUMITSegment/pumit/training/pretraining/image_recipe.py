@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.io.scans import find_scans
+from pumit.system.wording import count_of
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
 from pumit.training.pretraining.image_source import Crop, ImageSource, degrees_of
 from pumit.training.pretraining.objective import sizes_of
 from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipes.pretraining import ImagePattern, ImageRecipe
+from pumit.training.run.reporter import RunReporter
+from pumit.volume import Volume
 
 
 def crops_of(recipe: ImageRecipe) -> tuple[Crop, ...]:
@@ -64,7 +67,9 @@ def check(recipe: ImageRecipe) -> None:
     degrees(recipe)
 
 
-def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSource:
+def image_source(
+    recipe: ImageRecipe, reporter: RunReporter, *, is_upright: bool = False
+) -> ImageSource:
     """Build the image source of a recipe.
 
     `real_images` are patterns below `real_folder`, each with an optional `weight` and `depth_axis`.
@@ -91,10 +96,14 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
         if recipe.cache is not None:
             settings = {**CACHE_SETTINGS, "upright": True} if is_upright else CACHE_SETTINGS
             cache = VolumeCache(Path(recipe.cache).expanduser(), settings)
-        images = RealImages(
+        files = (
             found_images(folder)
             if recipe.real_images is None
-            else find_images(folder, recipe.real_images),
+            else find_images(folder, recipe.real_images)
+        )
+        reporter.event("scans", scans_found(len(files)))
+        images = RealImages(
+            files,
             cache=cache,
             in_memory=recipe.images_in_memory,
             share=(rank(), world()),
@@ -110,6 +119,12 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
     )
 
 
+def scans_found(count: int, unusable: int = 0) -> str:
+    """Return the sentence on how many scans a folder holds."""
+    left_out = f" {unusable} of them cannot be used." if unusable else ""
+    return f"{count_of(count, 'scan')} found.{left_out}"
+
+
 def found_images(folder: Path) -> list[ImageFile]:
     """Find all scans in a folder and its subfolders: files, and each DICOM series.
 
@@ -119,6 +134,11 @@ def found_images(folder: Path) -> list[ImageFile]:
         PumitError: If there are none, or the folder cannot be read.
     """
     scans = find_scans([folder], whole_tree=True)
+    if [scan.path for scan in scans] == [folder]:  # one series, or nothing
+        try:
+            Volume.read(folder, series=scans[0].series)
+        except VolumeError as error:
+            raise PumitError(f"There is no scan to learn from in {folder.name}: {error}") from None
     return [ImageFile(scan.path, scan.name, series=scan.series, is_found=True) for scan in scans]
 
 

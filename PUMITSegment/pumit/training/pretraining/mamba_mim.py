@@ -129,7 +129,7 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     """
     task = MambaMimTask(
         begun_network(recipe, MambaMim),
-        image_recipe.image_source(recipe),
+        image_recipe.image_source(recipe, context.reporter),
         mask_ratio=recipe.mask_ratio,
     )
     content = image_recipe.model_content(recipe, kind="encoder")

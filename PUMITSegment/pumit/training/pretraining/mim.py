@@ -127,7 +127,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
             f"The tokenizer {path.name} has {tokens} tokens, the network predicts "
             f"{predicted}; set num_tokens in network_sizes."
         )
-    source = image_recipe.image_source(recipe)
+    source = image_recipe.image_source(recipe, context.reporter)
     task = MimTask(network, tokenizer, source, mask_ratio=recipe.mask_ratio)
     origin = {"name": checkpoint.header.name, "sha256": checkpoint.sha256}
     content = image_recipe.model_content(recipe, kind="encoder", tokenizer=origin)

@@ -17,6 +17,7 @@ from pumit.networks.promptable.growth import with_class_path
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.loop.trainer import Task
 from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.run.reporter import RunReporter
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class BuildContext:
 
     Attributes:
         goes_on: Whether the run resumes, so that saved weights will be loaded.
+        reporter: Reporter of the run; by default a silent one.
     """
 
     device: torch.device
     workers: int = 0
     goes_on: bool = False
+    reporter: RunReporter = field(default_factory=RunReporter)
 
 
 @dataclass

@@ -273,10 +273,10 @@ def _weights_of_torchvision() -> Mapping[str, Tensor]:
     other = f"or give as perceptual_weights {_VGG_FILE}, or choose perceptual: default or none."
     try:
         models = import_module("torchvision.models")
-    except ImportError:
-        raise PumitError(
-            f"perceptual: vgg16 needs torchvision, which is not installed; install it, {other}"
-        ) from None
+    except (ImportError, RuntimeError) as error:  # missing, or made for another PyTorch
+        is_missing = isinstance(error, ImportError)
+        what = "is not installed; install it" if is_missing else "does not fit this PyTorch"
+        raise PumitError(f"perceptual: vgg16 needs torchvision, which {what}, {other}") from None
     try:
         state: Mapping[str, Tensor] = models.VGG16_Weights.IMAGENET1K_V1.get_state_dict(
             progress=False, check_hash=True, weights_only=True

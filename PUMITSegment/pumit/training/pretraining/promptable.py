@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pumit.networks.promptable.growth import CONTEXT, PROTOTYPES
 from pumit.networks.promptable.layers import pooled
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
+from pumit.training.pretraining.image_recipe import scans_found
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
@@ -29,16 +29,22 @@ from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
+from pumit.training.run.reporter import RunReporter
 from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
-logger = logging.getLogger(__name__)
 # Fields for the initial prototypes, divided by the batch size; and the least number of batches.
 PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 6
 
 
 @torch.no_grad()
-def begin_prototypes(task: PromptableTask, degrees: Sequence[int], seed: int = 0) -> None:
+def begin_prototypes(
+    task: PromptableTask,
+    degrees: Sequence[int],
+    seed: int = 0,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Initialise the prototype of each class with the mean of its vectors.
 
     Classes that no drawn field shows keep their prototype.
@@ -46,6 +52,7 @@ def begin_prototypes(task: PromptableTask, degrees: Sequence[int], seed: int = 0
     Args:
         task: Task that draws the fields; its network is changed in place.
         degrees: Degree of anisotropy of each batch to draw.
+        check: Called before each batch; ends the work by an exception.
     """
     prototypes = task.network.prototypes
     if prototypes is None:
@@ -54,6 +61,7 @@ def begin_prototypes(task: PromptableTask, degrees: Sequence[int], seed: int = 0
     weight = prototypes.weight
     sums, cells = torch.zeros_like(weight), weight.new_zeros(len(weight))
     for da0 in degrees:
+        check()
         batch = task.draw(da0, generator, shared).to(weight.device)
         for image, truth in ((batch.image, batch.classes), (batch.more, batch.more_classes)):
             vectors = task.network.embed(image, Anisotropy(da0)).classes if len(image) else None
@@ -105,7 +113,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
             folder, recipe.real_cases, unlabelled, share, recipe.real_shares, recipe.upright
         )
         if not recipe.real_cases:
-            _add_found(scans, folder)
+            _add_found(scans, folder, context.reporter)
         for each in recipe.real_sets:
             cases = folder / each.folder
             scans.add(cases, _of_tiers(cases, each))
@@ -156,9 +164,14 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         if known is None or known.shape != own.weight.shape:
             generator = torch.Generator().manual_seed(recipe.seed)
             shares = torch.tensor(DEGREE_SHARES)
-            batches = max(PROTOTYPE_FIELDS // recipe.batch_size, FEWEST_BATCHES)
+            # A short run needs no better start than its steps can use.
+            steps = recipe.schedule.as_schedule().steps
+            batches = max(min(PROTOTYPE_FIELDS // recipe.batch_size, steps), FEWEST_BATCHES)
             drawn = torch.multinomial(shares, batches, True, generator=generator)
-            begin_prototypes(task, [DEGREES[int(i)] for i in drawn], recipe.seed)
+            reporter = context.reporter
+            reporter.event("classes", f"The classes begin from {batches} batches of fields.")
+            degrees_drawn = [DEGREES[int(i)] for i in drawn]
+            begin_prototypes(task, degrees_drawn, recipe.seed, check=reporter.check)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
     if recipe.largest_field is not None:
         content["largest_field"] = recipe.largest_field
@@ -167,16 +180,18 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     return Objective(task, degrees, content)
 
 
-def _add_found(scans: RealScans, folder: Path) -> None:
+def _add_found(scans: RealScans, folder: Path, reporter: RunReporter) -> None:
     """Add all usable scans of a folder as unlabelled; raise PumitError if there are none."""
-    for scan in find_scans([folder], whole_tree=True):
+    found = find_scans([folder], whole_tree=True)
+    for number, scan in enumerate(found, start=1):
+        reporter.at_case("Reading", number)
         try:
             scans.add_unlabelled(scan.path, series=scan.series)
         except VolumeError as error:
-            logger.warning("A scan among those that were found cannot be used and is passed over.")
             reason = error
     if not scans.scans:
         raise PumitError(f"None of the scans can be used; the last one: {reason}")
+    reporter.event("scans", scans_found(len(found), len(found) - len(scans.scans)))
 
 
 def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:

@@ -156,7 +156,8 @@ class RealImages:
         if not self.files[index].is_found:
             raise error
         self.weights[index] = 0
-        logger.warning("A scan among those that were found cannot be used and is passed over.")
+        left = int((self.weights > 0).sum())
+        logger.warning("A scan among those that were found cannot be used; %d are left.", left)
         if not self.weights.any():
             raise VolumeError(f"None of the scans can be used; the last one: {error}") from None
 

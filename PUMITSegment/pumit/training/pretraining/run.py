@@ -107,6 +107,7 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
         torch.manual_seed(run.seed)
         build = objective_kind(self.recipe).build
         goes_on = (run.output / LAST).is_file()
-        self._objective = build(self.recipe, BuildContext(run.device, run.workers, goes_on))
+        context = BuildContext(run.device, run.workers, goes_on, run.reporter)
+        self._objective = build(self.recipe, context)
         self._is_fresh = True
         return self._objective

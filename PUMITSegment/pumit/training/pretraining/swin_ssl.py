@@ -229,7 +229,7 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     channels = sizes_of(recipe)["in_channels"]
     if channels not in (1, 3):
         raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
-    source = image_recipe.image_source(recipe, is_upright=True)
+    source = image_recipe.image_source(recipe, context.reporter, is_upright=True)
     task = SwinSslTask(begun_network(recipe, SwinSsl), source)
     content = image_recipe.model_content(recipe, kind="encoder")
     return Objective(task, image_recipe.degrees_with_share(recipe), content)

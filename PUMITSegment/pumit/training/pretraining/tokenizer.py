@@ -168,7 +168,7 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
         discriminator = built
     task = TokenizerTask(
         TokenizerTraining(tokenizer, discriminator),
-        image_recipe.image_source(recipe),
+        image_recipe.image_source(recipe, context.reporter),
         loss=recipe.loss,
         perceptual=build_perceptual(
             recipe.perceptual, context.device, weights=recipe.perceptual_weights

@@ -314,6 +314,8 @@ class SamJob(TrainingJob[SamRecipe]):
             raise PumitError(f"SAM's weights do not ship; give --initial, {PUBLIC_FILE}.")
         given = run.file.path(recipe.initial)
         self.path = find_model(given if given.exists() else recipe.initial)
+        if not self.path.exists():
+            raise PumitError(f"There is no file {self.path.name}; give {PUBLIC_FILE}.")
         if not is_sam_model(self.path):
             raise PumitError(f"{self.path.name} is no SAM; give {PUBLIC_FILE}.")
         engine, self.initial = load_sam(self.path, "cpu", size=recipe.image_size)

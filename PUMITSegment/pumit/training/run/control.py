@@ -30,6 +30,7 @@ class RunStopped(Exception):
 
     def __init__(self, sentence: str = "", signal_number: int = 0) -> None:
         super().__init__(*filter(None, [sentence]))
+        self.signal_number = signal_number
         # Shell convention: 130 after Ctrl-C, so that `train && predict` stops.
         self.exit_status = 128 + signal_number if signal_number else 0
 

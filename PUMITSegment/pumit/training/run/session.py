@@ -103,7 +103,8 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
             sentence = str(stop) or f"Stopped. {kept(folder)}"
             reporter.event("stopped", sentence)
             reporter.state("stopped", sentence)
-            raise RunStopped(sentence, control.signal_number) from None
+            # A part of the run, such as a fold, has received the signal.
+            raise RunStopped(sentence, control.signal_number or stop.signal_number) from None
         except KeyboardInterrupt:
             reporter.state("stopped", f"Stopped at once. {kept(folder)}")
             raise

@@ -130,7 +130,14 @@ def _take_all(
     state = checkpoint.single
     ours = network.state_dict()
     if isinstance(network, SegmentationNetwork):
-        _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
+        vit = {k[4:]: v for k, v in state.items() if k.startswith("vit.")}
+        try:
+            load_universal_weights(network.vit, vit)
+        except CheckpointError:
+            raise CheckpointError(
+                f"initial {file} has other widths or patches than this network; make "
+                f"network_sizes alike{_different(sizes, checkpoint.header.sizes)}."
+            ) from None
         ours = {k: v for k, v in ours.items() if not k.startswith("vit.")}
     if isinstance(network, NnFormer):
         header = checkpoint.header
@@ -148,13 +155,6 @@ def _take_all(
                 f"make network_sizes alike{_different(sizes, checkpoint.header.sizes)}."
             )
     _load(network, {k: state[k] for k in ours if k not in anew}, anew)
-
-
-def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: str) -> None:
-    try:
-        load_universal_weights(network.vit, state)
-    except CheckpointError as error:
-        raise CheckpointError(f"initial {file} does not fit the network: {error}") from None
 
 
 def _take_encoder(

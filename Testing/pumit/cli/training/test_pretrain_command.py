@@ -52,6 +52,9 @@ def test_missing_real_scans_are_one_line(refused: Any, tmp_path: Path) -> None:
         "pretrain", "default", "--real-folder", tmp_path / "none", "-o", tmp_path / "run"
     )
     assert "--on none is not a folder" in line
+    (tmp_path / "empty").mkdir()
+    line = refused("pretrain", "tokenizer", "--on", tmp_path / "empty", "-o", tmp_path / "run")
+    assert "There is no scan to learn from in empty" in line
 
 
 def test_without_scans_or_recipe_it_says_what_to_give(refused: Any, tmp_path: Path) -> None:

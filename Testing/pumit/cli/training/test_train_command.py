@@ -120,6 +120,22 @@ def test_shipped_recipe_asks_for_data(refused: Any, tmp_path: Path) -> None:
     assert "--data FOLDER" in refused("train", "segmentation", "-o", tmp_path / "out")
 
 
+def test_what_another_command_or_task_is_for_is_said(refused: Any, tmp_path: Path) -> None:
+    told = refused("train", "vit", "--data", tmp_path, "-o", tmp_path / "out")
+    assert "vit.yaml is a recipe of `pumit pretrain`" in told
+    for option in (("--fold", "1/2"), ("--use-unreviewed",)):
+        told = refused("train", "classification", "--data", tmp_path, *option)
+        assert f"{option[0]} is not for classification; remove it" in told
+    write_pairs(tmp_path / "set", 3)
+    told = refused("train", recipe(tmp_path), "--data", tmp_path / "set", "--steps", 0)
+    assert "--steps needs at least 1" in told
+    told = refused("train", "classification", "--data", tmp_path / "set", "-o", tmp_path / "out")
+    assert "'set' is laid out for segmentation (images, labels)" in told
+    one = tmp_path / "set" / "images" / "case_0.nii.gz"
+    told = refused("train", "segmentation", "--data", one, "-o", tmp_path / "out")
+    assert "'case_0.nii.gz' is a file; give the folder" in told
+
+
 def test_unknown_recipe_is_named(refused: Any, tmp_path: Path) -> None:
     assert "'nothing'" in refused("train", "nothing", "-o", tmp_path / "out")
     assert "'nothing.yaml'" in refused("train", "nothing.yaml", "-o", tmp_path / "out")
@@ -174,10 +190,11 @@ def test_a_stopped_run_ends_well_and_goes_on(
     assert (out / "made.safetensors").is_file()
 
 
+@pytest.mark.parametrize("folds", [(), ("--folds", 2)])
 def test_ctrl_c_has_its_own_status(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: tuple[object, ...]
 ) -> None:
-    """`pumit train && pumit predict` ends there."""
+    """`pumit train && pumit predict` ends there, also in a fold."""
     write_pairs(tmp_path / "set", 2)
     path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
     work = segmentation_run.prepare_all
@@ -189,7 +206,7 @@ def test_ctrl_c_has_its_own_status(
     monkeypatch.setattr(segmentation_run, "prepare_all", interrupted)
     # A program in the background ignores the signal, and so would this test there.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    ran = run("train", path, "-o", tmp_path / "out", "--steps", 1)
+    ran = run("train", path, "-o", tmp_path / "out", "--steps", 1, *folds)
     signal.signal(signal.SIGINT, before)
     assert ran.status == 130
     assert ran.err.startswith("pumit train: Stopped.")

@@ -90,6 +90,23 @@ def test_models_that_do_not_answer_alike_are_refused(tmp_path: Path) -> None:
             join_models([one, path], tmp_path / "out.safetensors", name="out")
     with pytest.raises(CheckpointError, match="needs 2 models"):
         join_models([one], tmp_path / "out.safetensors", name="out")
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(one.read_bytes())
+    with pytest.raises(CheckpointError, match=r"copy\.safetensors has the weights of another"):
+        join_models([one, copy], tmp_path / "out.safetensors", name="out")
+
+
+@pytest.mark.usefixtures("_known")
+def test_numbers_of_windows_stay_whole(tmp_path: Path) -> None:
+    """Half precision rounds whole numbers above 2048; windows of seven count to 2196."""
+    index = torch.arange(2197)
+    paths = [save_model(tmp_path / "one.safetensors"), other_model(tmp_path / "two.safetensors")]
+    for path in paths:
+        checkpoint = load_checkpoint(path)
+        save_checkpoint(path, {**checkpoint.state, "index": index}, checkpoint.recipe)
+    join_models(paths, tmp_path / "both.safetensors", name="both")
+    for member in members_of(load_checkpoint(tmp_path / "both.safetensors")):
+        assert member.state["index"].tolist() == index.tolist()
 
 
 def family_model(path: Path, network: str, **sizes: Any) -> Path:

@@ -176,7 +176,7 @@ def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
     torch.testing.assert_close(load_checkpoint(path).state[name], state[name].half())
     with pytest.raises(CheckpointError, match=r"initial encoder\.safetensors does not fit"):
         run(folder, "other", initial=str(encoder), network_sizes={**SIZES, "dim": 24})
-    with pytest.raises(CheckpointError, match="'pumit_classifier_small'; give a pre-trained"):
+    with pytest.raises(CheckpointError, match="'pumit_classifier_small'; give a universal ViT"):
         run(folder, "wrong", initial=str(path))
 
 

@@ -21,7 +21,7 @@ from pumit.training.validate import read_segmentation
 from pumit.volume import Volume
 
 CLASSES = {"ball": 1, "box": 2}
-GONE = "There is no folder 'gone'; move it back, or add it again"
+GONE = "There is no folder 'gone'; correct its path, or move it back"
 
 
 def find(root: Path, /, **data: Any) -> LabelledSet:
@@ -103,7 +103,7 @@ def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
     rows = [*two_sites(tmp_path), {"folder": "gone"}]
     found = find_cases(LabelledData(folders=rows, classes=CLASSES), lambda text: tmp_path / text)
     assert [str(p) for p in found.problems] == [
-        "There is no folder 'gone'; move it back, or add it again"
+        "There is no folder 'gone'; correct its path, or move it back"
     ]
     assert len(found.data.cases) == 4
     assert found.origins["folder2-case_1"] == ("b/site", "case_1")

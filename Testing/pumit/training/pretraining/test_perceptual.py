@@ -259,6 +259,16 @@ def test_without_torchvision_one_line_says_what_else_to_do(monkeypatch: pytest.M
     assert "default or none" in text
 
 
+def test_a_torchvision_of_another_pytorch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr("pumit.training.pretraining.perceptual.import_module", broken)
+    text = message("vgg16", "cpu")
+    assert "does not fit this PyTorch" in text
+    assert "default or none" in text
+
+
 def test_weights_that_cannot_be_fetched_are_one_line(
     torchvision: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

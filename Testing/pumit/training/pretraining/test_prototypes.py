@@ -12,10 +12,17 @@ from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.training.pretraining.objective import BuildContext
-from pumit.training.pretraining.promptable import begin_prototypes, build, class_sums
+from pumit.training.pretraining.promptable import (
+    FEWEST_BATCHES,
+    begin_prototypes,
+    build,
+    class_sums,
+)
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PromptableRecipe
+from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunReporter
 from pumit.training.synthesis.scene import UNKNOWN, generated_classes
 
 CPU = torch.device("cpu")
@@ -26,7 +33,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many batches prototypes were made of, each time."""
     counts: list[int] = []
 
-    def counted(task: PromptableTask, degrees: Sequence[int], seed: int = 0) -> None:
+    def counted(task: PromptableTask, degrees: Sequence[int], seed: int = 0, **_: object) -> None:
         counts.append(len(degrees))
 
     monkeypatch.setattr("pumit.training.pretraining.promptable.begin_prototypes", counted)
@@ -137,3 +144,24 @@ def test_sums_are_over_the_cells_of_each_class() -> None:
     a, b, c, d = vectors[0, :, 0].flatten(1).T
     torch.testing.assert_close(sums, torch.stack([a + d / 2, b, c, torch.zeros(3)]))
     torch.testing.assert_close(cells, torch.tensor([1.5, 1.0, 1.0, 0.0]))
+
+
+def test_a_short_run_says_what_it_prepares_and_can_be_stopped_there(
+    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int]
+) -> None:
+    recipe = recipe_from(
+        tmp_path / "initial.safetensors", tiny_sizes, class_channels=6, keeps_prototypes=False
+    )
+    short = recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"steps": 2})})
+    folder = tmp_path / "run"
+    folder.mkdir()
+    task = build(short, BuildContext(CPU, reporter=RunReporter(folder))).task
+    assert begun == [FEWEST_BATCHES]
+    assert "The classes begin from 6 batches" in (folder / "log.txt").read_text()
+    assert isinstance(task, PromptableTask)
+
+    def stop() -> None:
+        raise RunStopped
+
+    with pytest.raises(RunStopped):
+        begin_prototypes(task, [0] * 1000, check=stop)

@@ -90,3 +90,5 @@ def test_weights_are_asked_for_in_a_sentence(lab: Path, capsys: pytest.CaptureFi
     assert "SAM's weights do not ship; give --initial" in capsys.readouterr().err
     assert main(command("set", "--initial", "default")) == 2
     assert "is no SAM" in capsys.readouterr().err
+    assert main(command("set", "--initial", "gone.pth")) == 2
+    assert "There is no file gone.pth" in capsys.readouterr().err

@@ -101,13 +101,8 @@ def test_other_classes_and_channels_begin_anew_and_all_else_goes_on(tmp_path: Pa
     torch.testing.assert_close(network.state_dict()[kernel].sum(1), state[kernel].sum(1))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [({"pyramid_widths": [8, 8, 8, 16]}, "other widths"), ({"hidden": 48}, "does not fit")],
-)
-def test_network_of_other_widths_is_refused(
-    tmp_path: Path, sizes: dict[str, Any], message: str
-) -> None:
+@pytest.mark.parametrize("sizes", [{"pyramid_widths": [8, 8, 8, 16]}, {"hidden": 48}])
+def test_network_of_other_widths_is_refused(tmp_path: Path, sizes: dict[str, Any]) -> None:
     path, _ = saved(tmp_path, **sizes)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match="other widths"):
         load_initial_weights(build_segmentation(NAME, {**SIZES, "num_classes": 3}), path)
