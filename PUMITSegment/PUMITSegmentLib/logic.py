@@ -163,7 +163,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def promptCount(self, segmentID: str) -> int:
         """Return the number of prompts of a segment."""
         working = self.working
-        return working.promptCount(segmentID) if working is not None else 0
+        return working.read(segmentID).count if working is not None else 0
 
     def maskOf(self, segmentID: str) -> Mask:
         """Return the mask of a segment, bool (D, H, W) on the scan's grid.

@@ -18,7 +18,7 @@ from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
-from PUMITSlicerLib.mrml import VolumeFrame, addVolumeNode
+from PUMITSlicerLib.mrml import addVolumeNode
 from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
 from PUMITSlicerLib.term_search import Term, TermSearch
 from PUMITSlicerLib.terms import newSegment
@@ -325,10 +325,7 @@ class Reviewing:
 
     def _clicks(self, segmentID: str) -> int:
         """Return the number of prompts of a segment given by a person, without initial masks."""
-        if not self._logic.promptCount(segmentID):
-            return 0
-        frame = VolumeFrame(self._logic.volumeNode)
-        prompts = self._logic.working.prompts.prompts(segmentID, frame)
+        prompts = self._logic.working.read(segmentID).prompts
         return sum(not isinstance(each, AnswerPrompt | MaskPrompt) for each in prompts)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from pumit.errors import PumitError
-from pumit.gestures.outline import apply_outlines
 from pumit.prompts import PointPrompt, Prompt
 from pumit.segmentation import UncertainRegion
 from pumit.volume import Volume
@@ -14,9 +13,7 @@ from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
 from PUMITSegmentLib.masks.following import clickInside
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
-from PUMITSegmentLib.prompts.excluded import excludedBoxes, withoutBoxes
-from PUMITSegmentLib.prompts.outlines import outlinesOf
-from PUMITSegmentLib.prompts.outside_image import locationText, promptsOutsideImage
+from PUMITSegmentLib.prompts.outside_image import locationText
 from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
@@ -68,30 +65,26 @@ def queryOf(
     if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
         return None
     volumeNode = volumeNode or working.volumeNode
-    frame = VolumeFrame(volumeNode)
-    prompts = working.prompts.prompts(segmentID, frame)
-    outside = promptsOutsideImage(prompts, volumeNode)
-    if outside:
-        raise PumitError(locationText(outside[0], volumeNode))
-    boxes = excludedBoxes(working.node, segmentID, volumeNode)
-    outlines = outlinesOf(working.node, segmentID, frame)
-
-    snapshot, click = working.prompts.snapshot(segmentID), None
-    if snapshot.isContinued and len(prompts) == 1:
-        (prior,) = prompts
+    frame, prompts = VolumeFrame(volumeNode), working.prompts.read(segmentID, volumeNode)
+    if prompts.outside:
+        raise PumitError(locationText(prompts.outside[0], volumeNode))
+    click = None
+    if prompts.snapshot.isContinued and len(prompts.prompts) == 1:
+        (prior,) = prompts.prompts
         click = clickInside(prior.mask, frame, volumeNode.GetSpacing()[::-1])
 
     def isAllowed(place: UncertainRegion) -> bool:
-        return not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
+        index = frame.lpsToIndex([place.point_lps])
+        return not any(box.holds(index).all() for box in prompts.boxes)
 
     return MaskQuery(
         segmentName(working.node, segmentID),
         volumeKey(volumeNode),
         lambda: readVolume(volumeNode, isFinite=False),
-        prompts,
-        lambda mask: withoutBoxes(apply_outlines(mask, outlines), boxes),
+        prompts.prompts,
+        prompts.allow,
         isAllowed,
         click,
-        snapshot.isOneClick,
+        prompts.snapshot.isOneClick,
         finite,
     )

@@ -130,7 +130,7 @@ class Continuing:
             if each in segmentIDs(node)
             and isEmptySegment(node, each)
             and not isEmptySegment(held, each)
-            and not working.promptCount(each)
+            and not working.read(each).count
         ]
 
     def _goOn(self) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pumit.prompts import Prompt
-from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.masks.written import WrittenAnswers
 from PUMITSegmentLib.next_step import exclusionInWords
-from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage, refusalText
+from PUMITSegmentLib.prompts.outside_image import refusalText
 from PUMITSegmentLib.scene.write_permission import whyNotWritten
 
 if TYPE_CHECKING:
     from PUMITSegmentLib.masks.requests import Delivery, MaskRequests
     from PUMITSegmentLib.parameters import SegmentParameters
+    from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
 
 
 class SessionReactions:
@@ -54,7 +53,7 @@ class SessionReactions:
             else:
                 logic.showNextStep()
 
-    def onPromptsChanged(self, segmentID: str) -> None:
+    def onPromptsChanged(self, segmentID: str, prompts: SegmentPrompts) -> None:
         """Update the mask after its prompts changed."""
         logic = self._logic
         working, volumeNode = logic.working, logic.volumeNode
@@ -63,11 +62,11 @@ class SessionReactions:
                 working.refusePrompts(segmentID)
                 self.onSessionChanged()
                 return
-            if volumeNode is not None and self._refuseOutside(segmentID):
+            if volumeNode is not None and self._refuseOutside(segmentID, prompts):
                 self.onSessionChanged()
                 return
             isOnlyExcluded = self._requests.running != segmentID and working.isOnlyExcluded(
-                segmentID
+                segmentID, prompts
             )
             working.adoptManualEdits(segmentID, isPrompted=True)
             working.recordPrompts(segmentID)
@@ -79,7 +78,7 @@ class SessionReactions:
             elif isOnlyExcluded and logic.parameters.updateAutomatically:
                 isFilled = working.exclude(segmentID)
                 logic.status.note(exclusionInWords(working.node, segmentID, isFilled))
-            elif not working.promptCount(segmentID):
+            elif not working.read(segmentID).count:
                 self._requests.forget(segmentID)
                 working.empty(segmentID)
                 logic.showNextStep()
@@ -95,26 +94,19 @@ class SessionReactions:
             self._written.write(delivery, lambda: self._requests.request(delivery.segmentID))
             self.onSessionChanged()
 
-    def _refuseOutside(self, segmentID: str) -> bool:
+    def _refuseOutside(self, segmentID: str, prompts: SegmentPrompts) -> bool:
         """Undo placing or moving a prompt outside the image; return whether there was one.
 
         Prompts that were outside before, such as those of a loaded scene, are not refused.
         """
         key = (self._logic.segmentationNode.GetID(), segmentID)
-        outside = self._promptsOutside(segmentID)
-        isRefused = len(outside) > self._outsideCounts.get(key, 0)
+        isRefused = len(prompts.outside) > self._outsideCounts.get(key, 0)
         if isRefused:
             self._logic.working.refusePrompts(segmentID)
-            self._logic.status.problem(refusalText(outside[-1]))
-        self._outsideCounts[key] = (
-            len(self._promptsOutside(segmentID)) if isRefused else len(outside)
-        )
+            self._logic.status.problem(refusalText(prompts.outside[-1]))
+            prompts = self._logic.working.read(segmentID)
+        self._outsideCounts[key] = len(prompts.outside)
         return isRefused
-
-    def _promptsOutside(self, segmentID: str) -> list[Prompt]:
-        volumeNode = self._logic.volumeNode
-        prompts = self._logic.working.prompts.prompts(segmentID, VolumeFrame(volumeNode))
-        return promptsOutsideImage(prompts, volumeNode)
 
     def onPlacingChanged(self) -> None:
         """Show the prompt tool that is active in Slicer."""
@@ -142,7 +134,7 @@ class SessionReactions:
         logic = self._logic
         if logic.segmentID and logic.volumeNode is not None:
             key = (logic.segmentationNode.GetID(), logic.segmentID)
-            self._outsideCounts[key] = len(self._promptsOutside(logic.segmentID))
+            self._outsideCounts[key] = len(logic.working.read(logic.segmentID).outside)
         if logic.isPlacing and logic.segmentID:
             logic.startPlacing(logic.parameters.promptKind)
         logic.showNextStep()

@@ -11,6 +11,7 @@ from PUMITSlicerLib.mrml import volumeKey
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.prompts.folder import removePrompts
+from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
 from PUMITSegmentLib.prompts.tag import promptNodesOf
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.scene.kept_frames import KeptFrames
@@ -37,7 +38,7 @@ class SessionOwner(Protocol):
     def cancelWork(self, reason: str) -> None:
         """Cancel running requests whose scan or segmentation is changing or gone."""
 
-    def onPromptsChanged(self, segmentID: str) -> None:
+    def onPromptsChanged(self, segmentID: str, prompts: SegmentPrompts) -> None:
         """React when the user changed prompts."""
 
     def onPlacingChanged(self) -> None:
@@ -118,7 +119,7 @@ class SceneSession:
         """Return a key of the selected segment's prompts and scan."""
         if self.working is None or self.volumeNode is None or not self.segmentID:
             return ()
-        snapshot = self.working.prompts.snapshot(self.segmentID)
+        snapshot = self.working.read(self.segmentID).snapshot
         return (self.segmentationNode.GetID(), self.segmentID, snapshot, volumeKey(self.volumeNode))
 
     def _attach(self) -> None:
