@@ -172,14 +172,16 @@ def addStructures(
     return added
 
 
-def regionCorners(roiNode, volumeNode) -> Floats:
-    """Return the corners of a region of interest in the volume's LPS, (8, 3), mm.
+def regionCorners(roiNode, volumeNode) -> Floats | None:
+    """Return the corners of a region of interest in the volume's LPS, (8, 3), mm; None for none.
 
     The region and the volume may be rotated or transformed.
 
     Raises:
         PumitError: If the region has no size yet.
     """
+    if roiNode is None:
+        return None
     corners = boxCornersWorld(roiNode, isFlat=False)
     if not np.isfinite(corners).all() or (np.ptp(corners, axis=0) <= 0).any():
         raise PumitError(_("The region has no size yet; draw it around the structure."))

@@ -22,7 +22,7 @@ class Shortcut:
 
     keys: tuple[str, ...]
     text: str
-    action: Callable[[], None]
+    action: Callable[[], object]
     repeats: bool = True
 
 

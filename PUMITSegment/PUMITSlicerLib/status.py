@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from pumit.errors import PumitError
+
+from PUMITSlicerLib.computing.connection import readable
 
 
 class Activity(enum.Enum):
@@ -117,6 +122,18 @@ class StatusBoard:
         A later status replaces it.
         """
         self._show(Status(Activity.PROBLEM, text, choices=choices))
+
+    def showError(self, error: Exception) -> None:
+        """Show an error; log the traceback of an internal one."""
+        self.problem(str(readable(error)))
+
+    @contextmanager
+    def showingErrors(self) -> Iterator[None]:
+        """Show `PumitError`s instead of raising them."""
+        try:
+            yield
+        except PumitError as error:
+            self.problem(str(error))
 
     def _show(self, status: Status) -> None:
         # Equal questions may have other callbacks.

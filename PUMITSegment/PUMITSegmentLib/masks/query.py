@@ -11,8 +11,8 @@ from pumit.segmentation import UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
+from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.following import clickInside
-from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.prompts.outside_image import locationText
 from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
@@ -50,22 +50,20 @@ class MaskQuery:
     cleaned: Callable[[Volume], Volume] = lambda volume: volume
 
 
-def queryOf(
-    working: WorkingSegmentation | None, segmentID: str, volumeNode=None
-) -> MaskQuery | None:
+def queryOf(book: SegmentBook | None, segmentID: str, volumeNode=None) -> MaskQuery | None:
     """Return the query for a segment's mask; None without such a segment or a scan.
 
     Args:
-        working: The segmentation with its prompts.
+        book: The segmentation with its prompts.
         volumeNode: Scan to segment; None for the current one.
 
     Raises:
         PumitError: If a prompt is outside the image.
     """
-    if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
+    if book is None or book.volumeNode is None or segmentID not in segmentIDs(book.node):
         return None
-    volumeNode = volumeNode or working.volumeNode
-    frame, prompts = VolumeFrame(volumeNode), working.prompts.read(segmentID, volumeNode)
+    volumeNode = volumeNode or book.volumeNode
+    frame, prompts = VolumeFrame(volumeNode), book.prompts.read(segmentID, volumeNode)
     if prompts.outside:
         raise PumitError(locationText(prompts.outside[0], volumeNode))
     click = None
@@ -78,7 +76,7 @@ def queryOf(
         return not any(box.holds(index).all() for box in prompts.boxes)
 
     return MaskQuery(
-        segmentName(working.node, segmentID),
+        segmentName(book.node, segmentID),
         volumeKey(volumeNode),
         lambda: readVolume(volumeNode, isFinite=False),
         prompts.prompts,

@@ -30,7 +30,7 @@ from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 Steps = tuple[History, list[SegmentState]]
 
 
-class WorkingSegmentation:
+class SegmentBook:
     """Prompts, masks and history of one segmentation node, kept consistent.
 
     Masks are read only if another part of Slicer may have changed them: reading is slow.
