@@ -28,7 +28,6 @@ class FoundClass:
 
     Attributes:
         name: The model's name for it.
-        terminology: Slicer's terminology entry.
         color: Red, green and blue in 0..1.
         mask: Mask prepared for the writer.
     """
@@ -47,8 +46,6 @@ class FoundStructures:
     Attributes:
         structures: Classes that occur, in the model's order.
         missing: Names of classes that do not occur.
-        model: The model's name.
-        version: The model's version.
         overlap: Whether structures may share voxels, as nested tumour regions do.
     """
 
@@ -133,7 +130,6 @@ def addStructures(
         found: Result of `prepareStructures`.
         segmentationNode: Segmentation to add to, under any transform.
         volumeNode: Volume that was segmented, under any transform.
-        writer: Writer of the masks.
         overwrite: Rule for other segments under the masks.
         isPrompted: Whether the structures answer a user's prompts.
 

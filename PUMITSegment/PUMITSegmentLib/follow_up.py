@@ -53,9 +53,6 @@ _COLUMNS = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 class EarlierScan:
     """Earlier segmentation with its scan, read once.
 
-    Args:
-        segmentationNode: Segmentation of another scan.
-
     Raises:
         PumitError: If the scan is missing, or the segments are not label maps.
     """

@@ -23,7 +23,6 @@ class SegmentQuery:
 
     Attributes:
         label: Name, coded term and colour of the segment.
-        query: Prompts in that scan.
     """
 
     label: ClassLabel

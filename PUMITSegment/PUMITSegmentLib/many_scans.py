@@ -91,7 +91,6 @@ class BatchRun:
     """Batch segmentation, one scan after another; the scene stays usable.
 
     Args:
-        items: Scans to segment.
         request: Function that segments one scan.
         onChanged: Callback at start and end.
     """

@@ -75,8 +75,6 @@ class CheckedScan:
 
     Attributes:
         given: Scan to review, as read from file.
-        volumeNode: Its volume.
-        segmentationNode: Its segmentation.
         clicks: Number of prompts given so far, including undone ones.
     """
 

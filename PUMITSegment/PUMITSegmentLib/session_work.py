@@ -61,7 +61,6 @@ class SessionWork:
         """Send the request; the status shows its progress.
 
         Args:
-            text: Sentence for the status.
             request: Function that uses the session, on a thread.
             onDone: Callback with the result of `request`, if the scan is still the same and
                 shown.

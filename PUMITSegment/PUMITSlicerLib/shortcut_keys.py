@@ -16,7 +16,6 @@ class Shortcut:
     Attributes:
         keys: Key sequences as Qt writes them.
         text: Description of the action, translated.
-        action: Callback.
         repeats: Whether the action repeats while the key is held.
     """
 

@@ -36,8 +36,6 @@ class Status:
     """Sentence on the current state, and the progress of the work.
 
     Attributes:
-        activity: Kind of the sentence.
-        text: The sentence, translated.
         fraction: Finished fraction of the work, 0 to 1; None if unknown.
         choices: Answers, if the sentence is a question.
     """
@@ -52,7 +50,6 @@ class StatusBoard:
     """Holder of the latest status, which notifies listeners.
 
     Attributes:
-        current: The latest status.
         listeners: Callbacks for each new status.
     """
 

@@ -43,9 +43,7 @@ class SegmentBook:
         onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
 
     Attributes:
-        node: The segmentation.
         volumeNode: The scan, or None.
-        prompts: Prompts of all segments.
     """
 
     def __init__(
@@ -170,7 +168,6 @@ class SegmentBook:
         """Write the mask that answers a segment's current prompts, and rate the result.
 
         Args:
-            answer: The mask.
             overwrite: Rule for other segments under it.
             model: Name and version of the model that made it.
             quality: Estimated quality of the whole answer; None if unknown.

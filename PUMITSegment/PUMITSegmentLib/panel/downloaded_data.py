@@ -22,7 +22,6 @@ class DownloadedData:
 
     Args:
         compute: Its worker is stopped first.
-        find: Search for downloaded files.
     """
 
     def __init__(

@@ -124,8 +124,6 @@ class PromptNodes(VTKObservationMixin):
         ended by a right click, or by a freehand stroke.
 
         Args:
-            kind: Kind of prompt.
-            segmentID: Segment of the prompt.
             isPositive: Whether the prompt is inside the segment.
             sliceNode: Slice view in which a box is drawn; None for the one under the mouse.
         """

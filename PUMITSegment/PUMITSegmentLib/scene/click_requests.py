@@ -33,7 +33,6 @@ class ClickRequests(MaskRequests):
 
     Args:
         selection: The selected scan and segmentation, whose prompts are followed.
-        parts: Parts that compute.
 
     Attributes:
         onAnswered: Callbacks after an answer was written, with the mask before and after.

@@ -45,7 +45,6 @@ class Selection:
             needed.
 
     Attributes:
-        status: The status.
         parameters: Parameter node; None while the scene changes or nothing is open.
         volumeNode: The scan, or None.
         book: The segmentation with its prompts and history, or None.

@@ -20,7 +20,6 @@ class TemplateSegment:
     """Segment of a list.
 
     Attributes:
-        name: Name of the segment.
         terminology: Slicer's terminology entry; empty to look up the name.
         color: Red, green and blue, 0 to 1; None for the default.
     """
