@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,13 +103,12 @@ class FollowUpWork:
         confirm: Callable[[str], bool],
     ) -> None:
         self._selection = selection
-        self._parts = parts
+        self._compute = parts.compute
         self._addFound = addFound
         self._status = selection.status
         self._confirm = confirm
         self._work = SessionWork(selection, parts)
         self._work.onChanged = lambda: self.onChanged()
-        self._cancelled: threading.Event | None = None
         self._earlier: EarlierScan | None = None
         self._asked: tuple = ()
         self._preview = RegistrationPreview()
@@ -120,7 +118,7 @@ class FollowUpWork:
     @property
     def isRunning(self) -> bool:
         """Whether a computation is running."""
-        return self._cancelled is not None or self._work.isRunning
+        return self._work.isRunning
 
     def candidates(self) -> list:
         """Return the non-empty segmentations of other scans, except hidden nodes."""
@@ -151,44 +149,28 @@ class FollowUpWork:
         except PumitError as error:
             self._status.problem(str(error))
             return
-        cancelled = self._cancelled = threading.Event()
-        text = _("Registering {scan}...").format(scan=earlier.scan.GetName())
 
-        def show(share: float) -> None:
-            if not cancelled.is_set():
-                self._status.working(text, share, self._cancelByUser)
-
-        def work() -> tuple[Any, Any]:
+        def work(watch: Watch) -> tuple[Any, Any]:
             from pumit.followup.registration import brought_onto, register
 
             first, second = finite(earlier.volume), finite(later)
             found = register(
                 first,
                 second,
-                progress=lambda _what, share: self._parts.background.post(show, share),
-                cancelled=cancelled.is_set,
+                progress=lambda _what, share: watch.report(share),
+                cancelled=watch.cancelled,
             )
             return found, brought_onto(second, first, found.inverse)
 
         def done(result: tuple[Any, Any]) -> None:
-            if cancelled.is_set():
-                return
-            self._cancelled = None
             self._earlier, self._asked = earlier, (volumeNode, key)
             if not self._isStill():
                 self._drop()
                 return
             self._show(*result)
 
-        def fail(error: Exception) -> None:
-            if not cancelled.is_set():
-                self._cancelled = None
-                self._status.showError(error)
-                self.onChanged()
-
-        show(0.0)
-        self._parts.background.submit(work, done, fail)
-        self.onChanged()
+        text = _("Registering {scan}...").format(scan=earlier.scan.GetName())
+        self._work.run(text, work, done)
 
     def _isOfOnePatient(self, earlierNode, laterNode) -> bool:
         names = {"earlier": nameWithPatient(earlierNode), "later": nameWithPatient(laterNode)}
@@ -273,7 +255,7 @@ class FollowUpWork:
                 prompts=earlier.prompts,
                 progress=lambda _what, share: watch.report(share),
             )
-            model = dict((self._parts.compute.capabilities or {}).get("model") or {})
+            model = dict((self._compute.capabilities or {}).get("model") or {})
             return result, _structures(result, earlier.labels, model)
 
         def add(answer: tuple[FollowUp, FoundStructures | None]) -> None:
@@ -321,9 +303,8 @@ class FollowUpWork:
         except PumitError as error:
             self._status.problem(str(error))
             return
-        cancelled = self._cancelled = threading.Event()
 
-        def work() -> FollowUp:
+        def work(watch: Watch) -> FollowUp:
             from pumit.followup.follow_up import compare_dates
             from pumit.followup.registration import Registration
 
@@ -333,37 +314,14 @@ class FollowUpWork:
             )
 
         def done(result: FollowUp) -> None:
-            if cancelled.is_set():
-                return
-            self._cancelled = None
             if node.GetScene() is not None:
                 _showTable(node, result)
                 self._status.note(_sentence(result))
-            self.onChanged()
 
-        def fail(error: Exception) -> None:
-            if not cancelled.is_set():
-                self._cancelled = None
-                self._status.showError(error)
-                self.onChanged()
-
-        self._status.working(_("Comparing both dates..."), None, self._cancelByUser)
-        self._parts.background.submit(work, done, fail)
-        self.onChanged()
-
-    def _cancelByUser(self) -> None:
-        self._stop()
-        self._status.waiting(_("Cancelled; nothing was changed."))
-        self.onChanged()
-
-    def _stop(self) -> None:
-        if self._cancelled is not None:
-            self._cancelled.set()
-            self._cancelled = None
+        self._work.run(_("Comparing both dates..."), work, done)
 
     def close(self) -> None:
         """Stop all computation, and remove the preview."""
-        self._stop()
         self._work.cancel()
         self._preview.close()
         self.registration = self._earlier = None

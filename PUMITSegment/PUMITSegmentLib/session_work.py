@@ -139,6 +139,30 @@ class SessionWork:
         self.compute.ensureReady(send, fail)
         self.onChanged()
 
+    def run(self, text: str, work: Callable[[Watch], Any], onDone: Callable[[Any], None]) -> None:
+        """Do other work on a thread, without a session; the status shows its progress."""
+        cancelled = self._cancelled = threading.Event()
+        post = self._parts.background.post
+
+        def showProgress(fraction: float) -> None:
+            if not cancelled.is_set():
+                self._status.working(text, fraction, self._cancelByUser)
+
+        def done(result: Any) -> None:
+            if not cancelled.is_set():
+                self._end()
+                onDone(result)
+
+        def fail(error: Exception) -> None:
+            if not cancelled.is_set():
+                self._end()
+                self._status.showError(error)
+
+        watch = Watch(cancelled.is_set, lambda share: post(showProgress, share))
+        self._status.working(text, None, self._cancelByUser)
+        self._parts.background.submit(lambda: work(watch), done, fail)
+        self.onChanged()
+
     def showText(self, text: str) -> None:
         """Replace the text of the status; may be called on a thread."""
 

@@ -37,12 +37,7 @@ class PromptSection:
             PromptKind.SCRIBBLE: ui.scribbleButton,
             PromptKind.LASSO: ui.lassoButton,
         }
-        icons = {
-            "point": ui.pointButton,
-            "box3d": ui.box3dButton,
-            "box2d": ui.box2dButton,
-            "scribble": ui.scribbleButton,
-            "lasso": ui.lassoButton,
+        icons = {kind.value: button for kind, button in self.kindButtons.items()} | {
             "inside": ui.positiveButton,
             "outside": ui.negativeButton,
             "undo": ui.undoButton,

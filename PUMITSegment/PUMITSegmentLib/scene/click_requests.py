@@ -74,36 +74,37 @@ class ClickRequests(MaskRequests):
 
     def _onPrompts(self, segmentID: str, prompts: SegmentPrompts) -> None:
         """Request the mask of a segment after its prompts changed."""
-        selection, book, status = self._selection, self._selection.book, self._status
+        selection, book = self._selection, self._selection.book
         volumeNode = selection.volumeNode
-        with status.showingErrors():
+        with self._status.showingErrors():
             if volumeNode is not None and not selection.guard.allows():
                 book.refusePrompts(segmentID)
-                selection.changed()
-                return
-            if volumeNode is not None and self._refuseOutside(segmentID, prompts):
-                selection.changed()
-                return
-            isOnlyExcluded = self.running != segmentID and book.isOnlyExcluded(segmentID, prompts)
-            book.adoptManualEdits(segmentID, isPrompted=True)
-            book.recordPrompts(segmentID)
-            if volumeNode is None:
-                status.problem(_("Choose a scan first."))
-            elif not selection.guard.permission.isGiven(book.node, volumeNode):
-                # No dialog here: a drag may be in progress.
-                status.problem(whyNotWritten(book.node, volumeNode))
-            elif isOnlyExcluded and selection.parameters.updateAutomatically:
-                isFilled = book.exclude(segmentID)
-                status.note(exclusionInWords(book.node, segmentID, isFilled))
-            elif not book.read(segmentID).count:
-                self.forget(segmentID)
-                book.empty(segmentID)
-                selection.showNextStep()
-            elif selection.parameters.updateAutomatically:
-                self.request(segmentID)
-            else:
-                status.waiting(_("Press Update to compute the segment."))
+            elif volumeNode is None or not self._refuseOutside(segmentID, prompts):
+                self._onAccepted(segmentID, prompts)
         selection.changed()
+
+    def _onAccepted(self, segmentID: str, prompts: SegmentPrompts) -> None:
+        selection, book, status = self._selection, self._selection.book, self._status
+        volumeNode = selection.volumeNode
+        isOnlyExcluded = self.running != segmentID and book.isOnlyExcluded(segmentID, prompts)
+        book.adoptManualEdits(segmentID, isPrompted=True)
+        book.recordPrompts(segmentID)
+        if volumeNode is None:
+            status.problem(_("Choose a scan first."))
+        elif not selection.guard.permission.isGiven(book.node, volumeNode):
+            # No dialog here: a drag may be in progress.
+            status.problem(whyNotWritten(book.node, volumeNode))
+        elif isOnlyExcluded and selection.parameters.updateAutomatically:
+            isFilled = book.exclude(segmentID)
+            status.note(exclusionInWords(book.node, segmentID, isFilled))
+        elif not book.read(segmentID).count:
+            self.forget(segmentID)
+            book.empty(segmentID)
+            selection.showNextStep()
+        elif selection.parameters.updateAutomatically:
+            self.request(segmentID)
+        else:
+            status.waiting(_("Press Update to compute the segment."))
 
     def _refuseOutside(self, segmentID: str, prompts: SegmentPrompts) -> bool:
         """Undo placing or moving a prompt outside the image; return whether there was one.
