@@ -28,7 +28,6 @@ class FoundClass:
 
     Attributes:
         name: The model's name for it.
-        terminology: Slicer's terminology entry.
         color: Red, green and blue in 0..1.
         mask: Mask prepared for the writer.
     """
@@ -47,8 +46,6 @@ class FoundStructures:
     Attributes:
         structures: Classes that occur, in the model's order.
         missing: Names of classes that do not occur.
-        model: The model's name.
-        version: The model's version.
         overlap: Whether structures may share voxels, as nested tumour regions do.
     """
 
@@ -133,7 +130,6 @@ def addStructures(
         found: Result of `prepareStructures`.
         segmentationNode: Segmentation to add to, under any transform.
         volumeNode: Volume that was segmented, under any transform.
-        writer: Writer of the masks.
         overwrite: Rule for other segments under the masks.
         isPrompted: Whether the structures answer a user's prompts.
 
@@ -172,14 +168,16 @@ def addStructures(
     return added
 
 
-def regionCorners(roiNode, volumeNode) -> Floats:
-    """Return the corners of a region of interest in the volume's LPS, (8, 3), mm.
+def regionCorners(roiNode, volumeNode) -> Floats | None:
+    """Return the corners of a region of interest in the volume's LPS, (8, 3), mm; None for none.
 
     The region and the volume may be rotated or transformed.
 
     Raises:
         PumitError: If the region has no size yet.
     """
+    if roiNode is None:
+        return None
     corners = boxCornersWorld(roiNode, isFlat=False)
     if not np.isfinite(corners).all() or (np.ptp(corners, axis=0) <= 0).any():
         raise PumitError(_("The region has no size yet; draw it around the structure."))

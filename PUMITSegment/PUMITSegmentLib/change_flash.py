@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import numpy as np
-import qt
 import slicer
 from PUMITSlicerLib.mrml import ijkToRas, orientedImage, volumeKey
+from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 
@@ -21,26 +22,16 @@ Bounds = list[tuple[int, int]]
 
 
 class ChangeFlash:
-    """Brief display of the difference of two masks; not saved, not listed.
+    """Brief display of the difference of two masks of the selected scan; not saved, not listed."""
 
-    Args:
-        logic: The module's logic, whose scan the masks belong to.
-    """
-
-    def __init__(self, logic) -> None:
-        self._logic = logic
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
         self._nodeID = ""
         self._key: Hashable = None
         self._masks: tuple[PackedMask, PackedMask] | None = None
-        self._drawn = qt.QTimer()
-        self._drawn.setSingleShot(True)
-        self._drawn.setInterval(_AFTER_MS)
-        self._drawn.connect("timeout()", self._show)
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_MS)
-        self._timer.connect("timeout()", self.clear)
-        logic.listeners.append(self._follow)
+        self._drawn = singleShot(self._show, _AFTER_MS)
+        self._timer = singleShot(self.clear, _MS)
+        self._selection.listeners.append(self._follow)
 
     @property
     def node(self):
@@ -61,7 +52,7 @@ class ChangeFlash:
             (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(before.box, after.box, strict=True)
         ]
         changed = _on(before, bounds) ^ _on(after, bounds)
-        volumeNode = self._logic.volumeNode
+        volumeNode = self._selection.volumeNode
         if volumeNode is None or not changed.any():
             return
         d, h, w = (first for first, _last in bounds)
@@ -84,8 +75,8 @@ class ChangeFlash:
             self.clear()
 
     def _shown(self) -> Hashable:
-        node = self._logic.segmentationNode
-        return volumeKey(self._logic.volumeNode), node.GetID() if node is not None else ""
+        node = self._selection.segmentationNode
+        return volumeKey(self._selection.volumeNode), node.GetID() if node is not None else ""
 
 
 def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from PUMITSlicerLib.computing.compute import Compute
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.place_mark import PlaceMark
+from PUMITSegmentLib.reviewing import Reviewing
+from PUMITSegmentLib.scene.click_requests import ClickRequests
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.segment_list import segmentName
 
 
@@ -16,46 +18,48 @@ class CheckHere:
     """Guide through places where the selected segment may be wrong.
 
     Args:
-        requests: Mask requests of the logic.
-        answerKey: Key of the answer, which changes with the prompts of the selected segment.
+        reviewing: Review of a scan, which may come with places.
 
     Attributes:
         mark: Mark on the current place.
     """
 
-    def __init__(self, logic, requests, answerKey: Callable[[], tuple]) -> None:
-        self._logic = logic
+    def __init__(
+        self, selection: Selection, requests: ClickRequests, reviewing: Reviewing, compute: Compute
+    ) -> None:
+        self._selection = selection
         self._requests = requests
-        self._answerKey = answerKey
+        self._reviewing = reviewing
+        self._compute = compute
         self._places: list = []
         self._present = -1
         self._key: tuple | None = None
         self.mark = PlaceMark()
-        logic.listeners.append(self.follow)
+        selection.listeners.append(self.follow)
 
     def showNext(self) -> None:
         """Show the next place of the selected segment, cyclically."""
-        logic = self._logic
-        if logic.isComputing:
+        selection = self._selection
+        if self._requests.isComputing:
             return  # the pending answer changes what is doubtful
-        given = logic.reviewing.places(logic.segmentID)
-        if self._places and self._key == self._answerKey():
+        given = self._reviewing.places(selection.segmentID)
+        if self._places and self._key == self._selection.answerKey():
             self._show((self._present + 1) % len(self._places))
         elif given:
-            self._places, self._key = list(given), self._answerKey()
+            self._places, self._key = list(given), self._selection.answerKey()
             self._show(0)
-        elif not logic.promptCount(logic.segmentID):
-            logic.status.problem(_("Add a prompt first; then its result can be checked."))
-        elif is_nninteractive(logic.compute.capabilities):
-            logic.status.waiting(_notOffered())
+        elif not selection.promptCount(selection.segmentID):
+            selection.status.problem(_("Add a prompt first; then its result can be checked."))
+        elif is_nninteractive(self._compute.capabilities):
+            selection.status.waiting(_notOffered())
         else:
             self.forget()
-            self._key = self._answerKey()
-            self._requests.findPlaces(logic.segmentID, self._onPlaces)
+            self._key = self._selection.answerKey()
+            self._requests.findPlaces(selection.segmentID, self._onPlaces)
 
     def follow(self) -> None:
         """Discard the places if the segment, its prompts or the scan changed."""
-        if self._key is not None and self._key != self._answerKey():
+        if self._key is not None and self._key != self._selection.answerKey():
             self.forget()
 
     def forget(self) -> None:
@@ -64,30 +68,30 @@ class CheckHere:
         self.mark.remove()
 
     def _onPlaces(self, places) -> None:
-        logic = self._logic
-        if self._key is None or self._key != self._answerKey():
-            logic.status.waiting("")  # changed meanwhile
-            logic.onSessionChanged()
+        selection = self._selection
+        if self._key is None or self._key != self._selection.answerKey():
+            selection.status.waiting("")  # changed meanwhile
+            selection.changed()
             return
         self._places = [place.point_lps for place in places]
         if self._places:
             self._show(0)
-        elif is_nninteractive(logic.compute.capabilities):  # known only once connected
-            logic.status.waiting(_notOffered())
+        elif is_nninteractive(self._compute.capabilities):  # known only once connected
+            selection.status.waiting(_notOffered())
         else:
-            name = segmentName(logic.segmentationNode, logic.segmentID)
-            logic.status.waiting(_("{name}: there is no border to check.").format(name=name))
+            name = segmentName(selection.segmentationNode, selection.segmentID)
+            selection.status.waiting(_("{name}: there is no border to check.").format(name=name))
 
     def _show(self, number: int) -> None:
-        logic = self._logic
+        selection = self._selection
         self._present = number
-        frame = VolumeFrame(logic.volumeNode)
+        frame = VolumeFrame(selection.volumeNode)
         (ras,) = frame.lpsToWorld([self._places[number]]).tolist()
         self.mark.show(ras)
         words = _("{name}: doubtful place {number} of {count}. Click where it is wrong.")
-        logic.status.waiting(
+        selection.status.waiting(
             words.format(
-                name=segmentName(logic.segmentationNode, logic.segmentID),
+                name=segmentName(selection.segmentationNode, selection.segmentID),
                 number=number + 1,
                 count=len(self._places),
             )

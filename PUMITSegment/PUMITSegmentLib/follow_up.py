@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures
+from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.prompts.geometry import promptsOf
 from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
 from PUMITSegmentLib.scene.same_patient import (
@@ -28,6 +28,7 @@ from PUMITSegmentLib.scene.same_patient import (
     ofOnePatient,
     vouchForPatient,
 )
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels
 from PUMITSegmentLib.segments.scan_of import scanOf
@@ -50,9 +51,6 @@ _COLUMNS = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 class EarlierScan:
     """Earlier segmentation with its scan, read once.
-
-    Args:
-        segmentationNode: Segmentation of another scan.
 
     Raises:
         PumitError: If the scan is missing, or the segments are not label maps.
@@ -86,38 +84,45 @@ class EarlierScan:
 class FollowUpWork:
     """Follow-up of an earlier segmentation in the current scan.
 
-    The registration is shown before it is used. Only the logic changes segments; it asks the user
-    if the scan is not shown. Undo reverts all added segments in one step.
+    The registration is shown before it is used. The user is asked if the scan is not
+    shown. Undo reverts all added segments in one step.
 
     Args:
         confirm: Function that asks the user a question.
-        onChanged: Callback when the available actions change.
 
     Attributes:
         registration: Registration that is shown and not yet used, or None.
+        onChanged: Callback when the available actions change.
     """
 
     def __init__(
-        self, logic, confirm: Callable[[str], bool], onChanged: Callable[[], None]
+        self,
+        selection: Selection,
+        parts: Collaborators,
+        addFound: Callable[[FoundStructures], None],
+        confirm: Callable[[str], bool],
     ) -> None:
-        self._logic = logic
+        self._selection = selection
+        self._compute = parts.compute
+        self._addFound = addFound
+        self._status = selection.status
         self._confirm = confirm
-        self._onChanged = onChanged
-        self._work = SessionWork(logic, onChanged)
-        self._cancelled: threading.Event | None = None
+        self._work = SessionWork(selection, parts)
+        self._work.onChanged = lambda: self.onChanged()
         self._earlier: EarlierScan | None = None
         self._asked: tuple = ()
         self._preview = RegistrationPreview()
         self.registration: Registration | None = None
+        self.onChanged: Callable[[], None] = lambda: None
 
     @property
     def isRunning(self) -> bool:
         """Whether a computation is running."""
-        return self._cancelled is not None or self._work.isRunning
+        return self._work.isRunning
 
     def candidates(self) -> list:
         """Return the non-empty segmentations of other scans, except hidden nodes."""
-        volumeNode = self._logic.volumeNode
+        volumeNode = self._selection.volumeNode
         if volumeNode is None:
             return []
         found = []
@@ -132,70 +137,51 @@ class FollowUpWork:
 
     def start(self, segmentationNode) -> None:
         """Register the scan of an earlier segmentation to the current one, and show the result."""
-        logic = self._logic
-        if self.isRunning or not logic.guard.allows(lambda: self.start(segmentationNode)):
+        if self.isRunning or not self._selection.guard.allows(lambda: self.start(segmentationNode)):
             return
         self.discard()
-        volumeNode = logic.volumeNode
+        volumeNode = self._selection.volumeNode
         try:
             earlier = EarlierScan(segmentationNode)
             if not self._isOfOnePatient(earlier.scan, volumeNode):
                 return
             later, key = readVolume(volumeNode, isFinite=False), volumeKey(volumeNode)
         except PumitError as error:
-            logic.status.problem(str(error))
+            self._status.problem(str(error))
             return
-        cancelled = self._cancelled = threading.Event()
-        text = _("Registering {scan}...").format(scan=earlier.scan.GetName())
 
-        def show(share: float) -> None:
-            if not cancelled.is_set():
-                logic.status.working(text, share, self._cancelByUser)
-
-        def work() -> tuple[Any, Any]:
+        def work(watch: Watch) -> tuple[Any, Any]:
             from pumit.followup.registration import brought_onto, register
 
             first, second = finite(earlier.volume), finite(later)
             found = register(
                 first,
                 second,
-                progress=lambda _what, share: logic.background.post(show, share),
-                cancelled=cancelled.is_set,
+                progress=lambda _what, share: watch.report(share),
+                cancelled=watch.cancelled,
             )
             return found, brought_onto(second, first, found.inverse)
 
         def done(result: tuple[Any, Any]) -> None:
-            if cancelled.is_set():
-                return
-            self._cancelled = None
             self._earlier, self._asked = earlier, (volumeNode, key)
             if not self._isStill():
                 self._drop()
                 return
             self._show(*result)
 
-        def fail(error: Exception) -> None:
-            if not cancelled.is_set():
-                self._cancelled = None
-                logic.showError(error)
-                self._onChanged()
-
-        show(0.0)
-        logic.background.submit(work, done, fail)
-        self._onChanged()
+        text = _("Registering {scan}...").format(scan=earlier.scan.GetName())
+        self._work.run(text, work, done)
 
     def _isOfOnePatient(self, earlierNode, laterNode) -> bool:
         names = {"earlier": nameWithPatient(earlierNode), "later": nameWithPatient(laterNode)}
         relation = ofOnePatient(earlierNode, laterNode)
         if relation is Kinship.OTHER:
-            self._logic.status.problem(
-                _("{earlier} is of another patient than {later}.").format(**names)
-            )
+            self._status.problem(_("{earlier} is of another patient than {later}.").format(**names))
             return False
         if relation is Kinship.UNKNOWN:
             question = _("Are {earlier} and {later} of the same patient, at two dates?")
             if not self._confirm(question.format(**names)):
-                self._logic.status.waiting(_("Nothing was changed."))
+                self._status.waiting(_("Nothing was changed."))
                 return False
             vouchForPatient(earlierNode, laterNode)
         return True
@@ -214,10 +200,10 @@ class FollowUpWork:
             "{words}: residual misalignment {shift:.1f} mm. The views show the earlier scan over "
             "this one. Use this registration?"
         ).format(words=words, shift=registration.shift_mm)
-        self._logic.status.caution(
+        self._status.caution(
             text, Choice(_("Use it"), self.use), Choice(_("Discard"), self.discard)
         )
-        self._onChanged()
+        self.onChanged()
 
     def discard(self) -> None:
         """Discard the registration and its preview."""
@@ -225,8 +211,8 @@ class FollowUpWork:
         self._preview.close()
         self.registration = self._earlier = None
         if isShown:
-            self._logic.showNextStep()
-            self._onChanged()
+            self._selection.showNextStep()
+            self.onChanged()
 
     def heedScene(self) -> None:
         """Discard a registration whose scans are no longer in use."""
@@ -238,12 +224,12 @@ class FollowUpWork:
         volumeNode, key = self._asked
         nodes = (volumeNode, self._earlier.node, self._earlier.scan)
         isThere = all(node.GetScene() is not None for node in nodes)
-        return isThere and self._logic.volumeNode is volumeNode and volumeKey(volumeNode) == key
+        return isThere and self._selection.volumeNode is volumeNode and volumeKey(volumeNode) == key
 
     def _drop(self) -> None:
         self.discard()
-        self._logic.status.waiting(_("The scan has changed; nothing was added."))
-        self._onChanged()
+        self._status.waiting(_("The scan has changed; nothing was added."))
+        self.onChanged()
 
     # 3. Use: every lesion is searched for and segmented; all are added in one step
 
@@ -269,7 +255,7 @@ class FollowUpWork:
                 prompts=earlier.prompts,
                 progress=lambda _what, share: watch.report(share),
             )
-            model = dict((self._logic.compute.capabilities or {}).get("model") or {})
+            model = dict((self._compute.capabilities or {}).get("model") or {})
             return result, _structures(result, earlier.labels, model)
 
         def add(answer: tuple[FollowUp, FoundStructures | None]) -> None:
@@ -285,42 +271,40 @@ class FollowUpWork:
         result: FollowUp,
         found: FoundStructures | None,
     ) -> None:
-        before = set(segmentIDs(self._logic.segmentationNode))
+        before = set(segmentIDs(self._selection.segmentationNode))
         if found is not None:
-            self._logic.addFound(found)
-            if set(segmentIDs(self._logic.segmentationNode)) <= before:
+            self._addFound(found)
+            if set(segmentIDs(self._selection.segmentationNode)) <= before:
                 return  # asked or refused: the status shows it
-        node = self._logic.segmentationNode
+        node = self._selection.segmentationNode
         if node is not None and earlier.node.GetScene() is not None:
             _keep(node, earlier, registration)
             _showTable(node, result)
-        self._logic.status.caution(_sentence(result))
-        self._onChanged()
+        self._status.caution(_sentence(result))
+        self.onChanged()
 
     # 4. Comparison again, after corrections
 
     @property
     def canMeasure(self) -> bool:
         """Whether the segmentation has an earlier segmentation and registration in the scene."""
-        node = self._logic.segmentationNode
+        node = self._selection.segmentationNode
         return node is not None and all(node.GetNodeReference(r) for r in (_EARLIER, _TRANSFORM))
 
     def measure(self) -> None:
         """Compare the current segments of both dates; only the table changes."""
-        logic = self._logic
         if self.isRunning or not self.canMeasure:
             return
-        node, volumeNode = logic.segmentationNode, logic.volumeNode
+        node, volumeNode = self._selection.segmentationNode, self._selection.volumeNode
         matrix = _LPS_TO_RAS @ _matrixOf(node.GetNodeReference(_TRANSFORM)) @ _LPS_TO_RAS
         try:
             earlier = EarlierScan(node.GetNodeReference(_EARLIER))
             later, segments = readVolume(volumeNode, isFinite=False), masksOf(node, volumeNode)
         except PumitError as error:
-            logic.status.problem(str(error))
+            self._status.problem(str(error))
             return
-        cancelled = self._cancelled = threading.Event()
 
-        def work() -> FollowUp:
+        def work(watch: Watch) -> FollowUp:
             from pumit.followup.follow_up import compare_dates
             from pumit.followup.registration import Registration
 
@@ -330,37 +314,14 @@ class FollowUpWork:
             )
 
         def done(result: FollowUp) -> None:
-            if cancelled.is_set():
-                return
-            self._cancelled = None
             if node.GetScene() is not None:
                 _showTable(node, result)
-                logic.status.note(_sentence(result))
-            self._onChanged()
+                self._status.note(_sentence(result))
 
-        def fail(error: Exception) -> None:
-            if not cancelled.is_set():
-                self._cancelled = None
-                logic.showError(error)
-                self._onChanged()
-
-        logic.status.working(_("Comparing both dates..."), None, self._cancelByUser)
-        logic.background.submit(work, done, fail)
-        self._onChanged()
-
-    def _cancelByUser(self) -> None:
-        self._stop()
-        self._logic.status.waiting(_("Cancelled; nothing was changed."))
-        self._onChanged()
-
-    def _stop(self) -> None:
-        if self._cancelled is not None:
-            self._cancelled.set()
-            self._cancelled = None
+        self._work.run(_("Comparing both dates..."), work, done)
 
     def close(self) -> None:
         """Stop all computation, and remove the preview."""
-        self._stop()
         self._work.cancel()
         self._preview.close()
         self.registration = self._earlier = None

@@ -11,8 +11,8 @@ from pumit.prompts import AnswerPrompt, MaskPrompt
 from pumit.segmentation import ClassLabel, LabelMap, region_type
 from pumit.system.watch import Watch
 
+from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.query import MaskQuery, queryOf
-from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
@@ -23,36 +23,35 @@ class SegmentQuery:
 
     Attributes:
         label: Name, coded term and colour of the segment.
-        query: Prompts in that scan.
     """
 
     label: ClassLabel
     query: MaskQuery
 
 
-def promptedIDs(working: WorkingSegmentation | None) -> list[str]:
+def promptedIDs(book: SegmentBook | None) -> list[str]:
     """Return the segments with prompts that apply to other scans, which masks do not."""
-    if working is None:
+    if book is None:
         return []
-    nodes = {each: working.prompts.snapshot(each).nodes for each in segmentIDs(working.node)}
+    nodes = {each: book.prompts.snapshot(each).nodes for each in segmentIDs(book.node)}
     return [each for each, kept in nodes.items() if any(node.prior is None for node in kept)]
 
 
-def queriesOf(working: WorkingSegmentation, volumeNode) -> list[SegmentQuery]:
+def queriesOf(book: SegmentBook, volumeNode) -> list[SegmentQuery]:
     """Return the queries of all segments' prompts in another scan.
 
     Raises:
         PumitError: If a prompt is outside that scan.
     """
     queries = []
-    for segmentID in promptedIDs(working):
-        query = queryOf(working, segmentID, volumeNode)
+    for segmentID in promptedIDs(book):
+        query = queryOf(book, segmentID, volumeNode)
         if query is None:
             continue
         # Masks and chosen answers apply to this scan only.
         others = (MaskPrompt, AnswerPrompt)
         prompts = [each for each in query.prompts if not isinstance(each, others)]
-        appearance = Appearance.of(working.node, segmentID)
+        appearance = Appearance.of(book.node, segmentID)
         red, green, blue = appearance.color
         label = ClassLabel(appearance.name, appearance.terminology, (red, green, blue))
         queries.append(SegmentQuery(label, replace(query, prompts=prompts)))

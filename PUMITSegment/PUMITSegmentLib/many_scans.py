@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,19 @@ from pumit.export.write import write_segmentation
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.system.watch import Watch
 from pumit.volume import Volume
+from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.mrml import finite, readVolume
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
+from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.exporting.target import safeFileName
 from PUMITSegmentLib.finding import modalityOf
 from PUMITSegmentLib.many_prompts import SegmentQuery
 from PUMITSegmentLib.scene.frames import keepPerFrame
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.segment_list import newSegmentation
 from PUMITSegmentLib.segments.writer import SegmentWriter
-
-logger = logging.getLogger(__name__)
 
 SUFFIX = ".seg.nrrd"
 _MOST_FAILURES = 2
@@ -91,15 +91,21 @@ class BatchRun:
     """Batch segmentation, one scan after another; the scene stays usable.
 
     Args:
-        items: Scans to segment.
         request: Function that segments one scan.
         onChanged: Callback at start and end.
     """
 
     def __init__(
-        self, logic, items: Sequence[BatchItem], request: ScanRequest, onChanged: Callable[[], None]
+        self,
+        selection: Selection,
+        parts: Collaborators,
+        items: Sequence[BatchItem],
+        request: ScanRequest,
+        onChanged: Callable[[], None],
     ) -> None:
-        self._logic = logic
+        self._selection = selection
+        self._parts = parts
+        self._status = selection.status
         self._items = list(items)
         self._request = request
         self._onChanged = onChanged
@@ -127,7 +133,7 @@ class BatchRun:
             self._end()
             text = self.result.sentence(len(self._items))
             isWhole = self.result.done + self.result.there == len(self._items)
-            (self._logic.status.done if isWhole else self._logic.status.problem)(text)
+            (self._status.done if isWhole else self._status.problem)(text)
             return
         item = self._items[self._place]
         if item.target is not None and item.target.exists():
@@ -147,7 +153,7 @@ class BatchRun:
         except PumitError as error:
             self._fail(error)
             return
-        self._logic.compute.ensureReady(
+        self._parts.compute.ensureReady(
             lambda: self._send(item, volume, modality), self._failForGood
         )
 
@@ -159,7 +165,7 @@ class BatchRun:
             scan = (
                 finite(volume) if volume is not None else Volume.read(item.path, series=item.series)
             )
-            with self._logic.compute.openSession() as session:
+            with self._parts.compute.openSession() as session:
                 session.set_volume(scan)
                 watch = Watch(self._cancelled.is_set, self._postProgress)
                 answer = self._request(item, session, modality, watch)
@@ -172,7 +178,7 @@ class BatchRun:
             write_segmentation(Segmentation(scan, segments, algorithm), item.target)
             return None
 
-        self._logic.background.submit(work, lambda found: self._take(item, found), self._fail)
+        self._parts.background.submit(work, lambda found: self._take(item, found), self._fail)
 
     def _take(self, item: BatchItem, found: FoundStructures | None) -> None:
         if self._cancelled.is_set():
@@ -195,32 +201,27 @@ class BatchRun:
         segmentation = newSegmentation(item.node)
         keepPerFrame(segmentation, item.node)
         addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.queries))
-        self._logic.takeResult(segmentation, item.node)
+        self._selection.takeResult(segmentation, item.node)
 
     def _fail(self, error: Exception) -> None:
         """Record why a scan failed, and continue with the next."""
         if self._cancelled.is_set():
             return
-        if isinstance(error, PumitError):
-            reason = str(error)
-        else:
-            logger.error("A scan of many failed", exc_info=error)
-            reason = _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)
-        self.result.failures.append((self._items[self._place].name, reason))
+        self.result.failures.append((self._items[self._place].name, str(readable(error))))
         self._next()
 
     def _failForGood(self, error: Exception) -> None:
         """End the batch: without a worker or server, the next scan would fail as well."""
         if not self._cancelled.is_set():
             self._end()
-            self._logic.showError(error)
+            self._status.showError(error)
 
     def _end(self) -> None:
         self.isRunning = False
         self._onChanged()
 
     def _postProgress(self, fraction: float) -> None:
-        self._logic.background.post(self._showProgress, fraction)
+        self._parts.background.post(self._showProgress, fraction)
 
     def _showProgress(self, fraction: float) -> None:
         if not self.isRunning:
@@ -229,12 +230,12 @@ class BatchRun:
         text = _("Scan {number} of {count}: {name}").format(
             number=self._place + 1, count=count, name=self._items[self._place].name
         )
-        self._logic.status.working(text, (self._place + fraction) / count, self._cancelByUser)
+        self._status.working(text, (self._place + fraction) / count, self._cancelByUser)
 
     def _cancelByUser(self) -> None:
         self.cancel()
         text = self.result.sentence(len(self._items))
-        self._logic.status.waiting(_("Cancelled. {text}").format(text=text))
+        self._status.waiting(_("Cancelled. {text}").format(text=text))
 
 
 def targetOf(folder: Path | None, name: str) -> Path | None:

@@ -12,30 +12,30 @@ from PUMITSegmentLib.segments.segment_list import segmentName
 from PUMITSegmentLib.segments.writer import noVoxels
 
 
-def nextStepInWords(logic) -> str:
+def nextStepInWords(selection) -> str:
     """Return one sentence on the next step from a scan to a segment."""
-    if logic.volumeNode is None:
+    if selection.volumeNode is None:
         return _("Load a scan, or choose one.")
-    if not logic.segmentID:
+    if not selection.segmentID:
         return _("Add a segment, or choose Point to start one.")
     words = _("{name}: pick a tool, such as Point, then click in a slice view.")
-    count = logic.promptCount(logic.segmentID) if logic.placed is None else 0
-    if count and isEmptySegment(logic.segmentationNode, logic.segmentID):
+    count = selection.promptCount(selection.segmentID) if selection.placed is None else 0
+    if count and isEmptySegment(selection.segmentationNode, selection.segmentID):
         words = _("{name} is empty: its click or mark is not computed yet; press Update.")
         if count > 1:
             words = _(
                 "{name} is empty: {count} clicks or marks are not computed yet; press Update."
             )
         words = words.replace("{count}", str(count))
-    if logic.placed is not None:
-        words = _placing()[logic.placed.kind]
-        if logic.working.prompts.isDepthNext:
+    if selection.placed is not None:
+        words = _placing()[selection.placed.kind]
+        if selection.book.prompts.isDepthNext:
             words = _(
                 "{name}: set the depth of the box. In another view, click where the box ends, or "
                 "drag from one end to the other."
             )
-    name = segmentName(logic.segmentationNode, logic.segmentID)
-    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    name = segmentName(selection.segmentationNode, selection.segmentID)
+    segment = selection.segmentationNode.GetSegmentation().GetSegment(selection.segmentID)
     rating = ratingOf(segment) if segment is not None else None
     return words.format(name=name if rating is None else f"{name} ({rating.inWords()})")
 

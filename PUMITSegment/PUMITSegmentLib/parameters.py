@@ -16,7 +16,6 @@ class SegmentParameters:
     """Parameter node wrapper of the module.
 
     Attributes:
-        sourceVolume: The scan.
         segmentation: Segmentation with the segments and their prompts.
         segmentID: The selected segment; empty for none.
         updateAutomatically: Whether each change of prompts requests a new mask.

@@ -18,18 +18,20 @@ from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
-from PUMITSlicerLib.mrml import VolumeFrame, addVolumeNode
+from PUMITSlicerLib.mrml import addVolumeNode
 from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
 from PUMITSlicerLib.term_search import Term, TermSearch
 from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.collaborators import Collaborators
+from PUMITSegmentLib.scene.click_requests import ClickRequests
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.at_place import showSegment
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.provenance import byModel, setProvenance
 from PUMITSegmentLib.segments.rating import NOT_CHECKED, Rating, rate
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs, segmentName
-from PUMITSegmentLib.segments.writer import SegmentWriter
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +75,6 @@ class CheckedScan:
 
     Attributes:
         given: Scan to review, as read from file.
-        volumeNode: Its volume.
-        segmentationNode: Its segmentation.
         clicks: Number of prompts given so far, including undone ones.
     """
 
@@ -127,17 +127,16 @@ class CheckedScan:
 class Reviewing:
     """Review of scans for another module, one at a time.
 
-    Args:
-        writer: Writer and reader of masks.
-
     Attributes:
         reviewer: Module that decides on the scan; None while nothing is reviewed.
         scan: Scan under review, or None.
     """
 
-    def __init__(self, logic, writer: SegmentWriter) -> None:
-        self._logic = logic
-        self._writer = writer
+    def __init__(self, selection: Selection, requests: ClickRequests, parts: Collaborators) -> None:
+        self._selection = selection
+        self._requests = requests
+        self._parts = parts
+        self._writer = parts.writer
         self._search = TermSearch()
         self._terms: dict[str, Term] = {}
         # Session that has opened the next scan, and the job that opens it.
@@ -146,13 +145,13 @@ class Reviewing:
         self._isLeft = threading.Event()
         self.reviewer: Reviewer | None = None
         self.scan: CheckedScan | None = None
-        logic.listeners.append(self._follow)
+        selection.listeners.append(self._follow)
 
     @property
     def isShown(self) -> bool:
         """Whether the scan under review is the module's current scan."""
-        logic, scan = self._logic, self.scan
-        chosen = (logic.volumeNode, logic.segmentationNode)
+        scan = self.scan
+        chosen = (self._selection.volumeNode, self._selection.segmentationNode)
         return scan is not None and chosen == (scan.volumeNode, scan.segmentationNode)
 
     @staticmethod
@@ -166,7 +165,7 @@ class Reviewing:
         Raises:
             PumitError: If the scene is changing, or a mask does not fit the scan.
         """
-        if self._logic.parameters is None:
+        if self._selection.parameters is None:
             raise PumitError(_("The scene is changing; wait a moment."))
         given = prepared.given
         # Shared: only the segments are read back from the scene.
@@ -192,18 +191,18 @@ class Reviewing:
 
     def show(self, scan: CheckedScan) -> None:
         """Select a scan that is in the scene."""
-        logic, node = self._logic, scan.segmentationNode
+        selection, node = self._selection, scan.segmentationNode
         self.scan = scan
-        logic.takeResult(node, scan.volumeNode)
-        logic.parameters.sourceVolume = scan.volumeNode
-        logic.parameters.segmentation = node
+        selection.takeResult(node, scan.volumeNode)
+        selection.parameters.sourceVolume = scan.volumeNode
+        selection.parameters.segmentation = node
         filled = [each for each in segmentIDs(node) if not isEmptySegment(node, each)]
         first = filled[:1] or segmentIDs(node)[:1]
-        logic.selectSegment(first[0] if first else "")
+        selection.selectSegment(first[0] if first else "")
         if filled:
             showSegment(node, filled[0])
-        logic.openScan()
-        logic.onSessionChanged()
+        self._requests.warmUp()
+        selection.changed()
 
     def masks(self, scan: CheckedScan | None = None) -> list[tuple[str, PreparedMask]]:
         """Return name and mask of each non-empty segment.
@@ -229,12 +228,12 @@ class Reviewing:
         if scan is self.scan:
             self.scan = self.reviewer = None
         _remove(scan.segmentationNode, scan.volumeNode)
-        self._logic.onSessionChanged()
+        self._selection.changed()
 
     def startOn(self, prepared: PreparedReview) -> None:
         """Let a local worker open the next scan in advance."""
         self._letGo()
-        compute = self._logic.compute
+        compute = self._parts.compute
         isThere = compute.state in (ComputeState.READY, ComputeState.STARTING)
         if compute.settings.mode is not ComputeMode.LOCAL or not isThere:
             return
@@ -260,7 +259,7 @@ class Reviewing:
 
         def begin() -> None:
             if not isLeft.is_set():
-                self._starting = self._logic.background.submit(start, keep, forgo)
+                self._starting = self._parts.background.submit(start, keep, forgo)
 
         compute.ensureReady(begin, forgo)
 
@@ -281,7 +280,7 @@ class Reviewing:
         if self._starting is not None:
             self._starting.cancel()
         if session is not None:
-            self._logic.background.submit(session.close)
+            self._parts.background.submit(session.close)
 
     def _term(self, segment: ReviewSegment) -> Term:
         """Return the term of a segment, cached, as unknown names take longest."""
@@ -325,10 +324,7 @@ class Reviewing:
 
     def _clicks(self, segmentID: str) -> int:
         """Return the number of prompts of a segment given by a person, without initial masks."""
-        if not self._logic.promptCount(segmentID):
-            return 0
-        frame = VolumeFrame(self._logic.volumeNode)
-        prompts = self._logic.working.prompts.prompts(segmentID, frame)
+        prompts = self._selection.book.read(segmentID).prompts
         return sum(not isinstance(each, AnswerPrompt | MaskPrompt) for each in prompts)
 
 

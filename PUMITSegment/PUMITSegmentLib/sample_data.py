@@ -19,11 +19,7 @@ _ICONS = Path(__file__).resolve().parent.parent / "Resources" / "Icons"
 
 
 def registerSampleData(iconsFolder: str | Path = _ICONS) -> None:
-    """Register the scans in Slicer's Sample Data; call this when Slicer has started.
-
-    Args:
-        iconsFolder: Folder of the thumbnails.
-    """
+    """Register the scans in Slicer's Sample Data; call this when Slicer has started."""
     from SampleData import SampleDataLogic
 
     SampleDataLogic.registerCustomSampleDataSource(

@@ -11,6 +11,9 @@ from pumit.system.watch import Watch
 from PUMITSlicerLib.mrml import finite, readVolume, volumeKey
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.collaborators import Collaborators
+from PUMITSegmentLib.scene.selection import Selection
+
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession
     from pumit.nninteractive.client.session import NNInteractiveSession
@@ -24,16 +27,30 @@ SessionRequest = Callable[["Session", Watch], Any]  # called on a thread
 class SessionWork:
     """Long request about the scan to the worker or server, one at a time.
 
-    Args:
-        logic: The module's logic, whose scan is used.
+    Attributes:
+        compute: The worker or the server.
         onChanged: Callback at start and end.
     """
 
-    def __init__(self, logic, onChanged: Callable[[], None]) -> None:
-        self._logic = logic
-        self._onChanged = onChanged
+    def __init__(self, selection: Selection, parts: Collaborators) -> None:
+        self._selection = selection
+        self._parts = parts
+        self._status = selection.status
+        self.compute = parts.compute
+        self.onChanged: Callable[[], None] = lambda: None
         self._cancelled: threading.Event | None = None
         self._text = ""
+
+    def open(self, refresh: Callable[[], None]) -> None:
+        """Call a section back at start and end, and when the worker's state changes."""
+        self.onChanged = refresh
+        self.compute.onStateChanged.append(refresh)
+
+    def close(self) -> None:
+        """Cancel the request, and call back no more."""
+        self.cancel()
+        if self.onChanged in self.compute.onStateChanged:
+            self.compute.onStateChanged.remove(self.onChanged)
 
     @property
     def isRunning(self) -> bool:
@@ -44,35 +61,33 @@ class SessionWork:
         """Send the request; the status shows its progress.
 
         Args:
-            text: Sentence for the status.
             request: Function that uses the session, on a thread.
             onDone: Callback with the result of `request`, if the scan is still the same and
                 shown.
         """
-        logic = self._logic
-        if self.isRunning or logic.volumeNode is None:
+        if self.isRunning or self._selection.volumeNode is None:
             return
-        if not logic.guard.allows(lambda: self.start(text, request, onDone)):
+        if not self._selection.guard.allows(lambda: self.start(text, request, onDone)):
             return
         # 1. Read the scan.
-        node, asked = logic.volumeNode, logic.guard.asked()
+        node, asked = self._selection.volumeNode, self._selection.guard.asked()
         self._text = text
         try:
             volume, key = readVolume(node, isFinite=False), volumeKey(node)
         except PumitError as error:
-            logic.status.problem(str(error))
+            self._status.problem(str(error))
             return
         # 2. Check whether the answer still applies to the current scan.
         cancelled = self._cancelled = threading.Event()
 
         def isGone() -> bool:
-            isSame = node.GetScene() is not None and logic.volumeNode is node
+            isSame = node.GetScene() is not None and self._selection.volumeNode is node
             return not isSame or volumeKey(node) != key
 
         def drop() -> None:
             self.cancel()
-            logic.status.waiting(_("The scan has changed; nothing was added."))
-            self._onChanged()
+            self._status.waiting(_("The scan has changed; nothing was added."))
+            self.onChanged()
 
         def showProgress(fraction: float) -> None:
             if cancelled.is_set():
@@ -80,13 +95,13 @@ class SessionWork:
             if isGone():
                 drop()  # the answer would be discarded
             else:
-                logic.status.working(self._text, fraction, self._cancelByUser)
+                self._status.working(self._text, fraction, self._cancelByUser)
 
         # 3. On a thread: open a session, send the scan, then the request.
         def work() -> Any:
-            with logic.compute.openSession() as session:
+            with self.compute.openSession() as session:
                 session.set_volume(finite(volume))
-                post = logic.background.post
+                post = self._parts.background.post
                 return request(
                     session, Watch(cancelled.is_set, lambda share: post(showProgress, share))
                 )
@@ -101,34 +116,62 @@ class SessionWork:
             take(result)
 
         def take(result: Any) -> None:
-            if logic.guard.allowsAnswer(asked, lambda: take(result)):
-                with logic.showingErrors():
+            if self._selection.guard.allowsAnswer(asked, lambda: take(result)):
+                with self._status.showingErrors():
                     onDone(result)
 
-        generation = logic.compute.generation
+        generation = self.compute.generation
 
         def fail(error: Exception) -> None:
-            logic.compute.heed(generation, error)
+            self.compute.heed(generation, error)
             if not cancelled.is_set():
                 self._end()
-                logic.showError(error)
+                self._status.showError(error)
 
         def send() -> None:
             nonlocal generation
             if not cancelled.is_set():
-                generation = logic.compute.generation
-                logic.background.submit(work, done, fail)
+                generation = self.compute.generation
+                self._parts.background.submit(work, done, fail)
 
         # 4. Start the worker if needed, then send.
-        logic.status.working(text, None, self._cancelByUser)
-        logic.compute.ensureReady(send, fail)
-        self._onChanged()
+        self._status.working(text, None, self._cancelByUser)
+        self.compute.ensureReady(send, fail)
+        self.onChanged()
+
+    def run(self, text: str, work: Callable[[Watch], Any], onDone: Callable[[Any], None]) -> None:
+        """Do other work on a thread, without a session; the status shows its progress."""
+        cancelled = self._cancelled = threading.Event()
+        post = self._parts.background.post
+
+        def showProgress(fraction: float) -> None:
+            if not cancelled.is_set():
+                self._status.working(text, fraction, self._cancelByUser)
+
+        def done(result: Any) -> None:
+            if not cancelled.is_set():
+                self._end()
+                onDone(result)
+
+        def fail(error: Exception) -> None:
+            if not cancelled.is_set():
+                self._end()
+                self._status.showError(error)
+
+        watch = Watch(cancelled.is_set, lambda share: post(showProgress, share))
+        self._status.working(text, None, self._cancelByUser)
+        self._parts.background.submit(lambda: work(watch), done, fail)
+        self.onChanged()
 
     def showText(self, text: str) -> None:
-        """Replace the text of the status."""
-        if self.isRunning:
-            self._text = text
-            self._logic.status.working(text, None, self._cancelByUser)
+        """Replace the text of the status; may be called on a thread."""
+
+        def show() -> None:
+            if self.isRunning:
+                self._text = text
+                self._status.working(text, None, self._cancelByUser)
+
+        self._parts.background.post(show)
 
     def cancel(self) -> None:
         """Cancel the request; nothing is added."""
@@ -138,9 +181,9 @@ class SessionWork:
 
     def _end(self) -> None:
         self._cancelled = None
-        self._onChanged()
+        self.onChanged()
 
     def _cancelByUser(self) -> None:
         self.cancel()
-        self._logic.status.waiting(_("Cancelled; nothing was changed."))
-        self._onChanged()
+        self._status.waiting(_("Cancelled; nothing was changed."))
+        self.onChanged()

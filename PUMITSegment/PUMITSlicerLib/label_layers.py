@@ -42,7 +42,6 @@ def copyLayers(segmentationNode, segmentIDs: list[str], volumeNode) -> list[tupl
     """Copy the label maps of segments; main thread only.
 
     Args:
-        segmentationNode: Segmentation, under any transform.
         volumeNode: Volume whose grid is the target, with its parent transforms; or None.
 
     Returns:
@@ -92,7 +91,6 @@ def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int
     Args:
         labels: The layer's labels on `box`.
         box: Box on the volume's grid.
-        label: The segment's label.
         shape: The volume's (D, H, W).
     """
     mask = np.zeros(shape, dtype=bool)

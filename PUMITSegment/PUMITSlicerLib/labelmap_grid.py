@@ -205,7 +205,6 @@ def sampled(
         box: Voxels to fill, on the source grid of `gridMap`.
         gridMap: Map from that grid to the image's.
         isLinear: Whether to interpolate linearly instead of by nearest neighbour.
-        background: Value outside the image.
 
     Returns:
         Array of the shape of `box`; it may be a view of the image.

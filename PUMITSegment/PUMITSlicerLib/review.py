@@ -15,7 +15,6 @@ class ReviewSegment:
     """Initial segment.
 
     Attributes:
-        name: Name of the segment.
         mask: bool, (D, H, W), on the scan's grid; None for an empty segment.
         terminology: Concept of a terminology, by name or code; empty if unknown.
         color_rgb: Colour, components 0 to 1; None for that of the terminology.
@@ -36,7 +35,6 @@ class ReviewScan:
     """Scan to review, as read from file; not yet in the scene.
 
     Attributes:
-        name: Name of its nodes.
         segments: Initial segments, one per class.
     """
 

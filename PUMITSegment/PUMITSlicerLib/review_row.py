@@ -20,10 +20,8 @@ class ReviewRow:
         checkHere: Callback that shows the next doubtful place; None for no such button.
 
     Attributes:
-        frame: The row.
         acceptButton, laterButton, leaveOutButton, undoButton, placesButton, backButton:
             Buttons.
-        label: What is reviewed.
     """
 
     def __init__(

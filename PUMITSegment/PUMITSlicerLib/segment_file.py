@@ -39,7 +39,6 @@ class FileSegment:
     Attributes:
         segment: A vtkSegment with name, colour and tags.
         image: Oriented image that contains it; several segments may share it.
-        label: Label in that image.
     """
 
     segmentID: str

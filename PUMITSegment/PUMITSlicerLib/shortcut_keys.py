@@ -16,13 +16,12 @@ class Shortcut:
     Attributes:
         keys: Key sequences as Qt writes them.
         text: Description of the action, translated.
-        action: Callback.
         repeats: Whether the action repeats while the key is held.
     """
 
     keys: tuple[str, ...]
     text: str
-    action: Callable[[], None]
+    action: Callable[[], object]
     repeats: bool = True
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from pumit.errors import PumitError
+
+from PUMITSlicerLib.computing.connection import readable
 
 
 class Activity(enum.Enum):
@@ -31,8 +36,6 @@ class Status:
     """Sentence on the current state, and the progress of the work.
 
     Attributes:
-        activity: Kind of the sentence.
-        text: The sentence, translated.
         fraction: Finished fraction of the work, 0 to 1; None if unknown.
         choices: Answers, if the sentence is a question.
     """
@@ -47,7 +50,6 @@ class StatusBoard:
     """Holder of the latest status, which notifies listeners.
 
     Attributes:
-        current: The latest status.
         listeners: Callbacks for each new status.
     """
 
@@ -117,6 +119,18 @@ class StatusBoard:
         A later status replaces it.
         """
         self._show(Status(Activity.PROBLEM, text, choices=choices))
+
+    def showError(self, error: Exception) -> None:
+        """Show an error; log the traceback of an internal one."""
+        self.problem(str(readable(error)))
+
+    @contextmanager
+    def showingErrors(self) -> Iterator[None]:
+        """Show `PumitError`s instead of raising them."""
+        try:
+            yield
+        except PumitError as error:
+            self.problem(str(error))
 
     def _show(self, status: Status) -> None:
         # Equal questions may have other callbacks.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import qt
 from slicer.i18n import tr as _
 
+from PUMITSlicerLib.single_shot import singleShot
 from PUMITSlicerLib.status import Activity, Status
 
 # Shorter work shows no progress bar: it would only flicker.
@@ -23,10 +23,7 @@ class StatusLine:
     def __init__(self, ui, board) -> None:
         self._ui = ui
         self._board = board
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_SHOW_PROGRESS_AFTER_MS)
-        self._timer.connect("timeout()", self._showProgress)
+        self._timer = singleShot(self._showProgress, _SHOW_PROGRESS_AFTER_MS)
         ui.cancelButton.connect("clicked()", board.cancel)
         names = ("firstChoiceButton", "secondChoiceButton")
         self._choiceButtons = [getattr(ui, name) for name in names if hasattr(ui, name)]

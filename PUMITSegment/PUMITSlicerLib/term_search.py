@@ -79,7 +79,6 @@ class TermSearch:
 
         Args:
             text: Words in any order and case, such as `liver` or `kidney left`, or a code.
-            limit: Maximum number of terms.
         """
         words = _words(text)
         if not words:

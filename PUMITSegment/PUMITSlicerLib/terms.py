@@ -33,10 +33,8 @@ def newSegment(
     table.
 
     Args:
-        segmentationNode: Segmentation to add to.
         name: Name of the segment; empty for the term's, or Slicer's next one. A number is
             appended to a name that is taken.
-        term: Meaning of the segment.
         search: Search for names; None for Slicer's loaded lists.
 
     Returns:

@@ -27,7 +27,6 @@ def writeDicomSeg(
 
     Args:
         segmentation: Segments on a volume with its DICOM source.
-        provenances: Provenance of each segment.
         seriesDescription: Description of the new series; truncated if too long.
         kind: Segmentation type, BINARY or LABELMAP.
 

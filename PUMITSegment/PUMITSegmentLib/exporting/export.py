@@ -125,7 +125,6 @@ class CollectedSegment:
     """Segment, copied out of the scene.
 
     Attributes:
-        segmentID: ID in the segmentation.
         segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
         layer: Label map that contains it.
         label: Label in that label map.
@@ -153,7 +152,6 @@ class Collected:
     """Input of `write`, copied out of the scene.
 
     Attributes:
-        target: File to write.
         segments: Segments in the order of the table.
         volume: The volume's geometry, with its voxels for statistics only; None if the format
             needs none.
@@ -201,7 +199,6 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     """Copy what an export needs out of the scene; main thread only.
 
     Args:
-        segmentationNode: Segmentation to export.
         volumeNode: Volume that was segmented; not needed for `.seg.nrrd`.
         database: Slicer's DICOM database; None for the application's.
 

@@ -44,7 +44,6 @@ def clickInside(mask: Mask, frame: VolumeFrame, spacing_mm: Sequence[float]) -> 
 
     Args:
         mask: Non-empty mask, bool (D, H, W).
-        frame: Frame of its scan.
         spacing_mm: Spacing of the scan, (D, H, W).
     """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
@@ -67,7 +66,6 @@ def clickedAgain(
     Args:
         prompts: Only the mask of another frame.
         click: Click at its innermost point.
-        answer: Function that answers prompts.
     """
     found = answer([click]).mask
     return [MaskPrompt(found)] if _overlap(prompts, found) >= LEAST_OVERLAP else prompts
@@ -81,7 +79,6 @@ def isFoundByClick(
     """Return whether a click reproduces a mask in its own frame; call it on a thread.
 
     Args:
-        prompts: Only the mask.
         click: Click at its innermost point.
         answer: Function that answers prompts in that frame.
     """

@@ -6,17 +6,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from pumit.errors import PumitError
-from pumit.gestures.outline import apply_outlines
 from pumit.prompts import PointPrompt, Prompt
 from pumit.segmentation import UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
+from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.following import clickInside
-from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
-from PUMITSegmentLib.prompts.excluded import excludedBoxes, withoutBoxes
-from PUMITSegmentLib.prompts.outlines import outlinesOf
-from PUMITSegmentLib.prompts.outside_image import locationText, promptsOutsideImage
+from PUMITSegmentLib.prompts.outside_image import locationText
 from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
@@ -53,45 +50,39 @@ class MaskQuery:
     cleaned: Callable[[Volume], Volume] = lambda volume: volume
 
 
-def queryOf(
-    working: WorkingSegmentation | None, segmentID: str, volumeNode=None
-) -> MaskQuery | None:
+def queryOf(book: SegmentBook | None, segmentID: str, volumeNode=None) -> MaskQuery | None:
     """Return the query for a segment's mask; None without such a segment or a scan.
 
     Args:
-        working: The segmentation with its prompts.
+        book: The segmentation with its prompts.
         volumeNode: Scan to segment; None for the current one.
 
     Raises:
         PumitError: If a prompt is outside the image.
     """
-    if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
+    if book is None or book.volumeNode is None or segmentID not in segmentIDs(book.node):
         return None
-    volumeNode = volumeNode or working.volumeNode
-    frame = VolumeFrame(volumeNode)
-    prompts = working.prompts.prompts(segmentID, frame)
-    outside = promptsOutsideImage(prompts, volumeNode)
-    if outside:
-        raise PumitError(locationText(outside[0], volumeNode))
-    boxes = excludedBoxes(working.node, segmentID, volumeNode)
-    outlines = outlinesOf(working.node, segmentID, frame)
-
-    snapshot, click = working.prompts.snapshot(segmentID), None
-    if snapshot.isContinued and len(prompts) == 1:
-        (prior,) = prompts
+    volumeNode = volumeNode or book.volumeNode
+    frame, prompts = VolumeFrame(volumeNode), book.prompts.read(segmentID, volumeNode)
+    if prompts.outside:
+        raise PumitError(locationText(prompts.outside[0], volumeNode))
+    click = None
+    if prompts.snapshot.isContinued and len(prompts.prompts) == 1:
+        (prior,) = prompts.prompts
         click = clickInside(prior.mask, frame, volumeNode.GetSpacing()[::-1])
 
     def isAllowed(place: UncertainRegion) -> bool:
-        return not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
+        index = frame.lpsToIndex([place.point_lps])
+        return not any(box.holds(index).all() for box in prompts.boxes)
 
     return MaskQuery(
-        segmentName(working.node, segmentID),
+        segmentName(book.node, segmentID),
         volumeKey(volumeNode),
         lambda: readVolume(volumeNode, isFinite=False),
-        prompts,
-        lambda mask: withoutBoxes(apply_outlines(mask, outlines), boxes),
+        prompts.prompts,
+        prompts.allow,
         isAllowed,
         click,
-        snapshot.isOneClick,
+        prompts.snapshot.isOneClick,
         finite,
     )

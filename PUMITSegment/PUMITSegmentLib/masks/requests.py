@@ -54,7 +54,6 @@ class Delivery:
         prepared: Result of `prepare`.
         asked: Result of `asked` at the time of the request.
         answer: The answer; its mask is without the hard constraints.
-        seconds: Time since the request.
         isMaskKept: Whether it started from the mask of another frame, since no click reproduced
             it.
     """

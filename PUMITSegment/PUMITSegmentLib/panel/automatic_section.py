@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pumit.errors import PumitError
@@ -14,6 +15,7 @@ from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, region
 from PUMITSegmentLib.finding import closedModels, labelOf, requestConsent
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.parameters import nodeOf
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.session_work import SessionWork
 
 _MOST_CLASSES = 12
@@ -22,10 +24,18 @@ _MOST_CLASSES = 12
 class AutomaticSection:
     """Widgets to choose and run an automatic model."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(
+        self,
+        ui,
+        selection: Selection,
+        work: SessionWork,
+        addFound: Callable[[FoundStructures], None],
+    ) -> None:
         self._ui = ui
-        self._logic = logic
-        self._work = SessionWork(logic, self.refresh)
+        self._selection = selection
+        self._addFound = addFound
+        self._status = selection.status
+        self._work, self._compute = work, work.compute
         self._models: list[dict[str, Any]] = []
         self._closed: list[dict[str, Any]] = []
         self._isAvailabilityRequested = False
@@ -33,12 +43,12 @@ class AutomaticSection:
         ui.automaticButton.connect("clicked()", self._onRun)
         ui.automaticModelSelector.connect("currentIndexChanged(int)", self._onChosen)
         ui.automaticSection.connect("contentsCollapsed(bool)", self._onCollapsed)
-        logic.compute.onStateChanged.append(self.refresh)
+        work.open(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
         """Show the available models, and whether one can run."""
-        ui, compute = self._ui, self._logic.compute
+        ui, compute = self._ui, self._compute
         serverModels = (compute.capabilities or {}).get("models") or []
         models = [
             model for model in serverModels if model.get("kind") in ("automatic", "promptable")
@@ -67,24 +77,22 @@ class AutomaticSection:
 
     def close(self) -> None:
         """Cancel the segmentation."""
-        self._work.cancel()
-        if self.refresh in self._logic.compute.onStateChanged:
-            self._logic.compute.onStateChanged.remove(self.refresh)
+        self._work.close()
 
     def _whyNot(self) -> str:
-        if self._logic.volumeNode is None:
+        if self._selection.volumeNode is None:
             return _("Choose a scan first")
         if self._work.isRunning:
             return _("Running; wait, or cancel it above")
-        if self._logic.compute.state is not ComputeState.READY:
-            return self._logic.compute.sentence
+        if self._compute.state is not ComputeState.READY:
+            return self._compute.sentence
         if self._models:
             return ""
-        return _notOffered(self._logic.compute) or _("No automatic model is installed")
+        return _notOffered(self._compute) or _("No automatic model is installed")
 
     def _fill(self) -> None:
         """List the models; select the one chosen before, here or by PUMITTrain."""
-        selector, parameters = self._ui.automaticModelSelector, self._logic.parameters
+        selector, parameters = self._ui.automaticModelSelector, self._selection.parameters
         names = [model["name"] for model in self._models]
         chosen = parameters.automaticModel if parameters is not None else ""
         self._isFilling = True
@@ -96,7 +104,7 @@ class AutomaticSection:
         self._isFilling = False
 
     def _onChosen(self, *_arguments) -> None:
-        model, parameters = self._model(), self._logic.parameters
+        model, parameters = self._model(), self._selection.parameters
         if model is not None and parameters is not None and not self._isFilling:
             parameters.automaticModel = model["name"]
         self._explain()
@@ -123,10 +131,10 @@ class AutomaticSection:
         return self._models[place] if 0 <= place < len(self._models) else None
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
-        compute = self._logic.compute
+        compute = self._compute
         if not isCollapsed and compute.state is ComputeState.STOPPED:
             # Only a running worker or server can list its models.
-            compute.ensureReady(self.refresh, self._logic.showError)
+            compute.ensureReady(self.refresh, self._status.showError)
         isLocal = compute.settings.mode is ComputeMode.LOCAL
         if not isCollapsed and isLocal and not self._isAvailabilityRequested:
             self._isAvailabilityRequested = True
@@ -142,27 +150,24 @@ class AutomaticSection:
         self.refresh()
 
     def _onRun(self) -> None:
-        logic, model = self._logic, self._model()
+        model = self._model()
         if model is None:
             return
-        name, region = model["name"], nodeOf(logic.parameters, "automaticRegion")
+        name, region = model["name"], nodeOf(self._selection.parameters, "automaticRegion")
         try:
             if not requestConsent(name, model.get("licence", ""), confirm):
                 return
-            corners = regionCorners(region, logic.volumeNode) if region is not None else None
+            corners = regionCorners(region, self._selection.volumeNode)
         except PumitError as error:
-            logic.status.problem(str(error))
+            self._status.problem(str(error))
             return
 
         def request(session, watch) -> FoundStructures:
             return prepareStructures(session.segment_automatically(name, corners, watch=watch))
 
         self._work.start(
-            _("{model} segments the scan...").format(model=name), request, self._onFound
+            _("{model} segments the scan...").format(model=name), request, self._addFound
         )
-
-    def _onFound(self, found: FoundStructures) -> None:
-        self._logic.addFound(found)
 
 
 def _notOffered(compute) -> str:

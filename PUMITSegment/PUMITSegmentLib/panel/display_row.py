@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from PUMITSegmentLib.scene.selection import Selection
+
 
 class DisplayRow:
     """Widgets for the display of the segments."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(self, ui, selection: Selection) -> None:
         self._ui = ui
-        self._logic = logic
+        self._selection = selection
         self._isShowing = False
         self._hidden = None  # display node that a held key hides
         ui.opacitySlider.connect("valueChanged(int)", self._onOpacity)
@@ -41,7 +43,7 @@ class DisplayRow:
         self.hide(False)
 
     def _display(self):
-        node = self._logic.segmentationNode
+        node = self._selection.segmentationNode
         return node.GetDisplayNode() if node is not None else None
 
     def _onOpacity(self, percent: int) -> None:

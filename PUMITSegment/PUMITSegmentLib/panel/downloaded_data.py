@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumit.errors import PumitError
+from PUMITSlicerLib.computing.compute import Compute
 from PUMITSlicerLib.installing.downloaded import (
     Downloaded,
     findDownloaded,
     removeDownloaded,
     sizeInWords,
 )
+from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.panel.question import confirm
@@ -20,30 +21,31 @@ class DownloadedData:
     """Button that removes downloaded files after confirmation.
 
     Args:
-        logic: The module's logic; its worker is stopped first, and its status shows the result.
-        find: Search for downloaded files.
+        compute: Its worker is stopped first.
     """
 
     def __init__(
-        self, button, logic, find: Callable[[], list[Downloaded]] = findDownloaded
+        self,
+        button,
+        compute: Compute,
+        status: StatusBoard,
+        find: Callable[[], list[Downloaded]] = findDownloaded,
     ) -> None:
-        self._logic = logic
+        self._compute = compute
+        self._status = status
         self.find = find
         button.connect("clicked()", self._onRemove)
 
     def _onRemove(self) -> None:
-        logic = self._logic
-        try:
+        with self._status.showingErrors():
             found = self.find()
             if not found:
-                logic.status.waiting(_("There is no downloaded data on this computer."))
+                self._status.waiting(_("There is no downloaded data on this computer."))
             elif confirm(questionOf(found)):
                 # The worker may have a model file open.
-                logic.compute.stop()
+                self._compute.stop()
                 size = sizeInWords(removeDownloaded(found))
-                logic.status.done(_("Removed {size} of downloaded data.").format(size=size))
-        except PumitError as error:
-            logic.status.problem(str(error))
+                self._status.done(_("Removed {size} of downloaded data.").format(size=size))
 
 
 def questionOf(found: list[Downloaded]) -> str:

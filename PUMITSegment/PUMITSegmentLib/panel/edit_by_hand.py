@@ -8,6 +8,7 @@ import qt
 import slicer
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.clean_up import CleanUp, cleanedUp, cleanUpTexts
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.segment_list import segmentName
@@ -16,8 +17,9 @@ from PUMITSegmentLib.segments.segment_list import segmentName
 class EditByHand:
     """Switch to the Segment Editor, with a toolbar button that leads back."""
 
-    def __init__(self, logic) -> None:
-        self._logic = logic
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._status = selection.status
         self._bar: Any = None
 
     @property
@@ -27,16 +29,15 @@ class EditByHand:
 
     def start(self) -> None:
         """Open the Segment Editor with the current segment."""
-        logic = self._logic
-        if not logic.segmentID or logic.volumeNode is None:
-            logic.status.problem(_("Add a segment first."))
+        if not self._selection.segmentID or self._selection.volumeNode is None:
+            self._status.problem(_("Add a segment first."))
             return
-        if not logic.guard.allows(self.start):
+        if not self._selection.guard.allows(self.start):
             return
         editor = segmentEditorNode()
-        editor.SetAndObserveSegmentationNode(logic.segmentationNode)
-        editor.SetAndObserveSourceVolumeNode(logic.volumeNode)
-        editor.SetSelectedSegmentID(logic.segmentID)
+        editor.SetAndObserveSegmentationNode(self._selection.segmentationNode)
+        editor.SetAndObserveSourceVolumeNode(self._selection.volumeNode)
+        editor.SetSelectedSegmentID(self._selection.segmentID)
         self._offerWayBack()
         slicer.util.selectModule("SegmentEditor")
 
@@ -61,32 +62,32 @@ class EditByHand:
         self._bar.show()
 
 
-def addCleanUpMenu(button, logic) -> None:
+def addCleanUpMenu(button, selection: Selection) -> None:
     """Add a menu to a tool button: fill holes, keep the largest island, or smooth."""
     menu = qt.QMenu(button)
     for how, text in cleanUpTexts().items():
         action = menu.addAction(text)
-        action.connect("triggered()", lambda how=how: cleanUp(logic, how))
+        action.connect("triggered()", lambda how=how: cleanUp(selection, how))
     button.setMenu(menu)
     button.popupMode = qt.QToolButton.InstantPopup
 
 
-def cleanUp(logic, how: CleanUp) -> None:
+def cleanUp(selection: Selection, how: CleanUp) -> None:
     """Clean up the selected segment; can be undone, and later prompts start from the result."""
-    working, segmentID = logic.working, logic.segmentID
-    if working is None or not segmentID or logic.volumeNode is None:
+    book, segmentID = selection.book, selection.segmentID
+    if book is None or not segmentID or selection.volumeNode is None:
         return
-    if not logic.mayWrite(lambda: cleanUp(logic, how)):
+    if not selection.guard.mayWrite(lambda: cleanUp(selection, how)):
         return
-    logic.cancel()  # a pending answer would be for the old mask
-    spacing_mm = logic.volumeNode.GetSpacing()[::-1]
-    with logic.showingErrors():
-        isChanged = working.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))
+    selection.status.cancel()  # a pending answer would be for the old mask
+    spacing_mm = selection.volumeNode.GetSpacing()[::-1]
+    with selection.status.showingErrors():
+        isChanged = book.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))
         words = (
             _("{what}: {name} is updated.")
             if isChanged
             else _("{what}: nothing to change in {name}.")
         )
-        name = segmentName(working.node, segmentID)
-        logic.status.done(words.format(name=name, what=cleanUpTexts()[how]))
-    logic.onSessionChanged()
+        name = segmentName(book.node, segmentID)
+        selection.status.done(words.format(name=name, what=cleanUpTexts()[how]))
+    selection.changed()

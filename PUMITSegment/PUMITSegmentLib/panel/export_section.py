@@ -10,11 +10,14 @@ import ctk
 import qt
 import slicer
 from pumit.errors import PumitError
+from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.exporting.checks import Severity, findProblems
 from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
 from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
+from PUMITSegmentLib.scene.selection import Selection
 
 _FOLDER_KEY = "PUMIT/exportFolder"
 _SOON_MS = 200
@@ -23,16 +26,15 @@ _SOON_MS = 200
 class ExportSection:
     """Widgets of the export, which lists problems and writes on a thread."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(self, ui, selection: Selection, parts: Collaborators) -> None:
         self._ui = ui
-        self._logic = logic
+        self._selection = selection
+        self._parts = parts
+        self._status = selection.status
         self._job: Any = None
         self._latestFolder = Path()
         # The checks take too long to run at each of many changes.
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_SOON_MS)
-        self._timer.connect("timeout()", self.refresh)
+        self._timer = singleShot(self.refresh, _SOON_MS)
         for format_, text in formatTexts().items():
             ui.exportFormatSelector.addItem(text, format_.name)
         ui.exportFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
@@ -62,12 +64,12 @@ class ExportSection:
 
     def refresh(self, *_arguments) -> None:
         """Show the problems, while the section is open."""
-        ui, logic = self._ui, self._logic
+        ui = self._ui
         if ui.exportSection.collapsed:
             return
         choice = self.choice
         isDicom = choice.format.isDicom
-        node = logic.segmentationNode
+        node = self._selection.segmentationNode
         ui.exportNameEdit.placeholderText = node.GetName() if node is not None else ""
         ui.exportDatabaseCheckBox.enabled = isDicom
         ui.exportDatabaseCheckBox.toolTip = (
@@ -76,8 +78,8 @@ class ExportSection:
             else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG or RTSTRUCT")
         )
         problems = findProblems(
-            logic.segmentationNode,
-            logic.volumeNode,
+            self._selection.segmentationNode,
+            self._selection.volumeNode,
             choice,
             addToDatabase=isDicom and ui.exportDatabaseCheckBox.checked,
         )
@@ -103,28 +105,30 @@ class ExportSection:
             self._job.cancel()
 
     def _onExport(self) -> None:
-        logic, choice = self._logic, self.choice
+        choice = self.choice
         isAdded = choice.format.isDicom and self._ui.exportDatabaseCheckBox.checked
         slicer.app.userSettings().setValue(_FOLDER_KEY, str(choice.folder))
         try:
-            collected = collect(logic.segmentationNode, logic.volumeNode, choice)
+            collected = collect(
+                self._selection.segmentationNode, self._selection.volumeNode, choice
+            )
         except PumitError as error:
-            logic.status.problem(str(error))
+            self._status.problem(str(error))
             return
         cancelled = threading.Event()
-        self._job = logic.background.submit(
+        self._job = self._parts.background.submit(
             lambda: write(collected, cancelled.is_set),
             lambda exported: self._onWritten(exported, isAdded),
             self._onError,
             onCancel=cancelled.set,
         )
-        logic.status.working(_("Writing the segmentation..."), cancel=self._cancel)
+        self._status.working(_("Writing the segmentation..."), cancel=self._cancel)
         self.refresh()
 
     def _cancel(self) -> None:
         self._job.cancel()
         self._job = None
-        self._logic.status.waiting(_("Cancelled; nothing was written."))
+        self._status.waiting(_("Cancelled; nothing was written."))
         self.refresh()
 
     def _onWritten(self, exported: Exported, isAdded: bool) -> None:
@@ -132,25 +136,21 @@ class ExportSection:
         self._latestFolder = exported.path.parent
         self._ui.openFolderButton.enabled = True
         words = _("Written: {path}")
-        try:
+        with self._status.showingErrors():
             if isAdded:
                 addToDatabase(exported.path)
                 words = _("Written, and added to {database}: {path}")
-        except PumitError as error:
-            self._logic.status.problem(str(error))
-        else:
-            message = words.format(path=exported.path, database=databaseName())
-            self._logic.status.done(message)
+            self._status.done(words.format(path=exported.path, database=databaseName()))
         self.refresh()
 
     def _onOpenFolder(self) -> None:
         url = qt.QUrl.fromLocalFile(str(self._latestFolder))
         if not qt.QDesktopServices.openUrl(url):
-            self._logic.status.problem(_("The folder cannot be shown; it may be gone."))
+            self._status.problem(_("The folder cannot be shown; it may be gone."))
 
     def _onError(self, error: Exception) -> None:
         self._job = None
-        self._logic.showError(error)
+        self._status.showError(error)
         self.refresh()
 
 

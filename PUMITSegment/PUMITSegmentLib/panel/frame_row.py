@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.click_requests import ClickRequests
 from PUMITSegmentLib.scene.continuing import Continuing
 
 
@@ -14,9 +15,9 @@ class FrameRow:
         continuing: Propagation of segments from frame to frame.
     """
 
-    def __init__(self, ui, logic, continuing: Continuing) -> None:
+    def __init__(self, ui, requests: ClickRequests, continuing: Continuing) -> None:
         self._ui = ui
-        self._logic = logic
+        self._requests = requests
         self._continuing = continuing
         ui.continueButton.connect("clicked()", continuing.continueOnce)
         ui.continueAllButton.connect("clicked()", continuing.continueToEnd)
@@ -41,7 +42,7 @@ class FrameRow:
             tip = _("Show the next frame, and segment it, starting from the segments of this one")
         ui.continueAllButton.text = _("To the end")
         isFollowed = frame.number + 1 < frame.count or source is not None
-        wait = _("Wait for the answer, or cancel it above") if self._logic.isComputing else ""
+        wait = _("Wait for the answer, or cancel it above") if self._requests.isComputing else ""
         nothing = _("No neighbouring frame has segments to continue from")
         canContinue = source is not None or following is not None
         _enable(ui.continueButton, wait or ("" if canContinue else nothing), tip)

@@ -10,7 +10,10 @@ from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.dependencies import TORCH, known_faults
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, has_torch_extension
+from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
+
+from PUMITSegmentLib.collaborators import Collaborators
 
 
 class InstallSection:
@@ -20,11 +23,13 @@ class InstallSection:
         installer: Installer of packages; None for the default.
     """
 
-    def __init__(self, ui, logic, installer: Installer | None = None) -> None:
+    def __init__(
+        self, ui, parts: Collaborators, status: StatusBoard, installer: Installer | None = None
+    ) -> None:
         self._ui = ui
-        self._logic = logic
-        self._compute = logic.compute
-        self.installer = installer or Installer(logic.background)
+        self._status = status
+        self._compute = parts.compute
+        self.installer = installer or Installer(parts.background)
         self._plan: InstallationPlan | None = None
         # Packages that Slicer brings with known faults; reading versions takes tens of ms.
         self._knownFaults = known_faults()
@@ -67,7 +72,7 @@ class InstallSection:
             self.installer.plan(
                 settings.mode,
                 lambda plan: self._onPlan(plan, planKey),
-                self._logic.showError,
+                self._status.showError,
                 withTorch=withTorch,
                 wheelFolder=settings.wheelFolder,
                 allowsTorchFromIndex=allows,
@@ -108,7 +113,7 @@ class InstallSection:
         ui.logView.visible = bool(self.installer.log)
 
     def _onInstall(self) -> None:
-        plan, status = self._plan, self._logic.status
+        plan, status = self._plan, self._status
         if plan is None:
             return
         self._ui.logView.clear()
@@ -131,14 +136,14 @@ class InstallSection:
         self._ui.logView.visible = True
 
     def _onInstalled(self) -> None:
-        self._logic.status.done(_("Installed. Choose Point and click in a slice view."))
+        self._status.done(_("Installed. Choose Point and click in a slice view."))
         self._planned = ()
         # A running worker does not see the new packages; the next prompt starts a new one.
         self._compute.stop()
         self._compute.checkInstalled()
 
     def _onFailed(self, error: Exception) -> None:
-        self._logic.showError(error)
+        self._status.showError(error)
         self._planned = ()
         self._ui.computeSection.collapsed = False
         self.refresh()

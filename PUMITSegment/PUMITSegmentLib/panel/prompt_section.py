@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import qt
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.scene.segment_actions import SegmentActions
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.editable_area import maskingInWords
 from PUMITSegmentLib.segments.writer import OverwriteMode
 
@@ -15,9 +18,17 @@ from PUMITSegmentLib.segments.writer import OverwriteMode
 class PromptSection:
     """Buttons that place prompts, undo them, and update the segment."""
 
-    def __init__(self, ui, logic, iconFolder: str) -> None:
+    def __init__(
+        self,
+        ui,
+        selection: Selection,
+        actions: SegmentActions,
+        showNextPlace: Callable[[], None],
+        iconFolder: str,
+    ) -> None:
         self._ui = ui
-        self._logic = logic
+        self._selection = selection
+        self._actions = actions
         self._isShowing = False
         self.kindButtons = {
             PromptKind.POINT: ui.pointButton,
@@ -26,12 +37,7 @@ class PromptSection:
             PromptKind.SCRIBBLE: ui.scribbleButton,
             PromptKind.LASSO: ui.lassoButton,
         }
-        icons = {
-            "point": ui.pointButton,
-            "box3d": ui.box3dButton,
-            "box2d": ui.box2dButton,
-            "scribble": ui.scribbleButton,
-            "lasso": ui.lassoButton,
+        icons = {kind.value: button for kind, button in self.kindButtons.items()} | {
             "inside": ui.positiveButton,
             "outside": ui.negativeButton,
             "undo": ui.undoButton,
@@ -50,15 +56,15 @@ class PromptSection:
         }
         for kind, button in self.kindButtons.items():
             button.connect("clicked(bool)", lambda on, kind=kind: self._onKind(kind, on))
-        ui.positiveButton.connect("clicked()", lambda: logic.setPositive(True))
-        ui.negativeButton.connect("clicked()", lambda: logic.setPositive(False))
-        ui.undoButton.connect("clicked()", lambda: logic.undo())
-        ui.redoButton.connect("clicked()", lambda: logic.redo())
+        ui.positiveButton.connect("clicked()", lambda: actions.setPositive(True))
+        ui.negativeButton.connect("clicked()", lambda: actions.setPositive(False))
+        ui.undoButton.connect("clicked()", lambda: actions.undo())
+        ui.redoButton.connect("clicked()", lambda: actions.redo())
         ui.resetSegmentButton.connect("clicked()", self._onReset)
-        ui.resetAllButton.connect("clicked()", lambda: logic.reset())
-        ui.updateButton.connect("clicked()", lambda: logic.update())
-        ui.anotherAnswerButton.connect("clicked()", lambda: logic.showAnotherAnswer())
-        ui.checkHereButton.connect("clicked()", logic.checkHere.showNext)
+        ui.resetAllButton.connect("clicked()", lambda: actions.reset())
+        ui.updateButton.connect("clicked()", lambda: actions.update())
+        ui.anotherAnswerButton.connect("clicked()", lambda: actions.showAnotherAnswer())
+        ui.checkHereButton.connect("clicked()", showNextPlace)
         for mode, text in overwriteTexts().items():
             ui.overwriteSelector.addItem(text, mode.name)
         ui.overwriteSelector.connect("currentIndexChanged(int)", self._onOverwrite)
@@ -69,11 +75,11 @@ class PromptSection:
 
     def refresh(self) -> None:
         """Enable the possible actions; tooltips explain why the others are disabled."""
-        ui, logic = self._ui, self._logic
-        parameters = logic.parameters
-        noScan = "" if logic.volumeNode is not None else _("Choose a scan first")
-        noSegment = noScan or ("" if logic.segmentID else _("Add a segment first"))
-        placed = logic.placed
+        ui, selection, actions = self._ui, self._selection, self._actions
+        parameters = selection.parameters
+        noScan = "" if selection.volumeNode is not None else _("Choose a scan first")
+        noSegment = noScan or ("" if selection.segmentID else _("Add a segment first"))
+        placed = selection.placed
         for kind, button in self.kindButtons.items():
             self._enable(button, noScan)
             button.checked = placed is not None and placed.kind is kind
@@ -82,15 +88,15 @@ class PromptSection:
         isPositive = parameters is None or parameters.isPositive
         ui.positiveButton.checked = isPositive
         ui.negativeButton.checked = not isPositive
-        self._enable(ui.undoButton, "" if logic.canUndo else _("Nothing to undo yet"))
-        self._enable(ui.redoButton, "" if logic.canRedo else _("Nothing to redo"))
+        self._enable(ui.undoButton, "" if actions.canUndo else _("Nothing to undo yet"))
+        self._enable(ui.redoButton, "" if actions.canRedo else _("Nothing to redo"))
         self._enable(ui.resetSegmentButton, noSegment)
         self._enable(ui.resetAllButton, noSegment)
         self._enable(ui.updateButton, noSegment)
-        isPrompted = bool(noSegment) or logic.promptCount(logic.segmentID) > 0
+        isPrompted = bool(noSegment) or selection.promptCount(selection.segmentID) > 0
         noPrompt = noSegment or ("" if isPrompted else _("Add a prompt first"))
         self._enable(ui.checkHereButton, noPrompt)
-        isOneAnswer = not noPrompt and logic.answerCount < 2
+        isOneAnswer = not noPrompt and self._actions.answerCount < 2
         noOther = _("There is no other answer to these prompts") if isOneAnswer else noPrompt
         self._enable(ui.anotherAnswerButton, noOther)
         self._isShowing = True
@@ -98,7 +104,7 @@ class PromptSection:
             modes = list(overwriteTexts())
             ui.overwriteSelector.currentIndex = modes.index(parameters.overwriteMode)
         self._isShowing = False
-        ui.maskingLabel.text = maskingInWords(logic.segmentationNode)
+        ui.maskingLabel.text = maskingInWords(selection.segmentationNode)
         ui.maskingLabel.visible = bool(ui.maskingLabel.text)
 
     def _enable(self, button, reason: str) -> None:
@@ -107,18 +113,18 @@ class PromptSection:
 
     def _onKind(self, kind: PromptKind, isChecked: bool) -> None:
         if isChecked:
-            self._logic.startPlacing(kind)
+            self._actions.startPlacing(kind)
         else:
-            self._logic.stopPlacing()
+            self._actions.stopPlacing()
         # If placing could not start, the button must not stay checked.
         self.refresh()
 
     def _onReset(self) -> None:
-        self._logic.reset(self._logic.segmentID)
+        self._actions.reset(self._selection.segmentID)
 
     def _onOverwrite(self, index: int) -> None:
-        if not self._isShowing and self._logic.parameters is not None:
-            self._logic.parameters.overwriteMode = list(overwriteTexts())[index]
+        if not self._isShowing and self._selection.parameters is not None:
+            self._selection.parameters.overwriteMode = list(overwriteTexts())[index]
 
 
 def overwriteTexts() -> dict[OverwriteMode, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import qt
+from PUMITSlicerLib.single_shot import singleShot
 from PUMITSlicerLib.status_line import COLOURS
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.rating import ratingOf
 from PUMITSegmentLib.segments.reviewed import isReviewed, review
 from PUMITSegmentLib.segments.volumes import SegmentVolumes, sizeInWords
@@ -18,9 +20,10 @@ _YES = "\u2713"
 class SegmentColumns:
     """Three columns appended to Slicer's segments table."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(self, ui, selection: Selection) -> None:
         self._table = ui.segmentsTable
-        self._logic = logic
+        self._selection = selection
+        self._status = selection.status
         self._volumes = SegmentVolumes()
         rows = self._table.tableWidget()
         model = rows.model()
@@ -37,10 +40,7 @@ class SegmentColumns:
         rows.connect("pressed(QModelIndex)", self._onPressed)
         rows.connect("clicked(QModelIndex)", self._onClicked)
         # Counting takes some ms for a large segment, which changes many times during a drag.
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_SOON_MS)
-        self._timer.connect("timeout()", self.count)
+        self._timer = singleShot(self.count, _SOON_MS)
 
     def refresh(self) -> None:
         """Show the current values, and count changed segments soon."""
@@ -50,7 +50,7 @@ class SegmentColumns:
 
     def count(self) -> None:
         """Count the voxels of changed segments, and show their sizes."""
-        node = self._logic.segmentationNode
+        node = self._selection.segmentationNode
         for segmentID, extent in self._volumes.of(node).items():
             segment = self._segment(segmentID)
             if not isReviewed(segment, extent.digest):
@@ -64,14 +64,14 @@ class SegmentColumns:
     def _show(self) -> None:
         """Fill each segment's row, which may have moved."""
         model = self._table.tableWidget().model()
-        extents = self._volumes.known(self._logic.segmentationNode)
+        extents = self._volumes.known(self._selection.segmentationNode)
         for segmentID in self._table.displayedSegmentIDs():
             texts, colour = ["", "", ""], None
             segment, extent = self._segment(segmentID), extents.get(segmentID)
             # An uncounted segment may have changed since it was rated.
             if segment is not None and extent is not None:
                 rating = ratingOf(segment, extent.digest)
-                texts[_SIZE] = sizeInWords(extent, self._logic.volumeNode)
+                texts[_SIZE] = sizeInWords(extent, self._selection.volumeNode)
                 texts[_RATING] = rating.inWords() if rating is not None else ""
                 texts[_REVIEWED] = _YES if isReviewed(segment, extent.digest) else ""
                 colour = COLOURS.get(rating.activity) if rating is not None else None
@@ -94,18 +94,18 @@ class SegmentColumns:
             return
         segmentID = self._table.segmentIDForRow(index.row())
         segment = self._segment(segmentID)
-        if segment is None or not self._logic.guard.allows():
+        if segment is None or not self._selection.guard.allows():
             return
-        digest = self._volumes.of(self._logic.segmentationNode)[segmentID].digest
+        digest = self._volumes.of(self._selection.segmentationNode)[segmentID].digest
         if not digest:
             words = _("{name} is empty: there is nothing to review yet.")
-            self._logic.status.problem(words.format(name=segment.GetName()))
+            self._status.problem(words.format(name=segment.GetName()))
             return
         review(segment, None if isReviewed(segment, digest) else digest)
         self._show()
 
     def _segment(self, segmentID: str):
-        node = self._logic.segmentationNode
+        node = self._selection.segmentationNode
         return node.GetSegmentation().GetSegment(segmentID) if node is not None else None
 
 

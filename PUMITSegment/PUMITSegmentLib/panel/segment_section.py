@@ -9,6 +9,8 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.panel.term_edit import TermEdit
+from PUMITSegmentLib.scene.segment_actions import SegmentActions
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.as_voxels import labelMapNodes, segmentationFromLabelMap
 from PUMITSegmentLib.segments.at_place import showSegment
 from PUMITSegmentLib.segments.segment_list import segmentIDs
@@ -42,11 +44,13 @@ class ListDialogs:
 class SegmentSection:
     """Table of segments with New and Remove; the table itself edits names, colours and terms."""
 
-    def __init__(self, ui, logic, iconFolder: str) -> None:
+    def __init__(self, ui, selection: Selection, actions: SegmentActions, iconFolder: str) -> None:
         self._ui = ui
-        self._logic = logic
+        self._selection = selection
+        self._actions = actions
+        self._status = selection.status
         self._isShowing = False
-        self._termEdit = TermEdit(ui.termEdit, logic)
+        self._termEdit = TermEdit(ui.termEdit, selection)
         table = ui.segmentsTable
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
@@ -66,20 +70,20 @@ class SegmentSection:
 
     def refresh(self) -> None:
         """Show the scene's segments."""
-        ui, logic = self._ui, self._logic
+        ui = self._ui
         # Filling the table selects a row, which is not the user's choice.
         self._isShowing = True
         try:
-            node = logic.segmentationNode
+            node = self._selection.segmentationNode
             if ui.segmentsTable.segmentationNode() is not node:
                 ui.segmentsTable.setSegmentationNode(node)
                 ui.show3DButton.setSegmentationNode(node)
-            selection = [logic.segmentID] if logic.segmentID else []
+            selection = [self._selection.segmentID] if self._selection.segmentID else []
             if list(ui.segmentsTable.selectedSegmentIDs()) != selection:
                 if selection:
                     ui.segmentsTable.setSelectedSegmentIDs(selection)
                     rows = ui.segmentsTable.tableWidget()
-                    row = ui.segmentsTable.rowForSegmentID(logic.segmentID)
+                    row = ui.segmentsTable.rowForSegmentID(self._selection.segmentID)
                     rows.scrollTo(rows.model().index(row, 0))
                 else:
                     ui.segmentsTable.clearSelection()
@@ -88,17 +92,19 @@ class SegmentSection:
         self._fitHeight()
         self._termEdit.refresh()
         for button in (ui.editByHandButton, ui.cleanUpButton):
-            button.enabled = bool(logic.segmentID) and logic.volumeNode is not None
-        ui.newSegmentButton.enabled = logic.volumeNode is not None
+            button.enabled = (
+                bool(self._selection.segmentID) and self._selection.volumeNode is not None
+            )
+        ui.newSegmentButton.enabled = self._selection.volumeNode is not None
         ui.newSegmentButton.toolTip = (
             _("Add a segment (N); its menu adds a list of segments, or the segments of a label map")
-            if logic.volumeNode is not None
+            if self._selection.volumeNode is not None
             else _("Choose a scan first; it defines the grid of the segments")
         )
-        ui.removeSegmentButton.enabled = bool(logic.segmentID)
+        ui.removeSegmentButton.enabled = bool(self._selection.segmentID)
         ui.removeSegmentButton.toolTip = (
             _("Remove the selected segment with its clicks and marks")
-            if logic.segmentID
+            if self._selection.segmentID
             else _("Select the segment to remove first")
         )
 
@@ -114,7 +120,7 @@ class SegmentSection:
         self._ui.show3DButton.setSegmentationNode(None)
 
     def _onNew(self) -> None:
-        self._logic.newSegment()
+        self._actions.newSegment()
 
     def _listStarts(self) -> None:
         """Fill the menu with the scene's label maps, which clicks can correct, and lists."""
@@ -133,50 +139,49 @@ class SegmentSection:
         action = self._startMenu.addAction(_("All of a saved list..."))
         action.connect("triggered()", self._onLoadList)
         action = self._startMenu.addAction(_("Save these segments as a list..."))
-        action.setEnabled(bool(segmentIDs(self._logic.segmentationNode)))
+        action.setEnabled(bool(segmentIDs(self._selection.segmentationNode)))
         action.connect("triggered()", self._onSaveList)
 
     def _onList(self, listed: tuple[TemplateSegment, ...]) -> None:
-        if count := addList(self._logic, listed):
+        if count := addList(self._selection, self._actions, listed):
             words = _("{count} segments are in the table, empty: select one and click in it.")
-            self._logic.status.waiting(words.format(count=count))
+            self._status.waiting(words.format(count=count))
 
     def _onLoadList(self) -> None:
         path = self.dialogs.open()
         if path:
-            with self._logic.showingErrors():
+            with self._status.showingErrors():
                 self._onList(readList(Path(path)))
 
     def _onSaveList(self) -> None:
         path = self.dialogs.save()
         if path:
             file = Path(path if path.endswith(SUFFIX) else path.removesuffix(".json") + SUFFIX)
-            with self._logic.showingErrors():
-                writeList(file, self._logic.segmentationNode)
-                self._logic.status.note(_("{name} is saved.").format(name=file.name))
+            with self._status.showingErrors():
+                writeList(file, self._selection.segmentationNode)
+                self._status.note(_("{name} is saved.").format(name=file.name))
 
     def _onStart(self, labelMapNode) -> None:
-        logic = self._logic
-        if not logic.guard.allows(lambda: self._onStart(labelMapNode)):
+        if not self._selection.guard.allows(lambda: self._onStart(labelMapNode)):
             return
-        with logic.showingErrors():
-            node = segmentationFromLabelMap(labelMapNode, logic.volumeNode)
-            logic.parameters.segmentation = node
+        with self._status.showingErrors():
+            node = segmentationFromLabelMap(labelMapNode, self._selection.volumeNode)
+            self._selection.parameters.segmentation = node
             words = _("{name}: choose Point, and click where a segment is wrong.")
-            logic.status.done(words.format(name=node.GetName()))
+            self._status.done(words.format(name=node.GetName()))
 
     def _onRemove(self) -> None:
-        self._logic.removeSegment(self._logic.segmentID)
+        self._actions.removeSegment(self._selection.segmentID)
 
     def _jump(self, place) -> None:
-        node = self._logic.segmentationNode
-        if node is not None and self._logic.segmentID:
-            showSegment(node, self._logic.segmentID)
+        node = self._selection.segmentationNode
+        if node is not None and self._selection.segmentID:
+            showSegment(node, self._selection.segmentID)
 
     def _onSelectionChanged(self, selected, deselected) -> None:
-        if self._isShowing or self._logic.parameters is None:
+        if self._isShowing or self._selection.parameters is None:
             return
         chosen = list(self._ui.segmentsTable.selectedSegmentIDs())
         # No selection means that the table is being filled, or the last segment was removed.
         if chosen:
-            self._logic.selectSegment(chosen[0])
+            self._selection.selectSegment(chosen[0])

@@ -12,25 +12,33 @@ from PUMITSlicerLib.shortcut_keys import Shortcut
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.scene.segment_actions import SegmentActions
+from PUMITSegmentLib.scene.selection import Selection
 
 
 def shortcutsOf(
-    logic, toggle: Callable[[PromptKind], None], editByHand: Callable[[], None]
+    selection: Selection,
+    actions: SegmentActions,
+    *,
+    toggle: Callable[[PromptKind], None],
+    checkHere: Callable[[], None],
+    editByHand: Callable[[], None],
 ) -> list[Shortcut]:
     """Return all shortcuts of the module.
 
     Args:
         toggle: Function that starts or stops placing prompts of a kind.
+        checkHere: Callback that shows the next doubtful place.
         editByHand: Callback that opens the Segment Editor.
     """
 
     def changePolarity() -> None:
-        if logic.parameters is not None:
-            logic.setPositive(not logic.parameters.isPositive)
+        if selection.parameters is not None:
+            actions.setPositive(not selection.parameters.isPositive)
 
     def resetSegment() -> None:
-        if logic.segmentID:
-            logic.reset(logic.segmentID)
+        if selection.segmentID:
+            actions.reset(selection.segmentID)
 
     return [
         Shortcut(("P",), _("Point"), lambda: toggle(PromptKind.POINT)),
@@ -38,16 +46,16 @@ def shortcutsOf(
         Shortcut(("D",), _("2D box"), lambda: toggle(PromptKind.BOX_2D)),
         Shortcut(("S",), _("Scribble"), lambda: toggle(PromptKind.SCRIBBLE)),
         Shortcut(("L",), _("Lasso"), lambda: toggle(PromptKind.LASSO)),
-        Shortcut(("Esc",), _("Stop placing"), logic.stopPlacing),
+        Shortcut(("Esc",), _("Stop placing"), actions.stopPlacing),
         Shortcut(("I",), _("Inside or outside"), changePolarity),
-        Shortcut(("U",), _("Update now"), logic.update),
-        Shortcut(("O",), _("Another answer"), logic.showAnotherAnswer),
-        Shortcut(("C",), _("Next doubtful place"), logic.checkHere.showNext),
-        Shortcut(("N",), _("New segment"), logic.newSegment),
-        Shortcut((".",), _("Next segment"), lambda: logic.selectFollowingSegment(1)),
-        Shortcut((",",), _("Previous segment"), lambda: logic.selectFollowingSegment(-1)),
+        Shortcut(("U",), _("Update now"), actions.update),
+        Shortcut(("O",), _("Another answer"), actions.showAnotherAnswer),
+        Shortcut(("C",), _("Next doubtful place"), checkHere),
+        Shortcut(("N",), _("New segment"), lambda: actions.newSegment()),
+        Shortcut((".",), _("Next segment"), lambda: selection.selectFollowingSegment(1)),
+        Shortcut((",",), _("Previous segment"), lambda: selection.selectFollowingSegment(-1)),
         Shortcut(("M",), _("Segment Editor"), editByHand),
-        Shortcut(("Ctrl+Z",), _("Undo"), logic.undo),
-        Shortcut(("Ctrl+Y", "Ctrl+Shift+Z"), _("Redo"), logic.redo),
+        Shortcut(("Ctrl+Z",), _("Undo"), actions.undo),
+        Shortcut(("Ctrl+Y", "Ctrl+Shift+Z"), _("Redo"), actions.redo),
         Shortcut(("Ctrl+Backspace",), _("Reset the segment"), resetSegment),
     ]

@@ -10,6 +10,7 @@ from PUMITSlicerLib.term_search import TermSearch
 from PUMITSlicerLib.terms import assignTerm, hasCode
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.rating import ratingOf
 
 # Maximum length of user text quoted in a sentence.
@@ -19,9 +20,10 @@ _MOST_SHOWN = 40
 class TermEdit:
     """Line edit that searches coded terms; choosing one names the segment."""
 
-    def __init__(self, edit, logic) -> None:
+    def __init__(self, edit, selection: Selection) -> None:
         self._edit = edit
-        self._logic = logic
+        self._selection = selection
+        self._status = selection.status
         self._search = TermSearch()
         self._suggestions = qt.QStringListModel()
         self._completer = qt.QCompleter()
@@ -36,7 +38,7 @@ class TermEdit:
 
     def refresh(self) -> None:
         """Show the term of the selected segment."""
-        node, segmentID = self._logic.segmentationNode, self._logic.segmentID
+        node, segmentID = self._selection.segmentationNode, self._selection.segmentID
         self._edit.enabled = bool(segmentID)
         self._edit.toolTip = (
             _("Type what the segment is, such as left kidney: it gets name and code (SNOMED CT)")
@@ -56,31 +58,31 @@ class TermEdit:
         self._assign(self._edit.text)
 
     def _assign(self, text: str) -> None:
-        if not text.strip() or not self._logic.segmentID:
+        if not text.strip() or not self._selection.segmentID:
             return
         found = self._search.search(text, limit=2)
         if found and not self._search.isSure(text):
             choices = [Choice(term.name, partial(self._assign, term.name)) for term in found]
             words = _("{text} is not in the list of structures. Did you mean this?")
-            self._logic.status.ask(words.format(text=text[:_MOST_SHOWN]), *choices)
+            self._status.ask(words.format(text=text[:_MOST_SHOWN]), *choices)
             return
         if not found:
             shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
-            self._logic.status.problem(
+            self._status.problem(
                 _("{text} is not in the list of structures; try a shorter word.").format(text=shown)
             )
             return
-        if not self._logic.guard.allows(lambda: self._assign(text)):
+        if not self._selection.guard.allows(lambda: self._assign(text)):
             return
-        node = self._logic.segmentationNode
-        assignTerm(node, self._logic.segmentID, found[0])
+        node = self._selection.segmentationNode
+        assignTerm(node, self._selection.segmentID, found[0])
         self._edit.text = found[0].name
-        segment = node.GetSegmentation().GetSegment(self._logic.segmentID)
+        segment = node.GetSegmentation().GetSegment(self._selection.segmentID)
         rating = ratingOf(segment)
         words = _("Named {name} (SNOMED CT).")
         if rating is not None:
             words = _("Named {name} (SNOMED CT); its segment: {rating}.")
-        self._logic.status.result(
+        self._status.result(
             rating.activity if rating is not None else Activity.NOTE,
             words.format(name=found[0].name, rating=rating.inWords() if rating else ""),
         )

@@ -9,23 +9,25 @@ from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninter
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.reconstruction import ViewsBefore, compareInViews, showReconstruction
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.session_work import SessionWork
 
 
 class TokenizerSection:
     """Widgets that show a tokenizer's reconstruction and how familiar the scan is to it."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(self, ui, selection: Selection, work: SessionWork) -> None:
         self._ui = ui
-        self._logic = logic
-        self._work = SessionWork(logic, self.refresh)
+        self._selection = selection
+        self._status = selection.status
+        self._work, self._compute = work, work.compute
         self._sentence = ""
         self._familiarity: Any = None
         ui.tokenizerButton.connect("clicked()", self._onRun)
         self._before: ViewsBefore | None = None
         ui.viewsBackButton.connect("clicked()", self._onBack)
         ui.tokenizerSection.connect("contentsCollapsed(bool)", self._onCollapsed)
-        logic.compute.onStateChanged.append(self.refresh)
+        work.open(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
@@ -47,9 +49,7 @@ class TokenizerSection:
 
     def close(self) -> None:
         """Cancel the reconstruction."""
-        self._work.cancel()
-        if self.refresh in self._logic.compute.onStateChanged:
-            self._logic.compute.onStateChanged.remove(self.refresh)
+        self._work.close()
 
     def _showScore(self) -> None:
         bar, judged = self._ui.familiarityBar, self._familiarity
@@ -71,20 +71,20 @@ class TokenizerSection:
         )
 
     def _tokenizer(self) -> str:
-        models = (self._logic.compute.capabilities or {}).get("models") or []
+        models = (self._compute.capabilities or {}).get("models") or []
         names = [model["name"] for model in models if model.get("kind") == "tokenizer"]
         return names[0] if names else ""
 
     def _whyNot(self) -> str:
-        if self._logic.volumeNode is None:
+        if self._selection.volumeNode is None:
             return _("Choose a scan first")
         if self._work.isRunning:
             return _("Running; wait, or cancel it above")
-        if self._logic.compute.state is not ComputeState.READY:
-            return self._logic.compute.sentence
+        if self._compute.state is not ComputeState.READY:
+            return self._compute.sentence
         if self._tokenizer():
             return ""
-        if is_nninteractive(self._logic.compute.capabilities):
+        if is_nninteractive(self._compute.capabilities):
             return answers_prompts_only(_("a tokenizer"))
         return _(
             "No tokenizer is installed. A tokenizer encodes the scan and decodes it again, and "
@@ -93,9 +93,9 @@ class TokenizerSection:
         )
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
-        compute = self._logic.compute
+        compute = self._compute
         if not isCollapsed and compute.state is ComputeState.STOPPED:
-            compute.ensureReady(self.refresh, self._logic.showError)
+            compute.ensureReady(self.refresh, self._status.showError)
         self.refresh()
 
     def _onBack(self) -> None:
@@ -111,13 +111,13 @@ class TokenizerSection:
             return session.reconstruct(name, watch=watch)
 
         def show(answer: Any) -> None:
-            volumeNode = self._logic.volumeNode
+            volumeNode = self._selection.volumeNode
             if self._before is None:  # not those of an earlier reconstruction
                 self._before = ViewsBefore()
             self._ui.viewsBackButton.enabled = True
             compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)
             self._sentence, self._familiarity = answer.sentence, answer.familiarity
-            self._logic.status.done(answer.sentence)
+            self._status.done(answer.sentence)
             self.refresh()
 
         self._sentence, self._familiarity = "", None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from html import escape
+from typing import Any
 
 import slicer
 from PUMITSlicerLib.review_row import ReviewRow
@@ -12,6 +14,7 @@ from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.change_flash import ChangeFlash
+from PUMITSegmentLib.follow_up import FollowUpWork
 from PUMITSegmentLib.logic import PUMITSegmentLogic
 from PUMITSegmentLib.panel.automatic.batch_section import BatchSection
 from PUMITSegmentLib.panel.automatic.find_section import FindSection
@@ -36,6 +39,7 @@ from PUMITSegmentLib.scene.picking import SegmentPicking
 from PUMITSegmentLib.scene.view_cursor import ViewCursor
 from PUMITSegmentLib.scene.view_gate import ViewGate
 from PUMITSegmentLib.scene.view_status import ViewStatus
+from PUMITSegmentLib.session_work import SessionWork
 
 TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"
 
@@ -99,47 +103,60 @@ class SegmentWidget:
         self.ui = slicer.util.childWidgetVariables(self.widget)
         self.widget.setMRMLScene(slicer.mrmlScene)
         icons = os.path.join(resources, "Icons")
+        selection, actions, parts = logic.selection, logic.actions, logic.parts
+        nextPlace = logic.checkHere.showNext
+        newWork = partial(SessionWork, selection, parts)
         self._connected = None
         self._guiTag = None
         self._isFollowingLayout = False
-        self.promptSection = PromptSection(self.ui, logic, icons)
-        self.segmentSection = SegmentSection(self.ui, logic, icons)
+        self.promptSection = PromptSection(*(self.ui, selection, actions, nextPlace, icons))
+        self.segmentSection = SegmentSection(self.ui, selection, actions, icons)
         self.statusLine = StatusLine(self.ui, logic.status)
-        self.reviewRow = ReviewRow(
-            self.ui.statusFrame, lambda: logic.reviewing.reviewer, logic.checkHere.showNext
+        self.reviewRow = ReviewRow(self.ui.statusFrame, lambda: logic.reviewing.reviewer, nextPlace)
+        self.computeSection = ComputeSection(self.ui, parts.compute, logic.status)
+        self.installSection = InstallSection(self.ui, parts, logic.status)
+        self.automaticSection = AutomaticSection(self.ui, selection, newWork(), actions.addFound)
+        self.findSection = FindSection(self.ui, selection, newWork(), actions.addFound)
+        self.batchSection = BatchSection(self.ui, selection, parts)
+        self.followUpSection = FollowUpSection(
+            *(self.ui, selection),
+            FollowUpWork(selection, parts, actions.addFound, confirm),
         )
-        self.computeSection = ComputeSection(self.ui, logic.compute, logic.status)
-        self.installSection = InstallSection(self.ui, logic)
-        self.automaticSection = AutomaticSection(self.ui, logic)
-        self.findSection = FindSection(self.ui, logic)
-        self.batchSection = BatchSection(self.ui, logic)
-        self.followUpSection = FollowUpSection(self.ui, logic)
-        self.tokenizerSection = TokenizerSection(self.ui, logic)
-        self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, logic)
-        self.exportSection = ExportSection(self.ui, logic)
-        self.displayRow = DisplayRow(self.ui, logic)
-        self.segmentColumns = SegmentColumns(self.ui, logic)
-        self.frameRow = FrameRow(self.ui, logic, logic.continuing)
-        self.editByHand = EditByHand(logic)
+        self.tokenizerSection = TokenizerSection(self.ui, selection, newWork())
+        self.downloadedData = DownloadedData(
+            self.ui.removeDownloadedButton, parts.compute, logic.status
+        )
+        self.exportSection = ExportSection(self.ui, selection, parts)
+        self.displayRow = DisplayRow(self.ui, selection)
+        self.segmentColumns = SegmentColumns(self.ui, selection)
+        self.frameRow = FrameRow(self.ui, logic.requests, logic.continuing)
+        self.editByHand = EditByHand(selection)
         self.ui.editByHandButton.connect("clicked()", self.editByHand.start)
-        addCleanUpMenu(self.ui.cleanUpButton, logic)
-        self.picking = SegmentPicking(logic)
-        self.viewStatus = ViewStatus(logic.status, logic.guard.nameIn)
-        self.viewCursor = ViewCursor(logic)
+        addCleanUpMenu(self.ui.cleanUpButton, selection)
+        self.picking = SegmentPicking(selection)
+        self.viewStatus = ViewStatus(logic.status, selection.guard.nameIn)
+        self.viewCursor = ViewCursor(selection)
         self.boxEdges = BoxEdges()
-        self.offered = OfferedSegmentation(logic)
-        self.viewGate = ViewGate(logic, self._onViewsChanged)
-        self.flash = ChangeFlash(logic)
+        self.offered = OfferedSegmentation(selection)
+        self.viewGate = ViewGate(selection, actions, self._onViewsChanged)
+        self._inViews: tuple[Any, ...] = (self.viewGate, self.picking, self.viewStatus)
+        self._inViews += (self.boxEdges, self.viewCursor)
+        self.flash = ChangeFlash(selection)
         logic.onAnswered.append(self.flash.show)
         logic.onAnswered.append(lambda before, now: self.segmentColumns.count())
         self.shortcuts = ShortcutKeys(
-            shortcutsOf(logic, self.promptSection.toggle, self.editByHand.start),
+            shortcutsOf(
+                *(selection, actions),
+                toggle=self.promptSection.toggle,
+                checkHere=nextPlace,
+                editByHand=self.editByHand.start,
+            ),
             onHideKey=self.displayRow.hide,
         )
         self.ui.helpLabel.text = helpText()
         self.ui.shortcutsLabel.text = shortcutsText(self.shortcuts.shortcuts)
-        logic.permission.confirm = confirm
-        logic.listeners.append(self.refresh)
+        selection.guard.permission.confirm = confirm
+        selection.listeners.append(self.refresh)
         logic.open()
         self.refresh()
 
@@ -173,18 +190,13 @@ class SegmentWidget:
         self.reviewRow.exit()
         self.offered.close()
         self._followLayout(False)
-        self.displayRow.close()
-        self.segmentColumns.close()
-        self.editByHand.close()
         self.flash.clear()
-        self.statusLine.close()
-        self.computeSection.close()
-        self.installSection.close()
-        self.automaticSection.close()
-        self.findSection.close()
-        self.batchSection.close()
-        self.tokenizerSection.close()
-        self.exportSection.close()
+        for part in (
+            *(self.displayRow, self.segmentColumns, self.editByHand, self.statusLine),
+            *(self.computeSection, self.installSection, self.automaticSection, self.findSection),
+            *(self.batchSection, self.tokenizerSection, self.exportSection),
+        ):
+            part.close()
         self._connect(None)
         self.segmentSection.close()
         self.logic.close()
@@ -192,19 +204,13 @@ class SegmentWidget:
     def refresh(self) -> None:
         """Show the state of the logic."""
         self._connect(self.logic.parameters)
-        self.reviewRow.refresh()
-        self.viewStatus.refresh()
-        self.viewCursor.refresh()
-        self.segmentSection.refresh()
-        self.displayRow.refresh()
-        self.segmentColumns.refresh()
-        self.frameRow.refresh()
-        self.promptSection.refresh()
-        self.automaticSection.refresh()
-        self.findSection.refresh()
-        self.batchSection.refresh()
-        self.followUpSection.refresh()
-        self.tokenizerSection.refresh()
+        for part in (
+            *(self.reviewRow, self.viewStatus, self.viewCursor, self.segmentSection),
+            *(self.displayRow, self.segmentColumns, self.frameRow, self.promptSection),
+            *(self.automaticSection, self.findSection, self.batchSection, self.followUpSection),
+            self.tokenizerSection,
+        ):
+            part.refresh()
         self.exportSection.refreshSoon()
 
     def _followLayout(self, isFollowed: bool) -> None:
@@ -214,18 +220,15 @@ class SegmentWidget:
             change = manager.connect if isFollowed else manager.disconnect
             change("layoutChanged(int)", self._onLayout)
         self._isFollowingLayout = isFollowed and manager is not None
-        for part in (self.viewGate, self.picking, self.viewStatus, self.boxEdges, self.viewCursor):
+        for part in self._inViews:
             if isFollowed:
                 part.open()
             else:
                 part.close()
 
     def _onLayout(self, layout: int) -> None:
-        self.viewGate.open()
-        self.picking.open()
-        self.viewStatus.open()
-        self.boxEdges.open()
-        self.viewCursor.open()
+        for part in self._inViews:
+            part.open()
 
     def _onViewsChanged(self) -> None:
         self.logic.guard.onViewsChanged()

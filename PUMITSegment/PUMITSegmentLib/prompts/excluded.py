@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from PUMITSlicerLib.mrml import VolumeFrame
 
-from PUMITSegmentLib.prompts.geometry import boxCornersWorld, isFinished
+from PUMITSegmentLib.prompts.geometry import boxCornersWorld
 from PUMITSegmentLib.prompts.kinds import BOXES
-from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf, tagOf
+from PUMITSegmentLib.prompts.tag import PromptTag
 
 Mask = npt.NDArray[np.bool_]
 # Tolerance for rounding of voxel centres.
@@ -67,16 +67,6 @@ def excludedBox(roiNode, volumeNode) -> ExcludedBox:
             across = np.cross(*np.delete(edges, axis, axis=0)) if length < _SLACK else edge
             edges[axis] = across / np.linalg.norm(across)
     return ExcludedBox(corners.mean(axis=0), edges)
-
-
-def excludedBoxes(segmentationNode, segmentID: str, volumeNode) -> list[ExcludedBox]:
-    """Return the negative boxes of a segment, on a scan's grid."""
-    tagged = [(n, tagOf(n, segmentationNode)) for n in promptNodesOf(segmentationNode, segmentID)]
-    return [
-        excludedBox(node, volumeNode)
-        for node, tag in tagged
-        if isExcluding(tag) and isFinished(node, tag)
-    ]
 
 
 def withoutBoxes(mask: Mask, boxes: Iterable[ExcludedBox]) -> Mask:

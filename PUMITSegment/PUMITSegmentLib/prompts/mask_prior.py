@@ -30,7 +30,6 @@ class MaskPrior:
     the scene file itself: Slicer's save dialog omits the files of hidden nodes.
 
     Attributes:
-        packed: The mask.
         ijkToRas: The grid's 4 x 4 matrix, row by row.
         isContinued: Whether it comes from another frame of a sequence and not from manual
             edits.

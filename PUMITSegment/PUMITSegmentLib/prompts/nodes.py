@@ -11,7 +11,7 @@ import slicer
 import vtk
 from pumit.prompts import AnswerPrompt, Prompt
 from pumit.segmentation import AnswerChoice
-from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
+from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, volumeKey
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.box_on_slice import keepFlat
@@ -20,13 +20,15 @@ from PUMITSegmentLib.prompts.display import rename, show
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
 from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
-from PUMITSegmentLib.prompts.excluded import isExcluding
+from PUMITSegmentLib.prompts.excluded import excludedBox, isExcluding
 from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
+from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage
 from PUMITSegmentLib.prompts.scan_follower import ScanFollower
+from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts, outlinesOf
 from PUMITSegmentLib.prompts.snapshot import NodeSnapshot, PromptSnapshot, removePoints
 from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
 from PUMITSegmentLib.prompts.watch import PromptWatch
@@ -74,6 +76,8 @@ class PromptNodes(VTKObservationMixin):
         # Segment whose prompts are shown; those of all segments at first.
         self._isEverythingShown, self._shownID = True, ""
         self._maskPrompts = MaskPrompts()
+        # Only the latest value, since whole masks are large, and what it depends on.
+        self._latestRead: tuple[Any, SegmentPrompts] = (None, SegmentPrompts())
         self._watch = PromptWatch(
             segmentationNode,
             onChanged=onChanged,
@@ -120,8 +124,6 @@ class PromptNodes(VTKObservationMixin):
         ended by a right click, or by a freehand stroke.
 
         Args:
-            kind: Kind of prompt.
-            segmentID: Segment of the prompt.
             isPositive: Whether the prompt is inside the segment.
             sliceNode: Slice view in which a box is drawn; None for the one under the mouse.
         """
@@ -135,25 +137,44 @@ class PromptNodes(VTKObservationMixin):
 
     # Reading the prompts
 
-    def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
-        """Return the prompts of a segment in the order they were given, in a volume's LPS.
+    def read(self, segmentID: str, volumeNode) -> SegmentPrompts:
+        """Return the prompts of a segment on a scan, read again only after a change.
 
-        A chosen answer follows the prompt that it answers. Negative boxes are not included: see
-        `prompts.excluded`.
+        Args:
+            volumeNode: The scan; None for none.
         """
-        numbered = []
-        for node in self._watch.finished(segmentID):
-            tag = self._watch.tag(node)
+        nodes, scan = self._watch.finished(segmentID), scanOf(self._segmentationNode)
+        parent = volumeNode.GetParentTransformNode() if volumeNode is not None else None
+        moved = parent.GetTransformToWorldMTime() if parent is not None else None
+        key = (self._watch.changes, nodes, volumeKey(volumeNode), volumeKey(scan), parent, moved)
+        if self._latestRead[0] != key:
+            self._latestRead = key, self._read(nodes, volumeNode, scan)
+        return self._latestRead[1]
+
+    def _read(self, nodes: list, volumeNode, scan) -> SegmentPrompts:
+        snapshot = self._snapshot(nodes)
+        if volumeNode is None:
+            return SegmentPrompts(snapshot)
+        frame, tagged = VolumeFrame(volumeNode), [(node, self._watch.tag(node)) for node in nodes]
+        numbered: list[tuple[int, Prompt]] = []
+        for node, tag in tagged:
+            numbers, choices = numbersOf(node), choicesOf(node)
             if tag.kind is None:
-                ofNode = self._maskPrompts.of(node, scanOf(self._segmentationNode))
+                ofNode = self._maskPrompts.of(node, scan)
             else:
                 ofNode = promptsOf(node, tag, frame.worldToLps)
-            numbers, choices = numbersOf(node), choicesOf(node)
             for key, prompt in ofNode:
                 numbered.append((numbers[key], prompt))
                 if key in choices and choices[key].number > 1:
                     numbered.append((numbers[key], AnswerPrompt(choices[key].number)))
-        return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
+        prompts = [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
+        return SegmentPrompts(
+            snapshot,
+            tuple(prompts),
+            tuple(promptsOutsideImage(prompts, volumeNode)),
+            tuple(excludedBox(node, volumeNode) for node, tag in tagged if isExcluding(tag)),
+            tuple(outlinesOf(tagged, frame)),
+        )
 
     def pointsRas(self, segmentID: str) -> list[tuple[float, float, float]]:
         """Return the positive points of a segment, world RAS mm."""
@@ -167,9 +188,12 @@ class PromptNodes(VTKObservationMixin):
 
     def snapshot(self, segmentID: str) -> PromptSnapshot:
         """Return the current prompts of a segment, to be restored later."""
+        return self._snapshot(self._watch.finished(segmentID))
+
+    def _snapshot(self, nodes: list) -> PromptSnapshot:
         taken = [
             NodeSnapshot.of(key, node, self._watch.tag(node))
-            for key, node in nodesByKey(self._watch.finished(segmentID)).items()
+            for key, node in nodesByKey(nodes).items()
         ]
         return PromptSnapshot(tuple(sorted(taken, key=lambda each: each.key)))
 

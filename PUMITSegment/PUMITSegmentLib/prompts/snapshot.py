@@ -47,13 +47,11 @@ class NodeSnapshot:
     """State of a prompt node.
 
     Attributes:
-        key: Identifier of the node.
         numbers: Numbers in the order, one per point of a list or one for the node.
         points: Control points of a list or curve, in the node's own coordinates.
         box: Shape of a box; None for other kinds.
         prior: Mask of a prior; None for other kinds.
         choices: Number in the order and choice of each prompt that has several answers.
-        name: Name of the node.
         transformID: Parent transform for a deleted node that is restored.
     """
 

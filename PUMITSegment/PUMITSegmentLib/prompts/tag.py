@@ -26,7 +26,6 @@ class PromptTag:
     """Tag of a prompt node: its segment and the kind of prompt.
 
     Attributes:
-        segmentID: Segment of the prompt.
         kind: Kind of prompt, or None for a mask prior.
         isPositive: Whether the prompt is inside the segment.
     """

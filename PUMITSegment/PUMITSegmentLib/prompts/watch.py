@@ -47,6 +47,9 @@ class PromptWatch(VTKObservationMixin):
         onTouched: Callback with a node before it is compared with its last known state.
         isBeingDrawn: Function that returns whether a node is being drawn and is not a prompt
             yet.
+
+    Attributes:
+        changes: Number of events after which prompts may have changed.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class PromptWatch(VTKObservationMixin):
         self._isBeingDrawn = isBeingDrawn
         self._states: dict[object, _NodeState] = {}
         self._isQuiet = False
+        self.changes = 0
         scene = slicer.vtkMRMLScene
         self.addObserver(self._scene, scene.NodeAddedEvent, self._onNodeAdded)
         self.addObserver(self._scene, scene.NodeRemovedEvent, self._onNodeRemoved)
@@ -133,6 +137,7 @@ class PromptWatch(VTKObservationMixin):
         state = self._states.get(node)
         if state is None:
             return
+        self.changes += 1
         _saveOnlyFinished(node, isFinished(node, state.tag))
         if self._isQuiet or state.isDragged:
             return

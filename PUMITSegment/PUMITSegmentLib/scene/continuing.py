@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-import qt
 from PUMITSlicerLib.label_layers import isEmptySegment
+from PUMITSlicerLib.single_shot import singleShot
 from PUMITSlicerLib.status import Activity, Status
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.click_requests import ClickRequests
 from PUMITSegmentLib.scene.frames import Frame, frameOf, neighbourFrame, readVolumeAt
-from PUMITSegmentLib.scene.kept_frames import KeptFrames
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
@@ -21,70 +21,62 @@ class Continuing:
 
     The other frame's mask is only the start of a prediction: nothing of it is written where the
     model does not find the structure again.
-
-    Args:
-        requests: Mask requests of the logic.
-        frames: Function that returns the stored prompts of frames that are not shown.
     """
 
-    def __init__(self, logic, requests, frames: Callable[[], KeptFrames]) -> None:
-        self._logic = logic
+    def __init__(self, selection: Selection, requests: ClickRequests) -> None:
+        self._selection = selection
         self._requests = requests
-        self._frames = frames
         self._writer = SegmentWriter()
         # First and next frame of a run through all following frames; None while there is none.
         self._run: tuple[int, int] | None = None
         self._isMoving = False
         # Masks are written within an event; the next frame is shown after it.
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(0)
-        self._timer.connect("timeout()", self._goOn)
-        logic.onAnswered.append(self._onAnswered)
-        logic.status.listeners.append(self._onStatus)
+        self._timer = singleShot(self._goOn)
+        requests.onAnswered.append(self._onAnswered)
+        selection.status.listeners.append(self._onStatus)
 
     @property
     def frame(self) -> Frame | None:
         """The frame that is shown; None if the scan is not a sequence."""
-        return frameOf(self._logic.volumeNode)
+        return frameOf(self._selection.volumeNode)
 
     @property
     def source(self) -> int | None:
         """Frame with segments to propagate to this one; None if there is none."""
-        frame, node = self.frame, self._logic.segmentationNode
+        frame, node = self.frame, self._selection.segmentationNode
         if frame is None or frame.sequenceOf(node) is None:
             return None
-        source = neighbourFrame(node, frame, self._frames().latest)
+        source = neighbourFrame(node, frame, self._selection.frames.latest)
         return source if source is not None and self._missing(frame, source) else None
 
     @property
     def isSegmented(self) -> bool:
         """Whether this frame has a segment that can be propagated."""
-        frame, node = self.frame, self._logic.segmentationNode
+        frame, node = self.frame, self._selection.segmentationNode
         if frame is None or frame.sequenceOf(node) is None:
             return False
         return any(not isEmptySegment(node, each) for each in segmentIDs(node))
 
     def continueHere(self) -> bool:
         """Predict this frame's missing segments from the source; return whether any is pending."""
-        logic, frame, source = self._logic, self.frame, self.source
-        if frame is None or source is None or not logic.mayWrite(self.continueHere):
+        selection, frame, source = self._selection, self.frame, self.source
+        if frame is None or source is None or not self._selection.guard.mayWrite(self.continueHere):
             return False
-        node, working = logic.segmentationNode, logic.working
+        node, book = selection.segmentationNode, selection.book
         held = frame.segmentationAt(node, source)
-        with logic.showingErrors():
+        with selection.status.showingErrors():
             for segmentID in self._missing(frame, source):
-                mask = self._writer.read(node, segmentID, logic.volumeNode, held)
-                working.snapshot(segmentID)
-                isClicked = self._frames().prompts(node, source, segmentID).isOneClick
-                working.prompts.setMaskPrior(
-                    *(segmentID, mask, logic.volumeNode), isContinued=True, isClicked=isClicked
+                mask = self._writer.read(node, segmentID, selection.volumeNode, held)
+                book.snapshot(segmentID)
+                isClicked = self._selection.frames.prompts(node, source, segmentID).isOneClick
+                book.prompts.setMaskPrior(
+                    *(segmentID, mask, selection.volumeNode), isContinued=True, isClicked=isClicked
                 )
-                working.recordPrompts(segmentID)
-                read = partial(readVolumeAt, frame, logic.volumeNode, source)
+                book.recordPrompts(segmentID)
+                read = partial(readVolumeAt, frame, selection.volumeNode, source)
                 self._requests.request(segmentID, read)
-        logic.onSessionChanged()
-        return logic.isComputing
+        selection.changed()
+        return self._requests.isComputing
 
     @property
     def following(self) -> int | None:
@@ -122,7 +114,7 @@ class Continuing:
 
     def _missing(self, frame: Frame, source: int) -> list[str]:
         """Return segments of the other frame that are empty and without prompts here."""
-        node, working = self._logic.segmentationNode, self._logic.working
+        node, book = self._selection.segmentationNode, self._selection.book
         held = frame.segmentationAt(node, source)
         return [
             each
@@ -130,7 +122,7 @@ class Continuing:
             if each in segmentIDs(node)
             and isEmptySegment(node, each)
             and not isEmptySegment(held, each)
-            and not working.promptCount(each)
+            and not book.read(each).count
         ]
 
     def _goOn(self) -> None:
@@ -146,7 +138,7 @@ class Continuing:
                 if first + 1 == frame.count
                 else _("Frames {first} to {last} are segmented; check each.")
             )
-            self._logic.status.note(words.format(first=first + 1, last=frame.count))
+            self._selection.status.note(words.format(first=first + 1, last=frame.count))
             return
         self._isMoving = True
         frame.browser.SetSelectedItemNumber(number)
@@ -158,10 +150,10 @@ class Continuing:
                 "Stopped at frame {number}: it is segmented already, or there is nothing to "
                 "continue from."
             )
-            self._logic.status.waiting(words.format(number=number + 1))
+            self._selection.status.waiting(words.format(number=number + 1))
 
     def _onAnswered(self, before, after) -> None:
-        if self._run is not None and not self._logic.isComputing:
+        if self._run is not None and not self._requests.isComputing:
             first, number = self._run
             self._run = (first, number + 1)
             self._timer.start()

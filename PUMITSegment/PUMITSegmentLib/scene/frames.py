@@ -25,9 +25,7 @@ class Frame:
     """Frame that a sequence browser shows.
 
     Attributes:
-        browser: The vtkMRMLSequenceBrowserNode.
         number: Index, from 0.
-        count: Number of frames.
     """
 
     browser: Any
@@ -65,7 +63,6 @@ def readVolumeAt(frame: Frame, volumeNode, number: int) -> Volume:
     """Return the voxels of another frame with the geometry of the scan that is shown.
 
     Args:
-        frame: Frame that is shown.
         volumeNode: Its scan, the browser's proxy node.
         number: Index of the other frame.
     """

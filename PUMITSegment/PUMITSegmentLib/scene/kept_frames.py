@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PUMITSegmentLib.masks.working_segmentation import Steps, WorkingSegmentation
+from PUMITSegmentLib.masks.book import SegmentBook, Steps
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
 from PUMITSegmentLib.scene.frames import frameOf, promptedFrame, setPromptedFrame
@@ -41,24 +41,24 @@ class KeptFrames:
         prompts = kept.prompts if kept is not None else {}
         return prompts.get(segmentID, PromptSnapshot())
 
-    def follow(self, working: WorkingSegmentation) -> bool:
+    def follow(self, book: SegmentBook) -> bool:
         """Switch to the frame that is shown now; return whether it changed."""
-        node, frame = working.node, frameOf(working.volumeNode)
+        node, frame = book.node, frameOf(book.volumeNode)
         left = promptedFrame(node, frame) if frame is not None else None
         if frame is None or left is None or left == frame.number:
             return False
         self.latest = left
         prompted = {tag.segmentID for each in promptNodesOf(node) if (tag := tagOf(each, node))}
-        prompts = {each: working.prompts.snapshot(each) for each in prompted}
+        prompts = {each: book.prompts.snapshot(each) for each in prompted}
         kept = self._kept.pop((node.GetID(), frame.number), None)
-        steps = working.swapHistory(kept.steps if kept is not None else None)
+        steps = book.swapHistory(kept.steps if kept is not None else None)
         self._kept[node.GetID(), left] = _Kept(steps, prompts)
         before = frame.segmentationAt(node, left)
         _bringSegments(node, before)
         _bringSurfaces(node, before)
         snapshots = kept.prompts if kept is not None else {}
         for segmentID in prompted | snapshots.keys():
-            working.prompts.restore(segmentID, snapshots.get(segmentID, PromptSnapshot()))
+            book.prompts.restore(segmentID, snapshots.get(segmentID, PromptSnapshot()))
         setPromptedFrame(node, frame)
         return True
 

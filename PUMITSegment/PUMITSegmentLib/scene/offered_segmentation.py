@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import qt
 import slicer
 import vtk
 from PUMITSlicerLib.labelmap_grid import Box, imageGrid
 from PUMITSlicerLib.mrml import ijkToRas
+from PUMITSlicerLib.single_shot import singleShot
 from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.scan_of import scanName
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.segment_on_grid import referenceGrid
@@ -23,15 +24,13 @@ _SAME_MM = 1e-2
 class OfferedSegmentation(VTKObservationMixin):
     """Observer of segmentations that are added to the scene while the module is open."""
 
-    def __init__(self, logic) -> None:
+    def __init__(self, selection: Selection) -> None:
         super().__init__()
-        self._logic = logic
+        self._selection = selection
+        self._status = selection.status
         self._added: list = []
         # A reader adds the node first, then its content and name.
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(0)
-        self._timer.connect("timeout()", self._offer)
+        self._timer = singleShot(self._offer)
 
     def open(self) -> None:
         """Start observing the scene."""
@@ -53,21 +52,21 @@ class OfferedSegmentation(VTKObservationMixin):
 
     def _offer(self) -> None:
         added, self._added = self._added, []
-        logic, scan = self._logic, self._logic.volumeNode
+        scan = self._selection.volumeNode
         fitting = [node for node in added if _isOfNoScan(node) and isOnGridOf(node, scan)]
-        if not fitting or logic.status.isWorking:
+        if not fitting or self._status.isWorking:
             return
         node = fitting[-1]
         names = {"name": node.GetName(), "scan": nameWithPatient(scan)}
 
         def take() -> None:
-            if node.GetScene() is not None and logic.volumeNode is scan:
-                logic.parameters.segmentation = node
-                if logic.mayWrite(take):
-                    logic.showNextStep()
+            if node.GetScene() is not None and self._selection.volumeNode is scan:
+                self._selection.parameters.segmentation = node
+                if self._selection.guard.mayWrite(take):
+                    self._selection.showNextStep()
 
         words = _("{name} was loaded. Does it belong to {scan}?").format(**names)
-        logic.status.caution(words, Choice(_("Yes, correct it here"), take))
+        self._status.caution(words, Choice(_("Yes, correct it here"), take))
 
 
 def _isOfNoScan(segmentationNode) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.at_place import segmentsAt
 
 # Pixels: press and release farther apart are a drag, which adjusts the window or pans.
@@ -13,22 +14,17 @@ _CLICK = 3
 
 
 class SegmentPicking:
-    """Selection of segments by clicks in slice views; Slicer still gets every event.
+    """Selection of segments by clicks in slice views; Slicer still gets every event."""
 
-    Args:
-        sliceViews: Function that returns the slice views to observe.
-    """
-
-    def __init__(self, logic, sliceViews: Callable[[], list[DrawnView]] = openSliceViews) -> None:
-        self._logic = logic
-        self._sliceViews = sliceViews
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
         self._pressed: tuple[Any, tuple[int, int]] | None = None
         self._tags: list[tuple[Any, int]] = []
 
     def open(self) -> None:
         """Observe the views of the current layout."""
         self.close()
-        for view in self._sliceViews():
+        for view in openSliceViews():
             for event, react in (
                 ("LeftButtonPressEvent", self._onPress),
                 ("LeftButtonReleaseEvent", self._onRelease),
@@ -45,22 +41,25 @@ class SegmentPicking:
     def _onPress(self, view: DrawnView) -> None:
         interactor = view.interactor
         isPlain = not (interactor.GetShiftKey() or interactor.GetControlKey())
-        canPick = isPlain and not self._logic.isPlacing
+        canPick = isPlain and not self._selection.isPlacing
         self._pressed = (interactor, interactor.GetEventPosition()) if canPick else None
 
     def _onRelease(self, view: DrawnView) -> None:
         pressed, self._pressed = self._pressed, None
-        node = self._logic.segmentationNode
+        node = self._selection.segmentationNode
         if pressed is None or pressed[0] is not view.interactor or node is None:
             return
         x, y = view.interactor.GetEventPosition()
-        if max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK or self._logic.isPlacing:
+        if (
+            max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK
+            or self._selection.isPlacing
+        ):
             return
-        if not self._logic.guard.nameIn(view.sliceNode):
+        if not self._selection.guard.nameIn(view.sliceNode):
             return  # another scan is shown here
         found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
         if found:
-            self._logic.selectSegment(found[0])
+            self._selection.selectSegment(found[0])
 
 
 def _observer(react: Callable[[DrawnView], None], view: DrawnView) -> Callable[..., None]:

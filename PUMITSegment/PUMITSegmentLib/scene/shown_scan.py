@@ -37,7 +37,6 @@ def obstacle(volumeNode, viewNode=None) -> Obstacle | None:
     this, or views that show no scan at all, which cannot mislead.
 
     Args:
-        volumeNode: The scan.
         viewNode: Slice or 3D view; None for actions without a view.
     """
     inView = None

@@ -7,6 +7,8 @@ from typing import Any
 import qt
 import slicer
 
+from PUMITSegmentLib.scene.selection import Selection
+
 _SIZE, _MIDDLE, _GAP = 32, 15, 4
 _SIGN = (21, 31)  # lower right of the cross
 # The colours of points, outlined in black to be visible on any image.
@@ -16,8 +18,8 @@ _INSIDE_RGB, _OUTSIDE_RGB = (60, 220, 90), (255, 70, 60)
 class ViewCursor:
     """Mouse pointer of the slice views while prompts are placed."""
 
-    def __init__(self, logic) -> None:
-        self._logic = logic
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
         # Views with their slice nodes, and the views that have our pointer.
         self._views: list[tuple[Any, Any]] = []
         self._pointed: list[Any] = []
@@ -33,10 +35,10 @@ class ViewCursor:
 
     def refresh(self) -> None:
         """Update the pointer, also if Slicer has replaced it."""
-        placed = self._logic.placed
+        placed = self._selection.placed
         pointed = []
         if placed is not None:
-            pointed = [view for view, node in self._views if self._logic.guard.nameIn(node)]
+            pointed = [view for view, node in self._views if self._selection.guard.nameIn(node)]
         self._set([view for view in self._pointed if view not in pointed], qt.QCursor())
         self._pointed = pointed
         if pointed:

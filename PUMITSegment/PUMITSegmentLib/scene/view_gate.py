@@ -7,13 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import qt
 import slicer
 import vtk
+from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.drawing.freehand import BEFORE_SLICER, DrawnView, ViewEvents
+from PUMITSegmentLib.scene.segment_actions import SegmentActions
+from PUMITSegmentLib.scene.selection import Selection
 
 _ACTS = (
     *("LeftButtonPressEvent", "LeftButtonDoubleClickEvent", "LeftButtonReleaseEvent"),
@@ -29,19 +31,22 @@ class ViewGate(VTKObservationMixin):
     """Observer of the user's actions in all slice and 3D views, called before all others.
 
     Args:
-        logic: The module's logic, which decides.
         onViewsChanged: Callback after views show something else.
     """
 
-    def __init__(self, logic, onViewsChanged: Callable[[], None]) -> None:
+    def __init__(
+        self, selection: Selection, actions: SegmentActions, onViewsChanged: Callable[[], None]
+    ) -> None:
         super().__init__()
-        self._logic = logic
+        self._selection = selection
+        self._actions = actions
+        self._status = selection.status
         self._events: ViewEvents | None = None
         self._refused: Any = None
         # The event is handled completely when the event loop continues.
-        self._done = _timer(self._forgetView)
+        self._done = singleShot(self._forgetView)
         # Slicer changes the layers of several views in sequence.
-        self._changed = _timer(onViewsChanged)
+        self._changed = singleShot(onViewsChanged)
 
     def open(self) -> None:
         """Observe the views of the current layout."""
@@ -64,30 +69,29 @@ class ViewGate(VTKObservationMixin):
         self._forgetView()
 
     def _onAct(self, view: DrawnView, event: str) -> bool:
-        self._logic.guard.eventView = view.sliceNode
+        self._selection.guard.eventView = view.sliceNode
         self._done.start()
         isLeft = event.startswith("LeftButton")
         if event == "LeftButtonPressEvent":
             isMoved = bool(view.interactor.GetShiftKey())  # moves the crosshair or the slice
-            isTaken = isMoved or not self._logic.isPlacing or self._logic.guard.allows()
+            isTaken = isMoved or not self._selection.isPlacing or self._selection.guard.allows()
             self._refused = None if isTaken else view.interactor
             isPlain = isTaken and not isMoved and not view.interactor.GetControlKey()
-            if isPlain and self._logic.isNextObjectWanted:
+            if isPlain and self._actions.isNextObjectWanted:
                 self._beginNextObject(view)
         return isLeft and self._refused is view.interactor
 
     def _beginNextObject(self, view: DrawnView) -> None:
-        logic = self._logic
-        if _isOnPoint(view, logic.working.prompts.pointsRas(logic.segmentID)):
+        if _isOnPoint(view, self._selection.book.prompts.pointsRas(self._selection.segmentID)):
             self._refused = view.interactor
-            logic.status.note(_("This object has its point already; click on another one."))
-        elif logic.beginNextObject():
+            self._status.note(_("This object has its point already; click on another one."))
+        elif self._actions.beginNextObject():
             # Slicer places the point previewed under the mouse, now that of the new node.
             view.interactor.InvokeEvent("MouseMoveEvent")
 
     def _forgetView(self) -> None:
         self._done.stop()
-        self._logic.guard.eventView = None
+        self._selection.guard.eventView = None
 
     def _onLayersModified(self, caller: Any, event: str) -> None:
         self._changed.start()
@@ -105,14 +109,6 @@ def _isOnPoint(view: DrawnView, points: list[tuple[float, float, float]]) -> boo
         if abs(slices) < 0.5 and math.dist((x, y), mouse) <= _REACH:
             return True
     return False
-
-
-def _timer(react: Callable[[], None]) -> Any:
-    timer = qt.QTimer()
-    timer.setSingleShot(True)
-    timer.setInterval(0)
-    timer.connect("timeout()", react)
-    return timer
 
 
 def _openViews() -> list[DrawnView]:

@@ -10,8 +10,8 @@ from PUMITSlicerLib.status import Activity, Choice
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.scene.same_patient import Kinship, nameWithPatient, vouch
-from PUMITSegmentLib.scene.session import SceneSession
 from PUMITSegmentLib.scene.shown_scan import Obstacle, obstacle, viewUnderMouse
+from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,32 @@ class Asked:
 
 
 class ViewGuard:
-    """Guard of the logic before everything that changes segments.
+    """Guard before everything that changes segments.
 
     Args:
-        session: The logic's current scan and segmentation.
+        selection: The `Selection` to guard.
 
     Attributes:
         eventView: View of the layout whose event is being handled, or None.
+        permission: Question before the segmentation of another scan is changed.
     """
 
-    def __init__(self, logic, session: SceneSession) -> None:
-        self._logic = logic
-        self._session = session
+    def __init__(self, selection) -> None:
+        self._selection = selection
+        self._status = selection.status
         self.eventView: Any = None
+        self.permission = WritePermission()
+
+    def mayWrite(self, goOn: Callable[[], object] = lambda: None) -> bool:
+        """Return whether the segmentation may be changed from this scan; ask the user if needed."""
+        if not self.allows(goOn):
+            return False
+        node, volumeNode = self._selection.segmentationNode, self._selection.volumeNode
+        with self._status.showingErrors():
+            if self.permission.request(node, volumeNode):
+                return True
+            self._status.problem(whyNotWritten(node, volumeNode))
+        return False
 
     def allows(self, goOn: Callable[[], object] = lambda: None, viewNode=None) -> bool:
         """Return whether an action in a view may change the scan's segments; asks the user if not.
@@ -50,24 +63,22 @@ class ViewGuard:
             goOn: Callback that repeats the action once the scan is shown.
             viewNode: The view; None for the one under the mouse, if any.
         """
-        if self._logic.volumeNode is None:
+        if self._selection.volumeNode is None:
             return True
-        found = obstacle(self._logic.volumeNode, viewNode or self._viewNow())
+        found = obstacle(self._selection.volumeNode, viewNode or self._viewNow())
         if found is not None:
             self._ask(found, goOn)
         return found is None
 
     def asked(self) -> Asked:
         """Return the current context."""
-        return Asked(self._logic.volumeNode, self._logic.segmentationNode, self._viewNow())
+        return Asked(self._selection.volumeNode, self._selection.segmentationNode, self._viewNow())
 
     def allowsAnswer(self, asked: Asked, goOn: Callable[[], object]) -> bool:
         """Return whether an answer may be written in its context; asks the user if not."""
-        isSame = asked.volumeNode is self._logic.volumeNode
-        if not isSame or asked.segmentationNode not in (None, self._logic.segmentationNode):
-            self._logic.status.waiting(
-                _("The scan or segmentation has changed; nothing was added.")
-            )
+        isSame = asked.volumeNode is self._selection.volumeNode
+        if not isSame or asked.segmentationNode not in (None, self._selection.segmentationNode):
+            self._status.waiting(_("The scan or segmentation has changed; nothing was added."))
             return False
         return self.allows(goOn, asked.viewNode)
 
@@ -76,7 +87,7 @@ class ViewGuard:
 
         While negative prompts are placed, the name says so.
         """
-        volumeNode, placed = self._logic.volumeNode, self._logic.placed
+        volumeNode, placed = self._selection.volumeNode, self._selection.placed
         if volumeNode is None or obstacle(volumeNode, viewNode) is not None:
             return ""
         name = str(volumeNode.GetName())
@@ -85,31 +96,31 @@ class ViewGuard:
 
     def onViewsChanged(self) -> None:
         """Ask the user, or withdraw the question, after views changed."""
-        logic = self._logic
-        self._session.followViews()
-        if logic.volumeNode is None or logic.status.isWorking:
+        selection = self._selection
+        selection.followViews()
+        if selection.volumeNode is None or self._status.isWorking:
             return
-        if obstacle(logic.volumeNode) is not None:
+        if obstacle(selection.volumeNode) is not None:
             self.allows()
-        elif logic.status.current.choices and logic.status.current.activity is Activity.PROBLEM:
-            logic.showNextStep()
+        elif self._status.current.choices and self._status.current.activity is Activity.PROBLEM:
+            selection.showNextStep()
 
     def _viewNow(self):
         return self.eventView or viewUnderMouse()
 
     def _ask(self, found: Obstacle, goOn: Callable[[], object]) -> None:
         """Explain the obstacle in one line, with buttons that resolve it."""
-        logic, scan, other = self._logic, self._logic.volumeNode, found.other
+        scan, other = self._selection.volumeNode, found.other
         names = {
             "scan": nameWithPatient(scan),
             "other": nameWithPatient(other) if other is not None else "",
         }
 
         def workOnOther() -> None:
-            logic.parameters.sourceVolume = other
+            self._selection.parameters.sourceVolume = other
 
         def show() -> None:
-            self._session.views.showAlone(scan, found.view)
+            self._selection.views.showAlone(scan, found.view)
             self.onViewsChanged()
             goOn()
 
@@ -136,4 +147,4 @@ class ViewGuard:
         if found.view is None or found.view.IsA("vtkMRMLSliceNode"):
             text = _("Show {scan}") if found.kinship is None else _("Show {scan} alone")
             choices.append(Choice(text.format(**names), show))
-        logic.status.ask(words.format(**names), *choices)
+        self._status.ask(words.format(**names), *choices)

@@ -18,7 +18,6 @@ class OverlaidView:
     """Slice view with an actor of this module.
 
     Attributes:
-        view: Slicer's view, which renders.
         sliceNode: Slice node of the view.
         renderer: Renderer that holds the actor.
         actor: The vtkActor2D.

@@ -22,7 +22,6 @@ class ViewStatus:
     """Scan name and status at the top of slice views, while the module is open.
 
     Args:
-        board: Status board to show.
         nameIn: Function that returns the name of the scan for clicks in a slice view; "" for
             none.
     """

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import slicer
 import vtk
 from PUMITSlicerLib.scene_observer import SceneObserver
 
 
-class SceneListener(Protocol):
-    """Interface of a listener to changes of the scene."""
-
-    def onSceneAboutToChange(self) -> None:
-        """React when the scene is about to be closed or loaded."""
-
-    def onSceneChanged(self) -> None:
-        """React when a scene was closed or loaded; earlier state is invalid."""
-
-    def onNodeAboutToBeRemoved(self, node: Any) -> None:
-        """React when a node is about to be removed; references to it still exist."""
-
-    def onNodeRemoved(self, node: Any) -> None:
-        """React when a node was removed."""
-
-    def onParametersModified(self) -> None:
-        """React when a parameter may have changed."""
-
-    def onVoxelsModified(self) -> None:
-        """React when the scan's voxels changed, such as to another frame of a sequence."""
-
-    def onMasksModified(self) -> None:
-        """React when voxels of some segment may have changed, by us or elsewhere."""
-
-    def onSegmentsChanged(self) -> None:
-        """React when segments were added, removed or renamed."""
-
-
 class SceneWatch(SceneObserver):
     """Observer of the scene, the parameter node, the scan and the segmentation.
 
     Args:
-        listener: Receiver of the changes.
+        listener: The `Selection`, which receives the changes.
     """
 
-    def __init__(self, listener: SceneListener) -> None:
+    def __init__(self, listener: Any) -> None:
         super().__init__(listener)
         self._volumeNode = None
         self._segmentationNode = None

@@ -16,10 +16,7 @@ class Appearance:
     """Segment without its voxels.
 
     Attributes:
-        place: Row in the table.
-        name: Name of the segment.
         color: Red, green and blue, 0 to 1.
-        terminology: Slicer's terminology entry.
         rating: The rating's tag; empty for none.
     """
 

@@ -42,7 +42,6 @@ def cleanedUp(mask: Mask, how: CleanUp, spacing_mm: tuple[float, float, float]) 
 
     Args:
         mask: bool, (D, H, W).
-        how: Operation to apply.
         spacing_mm: (D, H, W); smoothing is isotropic in mm.
     """
     from scipy import ndimage  # takes 0.3 s, so only if needed

@@ -18,7 +18,6 @@ def occupied(segmentation, segmentIDs: Iterable[str], box: Box, grid: Floats) ->
     Args:
         segmentation: A vtkSegmentation with binary label maps.
         segmentIDs: Segments of it; missing ones are ignored.
-        box: Box of the result.
         grid: The box's grid, from (i, j, k) to the segmentation's RAS.
 
     Returns:

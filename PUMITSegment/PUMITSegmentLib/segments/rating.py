@@ -101,7 +101,6 @@ def ratingOf(segment, digest: str | None = None) -> Rating | None:
     """Return the rating of a segment; None if it has none, or its voxels changed since.
 
     Args:
-        segment: The segment.
         digest: Digest of its current voxels; computed if None.
     """
     word, _semicolon, rest = tagOf(segment, RATING_TAG).partition(";")

@@ -16,7 +16,6 @@ def isReviewed(segment, digest: str) -> bool:
     """Return whether a segment was reviewed with its current voxels.
 
     Args:
-        segment: The segment.
         digest: Digest of its current voxels.
     """
     logic = slicer.vtkSlicerSegmentationsModuleLogic
@@ -29,7 +28,6 @@ def review(segment, digest: str | None) -> None:
     """Mark a segment as reviewed or not, in Slicer's own status.
 
     Args:
-        segment: The segment.
         digest: Digest of its current voxels; None for not reviewed.
     """
     logic = slicer.vtkSlicerSegmentationsModuleLogic

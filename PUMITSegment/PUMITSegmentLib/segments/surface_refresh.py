@@ -57,8 +57,6 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
 
     Args:
         image: A vtkOrientedImageData that is not used elsewhere.
-        label: The voxels' value.
-        settings: Settings of the conversion.
     """
     # 1. Voxels in index coordinates; the transform to the world comes last.
     i, i2, j, j2, k, k2 = image.GetExtent()

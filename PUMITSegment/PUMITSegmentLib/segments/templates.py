@@ -20,7 +20,6 @@ class TemplateSegment:
     """Segment of a list.
 
     Attributes:
-        name: Name of the segment.
         terminology: Slicer's terminology entry; empty to look up the name.
         color: Red, green and blue, 0 to 1; None for the default.
     """
@@ -99,26 +98,26 @@ def writeList(path: Path, segmentationNode) -> None:
         raise PumitError(words.format(name=path.name, reason=error.strerror)) from None
 
 
-def addList(logic, listed: tuple[TemplateSegment, ...]) -> int:
+def addList(selection, actions, listed: tuple[TemplateSegment, ...]) -> int:
     """Add the missing segments of a list, empty, and select the first; return their number."""
     added = []
     for each in listed:
-        node = logic.segmentationNode
+        node = selection.segmentationNode
         there = {name.casefold() for name in _namesIn(node)}
         if each.name.casefold() in there:
             continue
-        segmentID = logic.newSegment(each.name)
+        segmentID = actions.newSegment(each.name)
         if not segmentID:
             break  # no scan, or not shown: the status says so
         added.append(segmentID)
-        segment = logic.segmentationNode.GetSegmentation().GetSegment(segmentID)
+        segment = selection.segmentationNode.GetSegmentation().GetSegment(segmentID)
         terminology = each.terminology or ("" if hasCode(segment) else _coded(each.name))
         if terminology:
             segment.SetTerminology(terminology)
         if each.color is not None:
             segment.SetColor(*each.color)
     if added:
-        logic.selectSegment(added[0])
+        selection.selectSegment(added[0])
     return len(added)
 
 

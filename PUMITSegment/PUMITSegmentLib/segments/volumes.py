@@ -100,7 +100,6 @@ def sizeInWords(extent: Extent, volumeNode) -> str:
     """Format the size of a segment: "3.4 mL", or "12.6 cm²" for a 2D image.
 
     Args:
-        extent: The segment's extent.
         volumeNode: Its scan, or None. The result is "" for an image of one slice without a
             pixel size, such as a photograph, which cannot be measured.
     """

@@ -90,9 +90,7 @@ class SegmentWriter:
         Args:
             segmentationNode: Its source representation must be binary label maps. If it is
                 empty and has no reference geometry, it takes the volume's, and its transform.
-            segmentID: An existing segment.
             mask: bool, (D, H, W), on the volume's grid; or the result of `prepare`.
-            volumeNode: Volume of the mask.
             overwrite: Rule for other segments under the mask.
 
         Returns:
@@ -157,7 +155,6 @@ class SegmentWriter:
 
         Args:
             segmentationNode: The segmentation, under any transform.
-            segmentID: An existing segment.
             volumeNode: The volume, under any transform.
             frame: The segmentation in another frame of a sequence; None for the current one.
 

@@ -26,7 +26,6 @@ class Downloaded:
     Attributes:
         what: Name shown to the user.
         paths: Files and folders to remove.
-        byteCount: Total size.
     """
 
     what: str

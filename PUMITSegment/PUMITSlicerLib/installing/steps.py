@@ -25,7 +25,6 @@ class InstallStep:
     Attributes:
         name: Name of the package, for the user.
         module: `pip`, or `light_the_torch`, which finds the torch for the graphics card.
-        arguments: Arguments of the module.
     """
 
     name: str

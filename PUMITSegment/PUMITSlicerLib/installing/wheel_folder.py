@@ -33,7 +33,6 @@ def wheel_problems(
 
     Args:
         folder: Folder of `.whl` files.
-        needed: Requirements for pip.
         version_of: Function that returns a package's installed version.
 
     Returns:

@@ -22,7 +22,7 @@ class CampaignList:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._campaign, self._checking = logic.campaign, logic.checking
         self._shown: tuple[ScanEntry, ...] = ()
         table = ui.campaignTable
         headers = [_("Scan"), _("State"), _("Clicks"), _("Dice")]
@@ -44,11 +44,11 @@ class CampaignList:
 
     def refresh(self) -> None:
         """Show the scans."""
-        view = self._logic.campaign.view
+        view = self._campaign.view
         self._shown = view.scans if view is not None else ()
         if view is not None:
             patients = _numbered(view)
-            openID = self._logic.checking.currentID
+            openID = self._checking.currentID
             self._cells.show(
                 [
                     scanCells(scan, str(view.thumbnails.get(scan.id, "")), patients, openID)
@@ -65,7 +65,7 @@ class CampaignList:
         return self._shown[rows[0]] if rows else None
 
     def _showButtons(self) -> None:
-        ui, scan, checking = self._ui, self.selected, self._logic.checking
+        ui, scan, checking = self._ui, self.selected, self._checking
         isMine = scan is not None and scan.id == checking.currentID
         isFree = scan is not None and (isMine or not scan.checked_by)
         ui.campaignScanButton.enabled = isFree and not checking.isOpening
@@ -90,23 +90,23 @@ class CampaignList:
 
     def _onDoubleClicked(self, row: int, column: int) -> None:
         if row < len(self._shown):
-            self._logic.checking.open(self._shown[row].id)
+            self._checking.open(self._shown[row].id)
 
     def _onOpen(self) -> None:
         scan = self.selected
         if scan is None:
             return
-        if scan.id == self._logic.checking.currentID:
-            self._logic.checking.openNext()
+        if scan.id == self._checking.currentID:
+            self._checking.openNext()
         else:
-            self._logic.checking.open(scan.id)
+            self._checking.open(scan.id)
 
     def _onLeaveOut(self) -> None:
         scan = self.selected
         if scan is None:
             return
         isOut = scan.stored_state in ("left_out", "later")
-        self._logic.campaign.decide(
+        self._campaign.decide(
             lambda campaign: campaign.take_in(scan) if isOut else campaign.leave_out(scan)
         )
 

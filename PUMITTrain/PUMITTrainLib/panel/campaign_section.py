@@ -31,7 +31,7 @@ class CampaignSection:
 
     def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
         self._ui = ui
-        self._logic = logic
+        self._campaign, self._checking, self._status = logic.campaign, logic.checking, logic.status
         self._dialogs = dialogs
         self._isShowing = False
         self._drawn: tuple[object, ...] = ()
@@ -77,7 +77,7 @@ class CampaignSection:
         ui.campaignMoreButton.setMenu(self._menu)
 
     def _connect(self) -> None:
-        ui, work = self._ui, self._logic.campaign
+        ui, work = self._ui, self._campaign
         ui.campaignNewButton.connect("clicked()", lambda: self._showNew(True))
         ui.campaignCancelButton.connect("clicked()", lambda: self._showNew(False))
         ui.campaignCreateButton.connect("clicked()", self._onCreate)
@@ -95,7 +95,7 @@ class CampaignSection:
 
     def refresh(self) -> None:
         """Show the campaign."""
-        ui, work, view = self._ui, self._logic.campaign, self._logic.campaign.view
+        ui, work, view = self._ui, self._campaign, self._campaign.view
         self.reviewRow.refresh()
         isOpen = view is not None
         for name in (
@@ -117,7 +117,7 @@ class CampaignSection:
         self._showOptions(view)
 
     def _showAction(self) -> None:
-        ui, work, checking = self._ui, self._logic.campaign, self._logic.checking
+        ui, work, checking = self._ui, self._campaign, self._checking
         action = work.action
         assert action is not None
         button, sentence = ui.campaignActionButton, action.sentence
@@ -136,7 +136,7 @@ class CampaignSection:
         button.toolTip = tips.get(action.kind, _("Next step"))
 
     def _showQuestion(self) -> None:
-        ui, work = self._ui, self._logic.campaign
+        ui, work = self._ui, self._campaign
         question = work.question
         ui.campaignQuestionFrame.visible = question is not None and work.view is not None
         if question is None or work.view is None:
@@ -163,7 +163,7 @@ class CampaignSection:
                 selector.addItem(text, data)
 
     def _showTraining(self) -> None:
-        ui, work = self._ui, self._logic.campaign
+        ui, work = self._ui, self._campaign
         text, share = work.progress
         ui.campaignTrainingFrame.visible = bool(text)
         if not text:
@@ -198,7 +198,7 @@ class CampaignSection:
         ui.campaignChartLabel.setMinimumHeight(_CHART_HEIGHT)
 
     def _showOptions(self, view: CampaignView) -> None:
-        ui, work = self._ui, self._logic.campaign
+        ui, work = self._ui, self._campaign
         self._isShowing = True
         try:
             order = _ORDERS.index(view.settings.order)
@@ -230,7 +230,7 @@ class CampaignSection:
             getattr(ui, f"{name}Label").visible = isShown
 
     def _onCreate(self) -> None:
-        ui, work, status = self._ui, self._logic.campaign, self._logic.status
+        ui, work, status = self._ui, self._campaign, self._status
         text = ui.campaignFolderEdit.currentPath.strip()
         if not text:
             status.problem(_("Choose a folder for the campaign first."))
@@ -239,7 +239,7 @@ class CampaignSection:
         source = ui.campaignSourceSelector.itemData(ui.campaignSourceSelector.currentIndex)
         names = [name.strip() for name in ui.campaignClassesEdit.text.split(",")]
         classes = [name for name in names if name]
-        self._logic.checking.putAway()
+        self._checking.putAway()
         if source == _SCENE:
             try:
                 scene = SceneScans(folder)
@@ -268,30 +268,30 @@ class CampaignSection:
     def _onOpen(self) -> None:
         folder = self._dialogs.folder(_("Open a campaign"))
         if folder:
-            self._logic.checking.putAway()
-            self._logic.campaign.open(Path(folder))
+            self._checking.putAway()
+            self._campaign.open(Path(folder))
 
     def _onAdd(self) -> None:
         folder = self._dialogs.folder(_("Add scans"))
         if folder:
-            self._logic.campaign.add([Path(folder)])
+            self._campaign.add([Path(folder)])
 
     def _onExport(self, kind: str) -> None:
         folder = self._dialogs.folder(_("Export into a folder"))
-        view = self._logic.campaign.view
+        view = self._campaign.view
         if not folder or view is None:
             return
         ending = {"model": ".pumit.zip", "page": ".html"}.get(kind, f"-{kind}")
-        self._logic.campaign.export(kind, Path(folder) / f"{view.name}{ending}")
+        self._campaign.export(kind, Path(folder) / f"{view.name}{ending}")
 
     def _onClose(self) -> None:
-        self._logic.checking.putAway()
-        self._logic.campaign.close()
+        self._checking.putAway()
+        self._campaign.close()
 
     # Action button
 
     def _onAction(self) -> None:
-        work, checking = self._logic.campaign, self._logic.checking
+        work, checking = self._campaign, self._checking
         action = work.action
         if action is None:
             return
@@ -313,35 +313,35 @@ class CampaignSection:
         selector = self._ui.campaignAnswerSelector
         name = str(selector.itemData(selector.currentIndex) or "")
         renames = name.startswith(_RENAMED)
-        self._logic.campaign.answer(name.removeprefix(_RENAMED) or None, renames)
+        self._campaign.answer(name.removeprefix(_RENAMED) or None, renames)
 
     def _onPause(self) -> None:
-        view = self._logic.campaign.view
+        view = self._campaign.view
         isPaused = view is not None and view.training is not None
         isPaused = isPaused and view.training.state == "paused"
-        self._logic.campaign.command("resume" if isPaused else "pause")
+        self._campaign.command("resume" if isPaused else "pause")
 
     # Options
 
     def _onOrder(self, index: int) -> None:
         if not self._isShowing and 0 <= index < len(_ORDERS):
-            self._logic.campaign.change(order=_ORDERS[index])
+            self._campaign.change(order=_ORDERS[index])
 
     def _onTrains(self, isOn: bool) -> None:
         if not self._isShowing:
-            self._logic.campaign.trainsByItself = isOn
+            self._campaign.trainsByItself = isOn
             self._ui.campaignTrainAfterSpin.enabled = isOn
 
     def _onTrainAfter(self, count: int) -> None:
         if not self._isShowing:
-            self._logic.campaign.change(train_after=count)
+            self._campaign.change(train_after=count)
 
     def _onCopies(self, isOn: bool) -> None:
         if not self._isShowing:
-            self._logic.campaign.change(copies_beside=isOn)
+            self._campaign.change(copies_beside=isOn)
 
     def _onReviewer(self) -> None:
-        self._logic.campaign.reviewer = self._ui.campaignReviewerEdit.text
+        self._campaign.reviewer = self._ui.campaignReviewerEdit.text
 
 
 def titleOf(view: CampaignView) -> str:

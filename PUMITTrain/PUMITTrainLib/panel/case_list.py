@@ -23,7 +23,7 @@ class CaseTableWidget:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._cases, self._status = logic.cases, logic.status
         self._shown: tuple[CaseRow, ...] = ()
         table = ui.caseTable
         self._cells = TableCells(table, [_("Case"), _("Remarks"), _("Voxels"), _("Patient")])
@@ -40,7 +40,7 @@ class CaseTableWidget:
 
     def refresh(self) -> None:
         """Show the cases."""
-        ui, cases = self._ui, self._logic.cases
+        ui, cases = self._ui, self._cases
         names = {
             name: row.name
             for row in cases.classes
@@ -85,7 +85,7 @@ class CaseTableWidget:
         if isOne:
             self._ui.caseDetailLabel.text = detailOf(selected[0])
         # With one class there is no choice.
-        canTell = isOne and len(self._logic.cases.classes) > 1 and not selected[0].isUnlabelled
+        canTell = isOne and len(self._cases.classes) > 1 and not selected[0].isUnlabelled
         self._ui.drawnFrame.visible = canTell
         if canTell and not self._ui.drawnEdit.hasFocus():
             self._ui.drawnEdit.text = ", ".join(selected[0].drawn)
@@ -93,7 +93,7 @@ class CaseTableWidget:
     def _onDrawn(self) -> None:
         selected, text = self.selected(), self._ui.drawnEdit.text
         if len(selected) == 1 and text != ", ".join(selected[0].drawn):
-            self._logic.cases.setDrawn(selected[0].key, text)
+            self._cases.setDrawn(selected[0].key, text)
 
     def _onChanged(self, row: int, column: int) -> None:
         if self._cells.isFilling or row >= len(self._shown):
@@ -101,19 +101,19 @@ class CaseTableWidget:
         item, case = self._ui.caseTable.item(row, column), self._shown[row]
         self._cells.forget(row)
         if column == _CASE:
-            self._logic.cases.setExcluded(case.key, item.checkState() != qt.Qt.Checked)
+            self._cases.setExcluded(case.key, item.checkState() != qt.Qt.Checked)
         elif column == _PATIENT:
-            self._logic.cases.setPatient(case.key, item.text().strip())
+            self._cases.setPatient(case.key, item.text().strip())
 
     def _onRemove(self) -> None:
         keys = [case.key for case in self.selected()]
         if not keys:
-            self._logic.status.waiting(_("Select the cases to remove in the table first."))
+            self._status.waiting(_("Select the cases to remove in the table first."))
         for key in keys:
-            self._logic.cases.remove(key)
+            self._cases.remove(key)
 
     def _onCheck(self) -> None:
-        cases = self._logic.cases
+        cases = self._cases
         if cases.isChecking:
             cases.cancelCheck()
         else:

@@ -17,7 +17,7 @@ class CasesSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._cases = logic.cases
         self._title = SectionTitle(ui.casesSection)
         self.source = SourceSection(ui, logic)
         self.sources = SourceList(ui, logic)
@@ -26,7 +26,7 @@ class CasesSection:
 
     def refresh(self) -> None:
         """Show the state of the logic."""
-        cases = self._logic.cases
+        cases = self._cases
         self.source.refresh()
         self.sources.refresh()
         self.cases.refresh()
@@ -38,7 +38,7 @@ class CasesSection:
         self._title.showState(self._state())
 
     def _state(self) -> str:
-        cases = self._logic.cases
+        cases = self._cases
         done, of = cases.progress
         if cases.isChecking:
             return _("reading {done} of {all}").format(done=done, all=of) if of else _("reading...")

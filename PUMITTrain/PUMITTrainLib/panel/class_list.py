@@ -36,7 +36,7 @@ class ClassList:
 
     def __init__(self, ui, logic, search: TermSearch | None = None) -> None:
         self._ui = ui
-        self._logic = logic
+        self._cases, self._status = logic.cases, logic.status
         self._search = search or TermSearch()
         self._shown: tuple[ClassRow, ...] = ()
         # References that keep the cells' widgets alive.
@@ -68,7 +68,7 @@ class ClassList:
 
     def refresh(self) -> None:
         """Show the classes."""
-        cases = self._logic.cases
+        cases = self._cases
         self._shown = tuple(cases.classes)
         self._colors = classColors(self._shown)
         read = [row for row in cases.rows if row.isChecked and not row.isExcluded]
@@ -82,7 +82,7 @@ class ClassList:
         self._showQuestion()
 
     def _showQuestion(self) -> None:
-        ui, question = self._ui, self._logic.cases.classQuestion
+        ui, question = self._ui, self._cases.classQuestion
         ui.sameClassFrame.visible = question is not None
         if question is not None:
             ui.sameClassLabel.text = _(
@@ -91,14 +91,14 @@ class ClassList:
             ).format(name=question[0], other=question[1])
 
     def _onSame(self) -> None:
-        question = self._logic.cases.classQuestion
+        question = self._cases.classQuestion
         if question is not None:
-            self._logic.cases.joinClasses(*question)
+            self._cases.joinClasses(*question)
 
     def _onOther(self) -> None:
-        question = self._logic.cases.classQuestion
+        question = self._cases.classQuestion
         if question is not None:
-            self._logic.cases.keepClassesApart(*question)
+            self._cases.keepClassesApart(*question)
 
     @property
     def _index(self) -> int:
@@ -153,7 +153,7 @@ class ClassList:
     def _setValues(self, index: int, text: str) -> None:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
-            self._logic.status.problem(
+            self._status.problem(
                 _("Label values are whole numbers above 0, separated by commas, such as 1, 2, 3.")
             )
             self.refresh()
@@ -163,12 +163,12 @@ class ClassList:
 
     def _onAdd(self) -> None:
         taken = {row.name for row in self._shown}
-        self._logic.cases.addClass(ClassRow(uniqueText(_("new class"), taken)))
+        self._cases.addClass(ClassRow(uniqueText(_("new class"), taken)))
 
     def _onRemove(self) -> None:
         index = self._index
         if index >= 0:
-            self._logic.cases.removeClass(index)
+            self._cases.removeClass(index)
 
     def _onColor(self, index: int, color: Color) -> None:
         if index < len(self._shown) and color != self._colors[index]:
@@ -186,7 +186,7 @@ class ClassList:
             return
         found = self._search.search(text, limit=1)
         if not found:
-            self._logic.status.problem(
+            self._status.problem(
                 _("{text} is not in the list of structures; try a shorter word.").format(
                     text=text[:40]
                 )
@@ -199,12 +199,12 @@ class ClassList:
         color = row.colorRgb or (None if term.colorRgb == _NO_COLOR else term.colorRgb)
         self._set(index, replace(row, terminology=term.entry, colorRgb=color))
         self._ui.classTermEdit.text = term.name
-        self._logic.status.done(
+        self._status.done(
             _("{name} is now {term} (SNOMED CT).").format(name=row.name, term=term.name)
         )
 
     def _set(self, index: int, row: ClassRow) -> None:
-        self._logic.cases.setClass(index, row)
+        self._cases.setClass(index, row)
 
 
 class _ColorButton:

@@ -17,7 +17,7 @@ class CompareSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._comparison = logic.comparison
         self._title = SectionTitle(ui.compareSection)
         headers = [_("Class"), _("Dice"), _("NSD"), _("HD95 mm"), _("Volume")]
         self._classes = TableCells(ui.agreementTable, headers)
@@ -33,7 +33,7 @@ class CompareSection:
 
     def refresh(self) -> None:
         """Show the results."""
-        ui, comparison = self._ui, self._logic.comparison
+        ui, comparison = self._ui, self._comparison
         self._title.showState(comparison.title if comparison.classes else "")
         self._classes.show([agreementCells(each) for each in comparison.classes])
         self._places.show([placeCells(each) for each in comparison.places])
@@ -54,7 +54,7 @@ class CompareSection:
         self.refresh()
 
     def _onCompare(self) -> None:
-        ui, comparison = self._ui, self._logic.comparison
+        ui, comparison = self._ui, self._comparison
         if comparison.isRunning:
             comparison.cancel()
             return
@@ -65,7 +65,7 @@ class CompareSection:
         )
 
     def _onPlace(self, row: int, _column: int) -> None:
-        self._logic.comparison.show(row)
+        self._comparison.show(row)
 
 
 def agreementCells(row: ClassAgreement) -> tuple[Cell, ...]:

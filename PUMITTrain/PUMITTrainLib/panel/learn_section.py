@@ -20,7 +20,9 @@ class LearnSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._cases, self._setup, self._planning = logic.cases, logic.setup, logic.planning
+        self._readParameters = lambda: logic.parameters
+        self._listDevices = lambda: logic.devices
         self._title = SectionTitle(ui.learnSection)
         self._isShowing = False
         self._networks: tuple = ()
@@ -44,7 +46,7 @@ class LearnSection:
 
     def refresh(self) -> None:
         """Show the parameters and the resulting plan."""
-        parameters = self._logic.parameters
+        parameters = self._readParameters()
         self._ui.learnFrame.enabled = parameters is not None
         if parameters is None:
             self._title.showState("")
@@ -57,9 +59,9 @@ class LearnSection:
             self._isShowing = False
         self._showPlan()
         self.editor.refresh()
-        if self._logic.cases.rows and not self._ui.learnSection.collapsed:
+        if self._cases.rows and not self._ui.learnSection.collapsed:
             # Slow subprocess, so only when the user is about to choose.
-            self._logic.setup.requestDevices()
+            self._setup.requestDevices()
 
     def _fill(self) -> None:
         ui = self._ui
@@ -74,7 +76,7 @@ class LearnSection:
 
     def _fillLists(self) -> None:
         """Fill networks and devices, which are known only once listed."""
-        networks, devices = tuple(self._logic.planning.networks), tuple(self._logic.devices)
+        networks, devices = tuple(self._planning.networks), tuple(self._listDevices())
         if networks != self._networks:
             self._networks = networks
             for choice in networks:
@@ -118,7 +120,7 @@ class LearnSection:
         selector.currentIndex = selector.findText(text)
 
     def _showPlan(self) -> None:
-        ui, planning = self._ui, self._logic.planning
+        ui, planning = self._ui, self._planning
         estimate = planning.estimate
         lines = [estimate.sentence] if estimate is not None else []
         # A started run keeps its plan, whatever is chosen for the next one.
@@ -130,7 +132,7 @@ class LearnSection:
         elif not lines:
             lines = [_("Press Plan to see time and memory before anything is trained.")]
         ui.estimateLabel.text = "\n".join(lines)
-        isEmpty = not self._logic.cases.rows
+        isEmpty = not self._cases.rows
         ui.planButton.enabled = not isEmpty
         ui.planButton.text = _("Stop planning") if planning.isPlanning else _("Plan")
         ui.planButton.toolTip = (
@@ -141,7 +143,7 @@ class LearnSection:
         self._title.showState(self._state())
 
     def _state(self) -> str:
-        parameters, planning = self._logic.parameters, self._logic.planning
+        parameters, planning = self._readParameters(), self._planning
         goals = {Goal.AUTOMATIC: _("automatic"), Goal.CLICKS: _("better clicks")}
         words = [goals[parameters.goal], presetTexts()[parameters.preset].split(":")[0].lower()]
         if planning.recipeProblem is not None:
@@ -153,12 +155,12 @@ class LearnSection:
         return ", ".join(words)
 
     def _onGoal(self, isAutomatic: bool) -> None:
-        parameters = self._logic.parameters
+        parameters = self._readParameters()
         if not self._isShowing and parameters is not None:
             parameters.goal = Goal.AUTOMATIC if isAutomatic else Goal.CLICKS
 
     def _onChanged(self, *_arguments) -> None:
-        parameters, ui = self._logic.parameters, self._ui
+        parameters, ui = self._readParameters(), self._ui
         if self._isShowing or parameters is None:
             return
         parameters.network = _chosen(ui.networkSelector)
@@ -172,7 +174,7 @@ class LearnSection:
             parameters.validationShare, parameters.folds = _VALIDATIONS[place]
 
     def _onPlan(self) -> None:
-        planning = self._logic.planning
+        planning = self._planning
         if planning.isPlanning:
             planning.cancel()
         else:

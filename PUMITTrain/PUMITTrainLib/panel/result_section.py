@@ -31,7 +31,7 @@ class ResultSection:
 
     def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
         self._ui = ui
-        self._logic = logic
+        self._results, self._runs = logic.results, logic.runs
         self._dialogs = dialogs
         self._title = SectionTitle(ui.resultSection)
         self._cells: TableCells | None = None
@@ -47,7 +47,7 @@ class ResultSection:
 
     def refresh(self) -> None:
         """Show the result of the selected run."""
-        ui, results = self._ui, self._logic.results
+        ui, results = self._ui, self._results
         # Read from files, so only once.
         self._scores, means = results.scores, results.classScores
         mean = means.get(MEAN)
@@ -56,7 +56,7 @@ class ResultSection:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.showState(state)
         before = meanBefore(self._scores)
-        first = self._logic.runs.curves.scores.get(MEAN, [])[:1]
+        first = self._runs.curves.scores.get(MEAN, [])[:1]
         if before is not None:  # on the same cases
             first = [(0, before)]
         ui.resultLabel.text = resultInWords(
@@ -71,7 +71,7 @@ class ResultSection:
 
     @property
     def _bestStep(self) -> int | None:
-        view = self._logic.runs.selected
+        view = self._runs.selected
         return None if view is None else view.bestStep
 
     def _showScores(self) -> None:
@@ -115,7 +115,7 @@ class ResultSection:
             self._ui.worstCaptionLabel.text = captionOf(score)
 
     def _showButtons(self) -> None:
-        ui, results = self._ui, self._logic.results
+        ui, results = self._ui, self._results
         why = "" if results.model else _("The model is available when a run is finished")
         if not results.model and self._bestStep is not None:
             why = _("Wait for the end of the run, or press Stop here in section 3")
@@ -139,14 +139,14 @@ class ResultSection:
         )
 
     def _onExport(self) -> None:
-        path = self._dialogs.saveModel(self._logic.results.model)
+        path = self._dialogs.saveModel(self._results.model)
         if path:
-            self._logic.results.exportModel(Path(path))
+            self._results.exportModel(Path(path))
 
     def _onImport(self) -> None:
         path = self._dialogs.openModel()
         if path:
-            self._logic.results.importModel(Path(path))
+            self._results.importModel(Path(path))
 
 
 def resultInWords(

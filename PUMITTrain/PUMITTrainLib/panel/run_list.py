@@ -24,7 +24,7 @@ class RunList:
 
     def __init__(self, ui, logic, question: QuestionBox) -> None:
         self._ui = ui
-        self._logic = logic
+        self._runs = logic.runs
         self._question = question
         self._shown: tuple[RunView, ...] = ()
         self._isShowing = False
@@ -36,7 +36,7 @@ class RunList:
 
     def refresh(self) -> None:
         """Show the runs."""
-        ui, runs = self._ui, self._logic.runs
+        ui, runs = self._ui, self._runs
         self._shown = tuple(runs.all)
         self._isShowing = True
         try:
@@ -69,10 +69,10 @@ class RunList:
         rows = self._cells.selectedRows()
         if not self._isShowing and rows and rows[0] < len(self._shown):
             self._question.withdraw()
-            self._logic.runs.select(self._shown[rows[0]].folder)
+            self._runs.select(self._shown[rows[0]].folder)
 
     def _onRemove(self) -> None:
-        view = self._logic.runs.selected
+        view = self._runs.selected
         if view is None or not view.canRemove:
             return
         self._question.ask(
@@ -81,7 +81,7 @@ class RunList:
                 "undone. A model of this run that PUMIT Segment lists is kept."
             ).format(name=view.name),
             _("Delete"),
-            lambda: self._logic.runs.remove(view.folder),
+            lambda: self._runs.remove(view.folder),
         )
 
 

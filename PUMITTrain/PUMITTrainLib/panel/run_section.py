@@ -23,7 +23,7 @@ class RunSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._runs, self._status, self._cases = logic.runs, logic.status, logic.cases
         self._title = SectionTitle(ui.runSection)
         self._question = QuestionBox(ui)
         self._curves = CurveLabels(ui)
@@ -50,7 +50,7 @@ class RunSection:
         """Show the selected run."""
         self._findAgain()
         self._question.refresh()
-        view = self._logic.runs.selected
+        view = self._runs.selected
         self._showChange(view)
         self._showButtons(view)
         self._showProgress(view)
@@ -61,7 +61,7 @@ class RunSection:
 
     def _findAgain(self) -> None:
         """Select, once, a run that continued while Slicer was closed."""
-        runs = self._logic.runs
+        runs = self._runs
         if self._hasShownRun or not runs.all:
             return
         self._hasShownRun = True
@@ -72,7 +72,7 @@ class RunSection:
     def _showChange(self, view: RunView | None) -> None:
         """Report in the status when the selected run pauses, continues, or ends."""
         before, self._followed = self._followed, view
-        status = self._logic.status
+        status = self._status
         if view is None:
             return
         if before is None or before.folder != view.folder:
@@ -96,7 +96,7 @@ class RunSection:
             status.problem(view.sentence)
 
     def _showButtons(self, view: RunView | None) -> None:
-        ui, runs = self._ui, self._logic.runs
+        ui, runs = self._ui, self._runs
         reason = runs.whyNoStart
         ui.startButton.enabled = not reason
         ui.startButton.toolTip = reason or _(
@@ -138,7 +138,7 @@ class RunSection:
         ).format(step=view.bestStep)
 
     def _showProgress(self, view: RunView | None) -> None:
-        ui, runs = self._ui, self._logic.runs
+        ui, runs = self._ui, self._runs
         for name in ("runProgressBar", "runNumbersLabel"):
             getattr(ui, name).visible = view is not None
         if view is None:
@@ -154,7 +154,7 @@ class RunSection:
         ui.runNumbersLabel.text = numbersOf(view, runs.speed, runs.memory)
 
     def _showPictures(self, view: RunView | None) -> None:
-        ui, runs = self._ui, self._logic.runs
+        ui, runs = self._ui, self._runs
         colors = self._colors()
         self._curves.show(runs.curves, colors)
         self._plots.update(runs.curves, colors)
@@ -180,7 +180,7 @@ class RunSection:
             ui.overlayCaptionLabel.text = words.format(case=newest.case, step=newest.step)
 
     def _showLog(self) -> None:
-        view, text = self._ui.logView, eventsOf(self._logic.runs.logText)
+        view, text = self._ui.logView, eventsOf(self._runs.logText)
         view.visible = bool(text)
         if text == self._log:
             return
@@ -195,13 +195,13 @@ class RunSection:
 
     def _colors(self) -> dict[str, Color]:
         """Return the colours of the run's classes; until known, those of the table."""
-        classes = self._logic.cases.classes
+        classes = self._cases.classes
         names = (row.name for row in classes)
         colorOf = dict(zip(names, classColors(classes), strict=True))
-        return colorOf | self._logic.runs.curves.colors
+        return colorOf | self._runs.curves.colors
 
     def _onStart(self) -> None:
-        runs = self._logic.runs
+        runs = self._runs
         if runs.whyNoStart:
             return
         if runs.needsConfirmation:
@@ -215,7 +215,7 @@ class RunSection:
             runs.start()
 
     def _onPause(self) -> None:
-        runs = self._logic.runs
+        runs = self._runs
         view = runs.selected
         if view is None:
             return
@@ -237,12 +237,12 @@ class RunSection:
         if self._isShowing:
             return
         if isOn:
-            self._plots.show(self._logic.runs.curves, self._colors())
+            self._plots.show(self._runs.curves, self._colors())
         else:
             self._plots.hide()
 
     def _onFolder(self) -> None:
-        view = self._logic.runs.selected
+        view = self._runs.selected
         if view is not None:
             qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(view.folder)))
 

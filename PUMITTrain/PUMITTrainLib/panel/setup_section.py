@@ -18,7 +18,7 @@ class SetupSection:
 
     def __init__(self, ui, logic, installer: Installer | None = None) -> None:
         self._ui = ui
-        self._logic = logic
+        self._setup, self._status = logic.setup, logic.status
         self.installer = installer or Installer(logic.background)
         self._plan: InstallationPlan | None = None
         self._isPlanned = False
@@ -32,7 +32,7 @@ class SetupSection:
 
     def refresh(self) -> None:
         """Explain what is missing, if anything."""
-        ui, setup = self._ui, self._logic.setup
+        ui, setup = self._ui, self._setup
         if setup.isMissing and not self._isPlanned and not self.installer.isRunning:
             self._isPlanned = True
             self.installer.plan(ComputeMode.LOCAL, self._onPlan, self._onError, withTorch=True)
@@ -57,7 +57,7 @@ class SetupSection:
         self.refresh()
 
     def _onInstall(self) -> None:
-        plan, status = self._plan, self._logic.status
+        plan, status = self._plan, self._status
         if plan is None:
             return
         try:
@@ -74,13 +74,13 @@ class SetupSection:
         self.refresh()
 
     def _onInstalled(self) -> None:
-        self._logic.status.done(_("Installed. Add cases, and press Start."))
+        self._status.done(_("Installed. Add cases, and press Start."))
         self._isPlanned = False
-        self._logic.setup.check()
+        self._setup.check()
         self.refresh()
 
     def _onError(self, error: Exception) -> None:
-        self._logic.status.problem(str(error))
+        self._status.problem(str(error))
         self.refresh()
 
     def _onDetails(self) -> None:

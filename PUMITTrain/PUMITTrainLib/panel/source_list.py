@@ -22,7 +22,7 @@ class SourceList:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._cases = logic.cases
         self._shown: tuple[SourceRow, ...] = ()
         # References that keep the cells' widgets alive.
         self._buttons: list[_RemoveButton] = []
@@ -36,7 +36,7 @@ class SourceList:
     def refresh(self) -> None:
         """Show the sources."""
         table = self._ui.sourceTable
-        self._shown = tuple(self._logic.cases.sources)
+        self._shown = tuple(self._cases.sources)
         self._cells.show([sourceCells(row) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
         while len(self._buttons) < len(self._shown):
@@ -47,10 +47,10 @@ class SourceList:
 
     def _onRemove(self, index: int) -> None:
         if index < len(self._shown):
-            self._logic.cases.removeSource(self._shown[index])
-            if self._logic.cases.rows:
+            self._cases.removeSource(self._shown[index])
+            if self._cases.rows:
                 # Cases are compared with each other, so the findings on the others may change.
-                self._logic.cases.check()
+                self._cases.check()
 
 
 class _RemoveButton:

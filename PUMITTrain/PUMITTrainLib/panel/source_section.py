@@ -42,7 +42,8 @@ class SourceSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._cases, self._status = logic.cases, logic.status
+        self._readParameters = lambda: logic.parameters
         self._isShowing = False
         self._offered: tuple = ()
         # The cases of a bundle are known only after it was read. New cases are read when they
@@ -70,7 +71,7 @@ class SourceSection:
 
     def showSource(self) -> None:
         """Show the parameter node's source, after the node changed."""
-        parameters = self._logic.parameters
+        parameters = self._readParameters()
         if parameters is None:
             return
         isListed = self._place in (SourceKind.FILES, SourceKind.BUNDLE)
@@ -84,10 +85,10 @@ class SourceSection:
 
     def refresh(self, *_arguments) -> None:
         """Show what the source offers, and whether it can be added."""
-        ui, logic = self._ui, self._logic
-        parameters = logic.parameters
+        ui, cases = self._ui, self._cases
+        parameters = self._readParameters()
         self._readWhatIsNew()
-        self._offered = logic.cases.offeredPairs() if self._place is SourceKind.SCENE else ()
+        self._offered = cases.offeredPairs() if self._place is SourceKind.SCENE else ()
         if parameters is not None:
             for edit, text in (
                 (ui.imagePatternEdit, parameters.imagePattern),
@@ -103,12 +104,12 @@ class SourceSection:
         )
         ui.sourceHintLabel.text = self._hint()
         # Only for users who try the module without data.
-        isEmpty = not self._offered and not logic.cases.rows
+        isEmpty = not self._offered and not cases.rows
         ui.exampleButton.visible = self._place is SourceKind.SCENE and isEmpty
         ui.exampleButton.enabled = not self.example.isRunning and parameters is not None
 
     def _readWhatIsNew(self) -> None:
-        cases = self._logic.cases
+        cases = self._cases
         if not self._wantsReading or cases.isChecking:
             return
         rows = [row for row in cases.rows if not row.folder]  # a folder is read when it is added
@@ -146,7 +147,7 @@ class SourceSection:
             self.refresh()
 
     def _onPatterns(self) -> None:
-        parameters = self._logic.parameters
+        parameters = self._readParameters()
         if parameters is None:
             return
         parameters.imagePattern = self._ui.imagePatternEdit.text.strip()
@@ -158,7 +159,7 @@ class SourceSection:
 
     def _whyNot(self) -> str:
         ui, place = self._ui, self._place
-        if self._logic.parameters is None:
+        if self._readParameters() is None:
             return _("The scene is changing; wait a moment")
         if place is SourceKind.SCENE:
             isChosen = ui.sceneVolumeSelector.currentNode() and ui.sceneLabelSelector.currentNode()
@@ -176,7 +177,7 @@ class SourceSection:
     def _hint(self) -> str:
         place = self._place
         if place is SourceKind.SCENE:
-            if not self._offered and self._logic.cases.rows:
+            if not self._offered and self._cases.rows:
                 return _("Every annotated scan of the scene is in the table.")
             if not self._offered:
                 return _(
@@ -188,7 +189,7 @@ class SourceSection:
                 count=len(self._offered), titles=titles + more
             )
         if place is SourceKind.FOLDER:
-            return self._logic.cases.sourceSentence or _(
+            return self._cases.sourceSentence or _(
                 "Folders of nnU-Net and of the Medical Segmentation Decathlon, images/ and "
                 "labels/, or DICOM series with DICOM-SEG or RTSTRUCT."
             )
@@ -200,10 +201,10 @@ class SourceSection:
         return _("A Slicer scene (.mrb): every segmentation in it with the scan it was drawn on.")
 
     def _onAdd(self) -> None:
-        ui, logic, place = self._ui, self._logic, self._place
+        ui, place = self._ui, self._place
         if self._whyNot():
             return
-        cases = logic.cases
+        cases = self._cases
         # Reading after each addition would read the first cases many times.
         self._wantsReading = False
         if place is SourceKind.SCENE:
@@ -215,7 +216,7 @@ class SourceSection:
             else:
                 cases.addAllOffered()
         elif place is SourceKind.FOLDER and not Path(self._path).exists():
-            logic.status.problem(
+            self._status.problem(
                 _("There is no folder {path}; choose another one.").format(path=self._path)
             )
         elif place is SourceKind.FOLDER:

@@ -7,7 +7,6 @@ import slicer
 from prompt_frames import KINDS, assertSame
 from pumit.io.markups import read_markups
 from PUMITSegmentLib.prompts.nodes import PromptNodes
-from PUMITSlicerLib.mrml import VolumeFrame
 
 
 @pytest.mark.parametrize("name", ["scene.mrb", "scene.mrml"])
@@ -22,8 +21,7 @@ def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name)
 
     segmentationNode = slicer.util.getNode("S")
     prompts = PromptNodes(segmentationNode, prompted.changed.append)
-    frame = VolumeFrame(slicer.util.getNode("Scan"))
-    after = prompts.prompts("liver", frame)
+    after = list(prompts.read("liver", slicer.util.getNode("Scan")).prompts)
     prompts.close()
     assertSame(after, before)
     assert [type(p) for p in after] == KINDS
@@ -66,7 +64,7 @@ def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -
     assertSame(prompted.of(), before)
     assert prompted.changed == []
     other = PromptNodes(second, lambda segmentID: None)
-    assertSame(other.prompts("liver", prompted.frame), before)
+    assertSame(list(other.read("liver", prompted.volumeNode).prompts), before)
     slicer.mrmlScene.RemoveNode(second)
     assertSame(prompted.of(), before)
 

@@ -77,7 +77,7 @@ def byRemoval(patients: TwoViews) -> None:
 def byCleanUp(patients: TwoViews) -> None:
     from PUMITSegmentLib.panel.edit_by_hand import cleanUp
 
-    cleanUp(patients.logic, CleanUp.SMOOTH)
+    cleanUp(patients.logic.selection, CleanUp.SMOOTH)
 
 
 def byNew(patients: TwoViews) -> None:

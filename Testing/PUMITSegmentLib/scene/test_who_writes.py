@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegmentLib"
-# Methods of a `WorkingSegmentation`, and functions, that change segments.
+# Methods of a `SegmentBook`, and functions, that change segments.
 METHODS = {"answer", "exclude", "edit", "empty", "reset", "addFound", "undo", "redo"}
 METHODS |= {"removeSegment"}
 FUNCTIONS = {"newSegment", "assignTerm", "segmentationFromLabelMap"}
-GUARDS = {"guard", "mayWrite", "_ensureSegmentation"}
+GUARDS = {"guard", "mayWrite", "_ensureBook"}
 # The writer itself is called where masks are kept, for structures that were found, and for a scan
 # that another module gives to be checked: its segmentation is made with it, and not seen yet.
-WRITERS = {"masks/working_segmentation.py", "automatic.py", "reviewing.py"}
+WRITERS = {"masks/book.py", "automatic.py", "reviewing.py"}
 UNSEEN = {"reviewing.py: _add"}
 
 
@@ -34,11 +34,11 @@ def names(function: ast.FunctionDef) -> set[str]:
 
 
 def changes(function: ast.FunctionDef) -> set[str]:
-    """What a function calls that changes segments: of `working`, or a function by its name."""
+    """What a function calls that changes segments: of `book`, or a function by its name."""
     found = set()
     for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:
         called = call.func
-        if isinstance(called, ast.Attribute) and ast.unparse(called.value).endswith("working"):
+        if isinstance(called, ast.Attribute) and ast.unparse(called.value).endswith("book"):
             found |= {called.attr} & METHODS
         elif isinstance(called, ast.Name):
             found |= {called.id} & FUNCTIONS

@@ -12,32 +12,35 @@ from pumit.errors import PumitError
 from pumit.io.scans import find_scans
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
+from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
+from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.finding import requestConsent
 from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, queriesOf
 from PUMITSegmentLib.many_scans import BatchItem, BatchRun, ScanRequest, targetOf
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient, vouch
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 class BatchSection(VTKObservationMixin):
     """Widgets that segment several scans with a model, by a structure's name, or by prompts."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(self, ui, selection: Selection, parts: Collaborators) -> None:
         super().__init__()
         self._ui = ui
-        self._logic = logic
+        self._selection = selection
+        self._parts = parts
+        self._status = selection.status
         self._run: BatchRun | None = None
         # Listed scans with their names, and the scan whose patient's scans are checked by default.
         self._listed: list[tuple] = []
         self._scan = None
-        self._timer = qt.QTimer()  # a reader adds the node first, then its image and name
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(0)
-        self._timer.connect("timeout()", self.refresh)
+        # a reader adds the node first, then its image and name
+        self._timer = singleShot(self.refresh)
         scene = slicer.mrmlScene
         for event in (scene.NodeAddedEvent, scene.NodeRemovedEvent, scene.EndImportEvent):
             self.addObserver(scene, event, self._onSceneChanged)
@@ -60,7 +63,7 @@ class BatchSection(VTKObservationMixin):
         self._listScans()
         ui = self._ui
         folder = ui.batchFolderEdit.currentPath.strip()
-        prompted = promptedIDs(self._logic.working)
+        prompted = promptedIDs(self._selection.book)
         ui.batchPromptsCheckBox.enabled = bool(prompted)
         ui.batchPromptsCheckBox.toolTip = (
             _(
@@ -77,7 +80,7 @@ class BatchSection(VTKObservationMixin):
         ui.batchButton.toolTip = reason or _("Segment these scans one after another")
         structure, model = ui.structureEdit.text.strip(), ui.automaticModelSelector.currentText
         if self._isPrompted:
-            node = self._logic.segmentationNode
+            node = self._selection.segmentationNode
             names = ", ".join(segmentName(node, each) for each in prompted)
             ui.batchLabel.text = _(
                 "Applies the clicks and marks of {names} to each other scan."
@@ -102,7 +105,7 @@ class BatchSection(VTKObservationMixin):
     def _isPrompted(self) -> bool:
         """Whether the prompts of this scan are applied to the others."""
         box = self._ui.batchPromptsCheckBox
-        return bool(box.checked and promptedIDs(self._logic.working))
+        return bool(box.checked and promptedIDs(self._selection.book))
 
     def _listScans(self) -> None:
         """List the scans of the scene; those of the current patient are checked."""
@@ -113,7 +116,7 @@ class BatchSection(VTKObservationMixin):
             if not self.hasObserver(node, modified, self._onSceneChanged):
                 self.addObserver(node, modified, self._onSceneChanged)
         listed = [(node, node.GetName()) for node in nodes if node.GetImageData()]
-        scan = self._logic.volumeNode
+        scan = self._selection.volumeNode
         if listed == self._listed and scan is self._scan:
             return
         selector = self._ui.batchScansSelector
@@ -143,11 +146,11 @@ class BatchSection(VTKObservationMixin):
         return [self._listed[row][0] for row in rows if row < len(self._listed)]
 
     def _whyNot(self) -> str:
-        ui, compute = self._ui, self._logic.compute
+        ui, compute = self._ui, self._parts.compute
         if self._run is not None and self._run.isRunning:
             return _("Running; wait, or cancel it above")
         if self._isPrompted:
-            others = [node for node in self._checked() if node is not self._logic.volumeNode]
+            others = [node for node in self._checked() if node is not self._selection.volumeNode]
             return "" if others else _("Choose other scans of the scene first")
         if not ui.batchFolderEdit.currentPath.strip() and not self._checked():
             return _("Choose scans of the scene, or a folder, first")
@@ -161,16 +164,16 @@ class BatchSection(VTKObservationMixin):
         return ""
 
     def _onRun(self) -> None:
-        if self._whyNot() or (self._isPrompted and not self._logic.guard.allows(self._onRun)):
+        if self._whyNot() or (self._isPrompted and not self._selection.guard.allows(self._onRun)):
             return
         try:
             items, request = self._items(), self._scanRequest()
         except PumitError as error:
-            self._logic.status.problem(str(error))
+            self._status.problem(str(error))
             return
         if request is None:
             return
-        self._run = BatchRun(self._logic, items, request, self.refresh)
+        self._run = BatchRun(self._selection, self._parts, items, request, self.refresh)
         self._run.start()
 
     def _items(self) -> list[BatchItem]:
@@ -191,13 +194,13 @@ class BatchSection(VTKObservationMixin):
             items = [
                 BatchItem(n.GetName(), n, target=targetOf(results, n.GetName().replace("/", "_")))
                 for n in self._checked()
-                if not (self._isPrompted and n is self._logic.volumeNode)
+                if not (self._isPrompted and n is self._selection.volumeNode)
             ]
         if self._isPrompted:
             for item in items:
-                item.problem = _whyNoPrompts(item.node, self._logic.volumeNode)
+                item.problem = _whyNoPrompts(item.node, self._selection.volumeNode)
                 if not item.problem:
-                    _givePrompts(item, self._logic.working)
+                    _givePrompts(item, self._selection.book)
         targets = [str(item.target).casefold() for item in items if item.target is not None]
         twice = [item.name for item in items if targets.count(str(item.target).casefold()) > 1]
         if twice:
@@ -215,7 +218,7 @@ class BatchSection(VTKObservationMixin):
             PumitError: If the user's consent cannot be saved.
         """
         if self._isPrompted:
-            model = dict((self._logic.compute.capabilities or {}).get("model") or {})
+            model = dict((self._parts.compute.capabilities or {}).get("model") or {})
 
             def answer(item, session, modality, watch):
                 return answerAll(session, item.queries, model, watch)

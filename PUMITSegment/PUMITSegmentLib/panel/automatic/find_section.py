@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import qt
@@ -35,16 +35,25 @@ from PUMITSegmentLib.finding import (
 )
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.parameters import nodeOf
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.session_work import SessionWork
 
 
 class FindSection:
     """Widgets that find a structure by its name, with a model that has it."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(
+        self,
+        ui,
+        selection: Selection,
+        work: SessionWork,
+        addFound: Callable[[FoundStructures], None],
+    ) -> None:
         self._ui = ui
-        self._logic = logic
-        self._work = SessionWork(logic, self.refresh)
+        self._selection = selection
+        self._addFound = addFound
+        self._status = selection.status
+        self._work, self._compute = work, work.compute
         self._before = FoundBefore()
         self._terms = TermSearch()
         self._wanted: list[str] = []
@@ -63,7 +72,7 @@ class FindSection:
         ui.structureEdit.connect("returnPressed()", self._onFind)
         ui.structureEdit.connect("textChanged(QString)", self.refresh)
         ui.findButton.connect("clicked()", self._onFind)
-        logic.compute.onStateChanged.append(self.refresh)
+        work.open(self.refresh)
         self.refresh()
 
     def refresh(self, *_arguments) -> None:
@@ -73,7 +82,7 @@ class FindSection:
         self._ui.findButton.toolTip = reason or _(
             "Find the structure with a model that was trained on it; clicks correct the result"
         )
-        models = (self._logic.compute.capabilities or {}).get("models") or []
+        models = (self._compute.capabilities or {}).get("models") or []
         classNames = sorted({n for m in models if m["kind"] == "automatic" for n in m["classes"]})
         if classNames != self._classNames:
             self._classNames = classNames
@@ -87,20 +96,17 @@ class FindSection:
 
     def close(self) -> None:
         """Cancel the search."""
-        self._work.cancel()
-        if self.refresh in self._logic.compute.onStateChanged:
-            self._logic.compute.onStateChanged.remove(self.refresh)
+        self._work.close()
 
     def _whyNot(self) -> str:
-        logic = self._logic
-        if logic.volumeNode is None:
+        if self._selection.volumeNode is None:
             return _("Choose a scan first")
         if self._work.isRunning:
             return _("Running; wait, or cancel it above")
         if not self._ui.structureEdit.text.strip():
             return _("Type the name of a structure first, such as left kidney")
-        if logic.compute.state is ComputeState.READY and is_nninteractive(
-            logic.compute.capabilities
+        if self._compute.state is ComputeState.READY and is_nninteractive(
+            self._compute.capabilities
         ):
             return answers_prompts_only(_("models that find structures by their names"))
         return ""
@@ -128,30 +134,29 @@ class FindSection:
 
     def _place(self) -> tuple[Hashable, Any]:
         """Return a key of the search and the corners of its region; None if that is invalid."""
-        logic = self._logic
-        region = nodeOf(logic.parameters, "automaticRegion")
+        region = nodeOf(self._selection.parameters, "automaticRegion")
         try:
-            corners = regionCorners(region, logic.volumeNode) if region is not None else None
+            corners = regionCorners(region, self._selection.volumeNode)
         except PumitError as error:
-            logic.status.problem(str(error))
+            self._status.problem(str(error))
             return None, None
-        server = (logic.compute.settings.mode, logic.compute.generation)
+        server = (self._compute.settings.mode, self._compute.generation)
         shape = None if corners is None else corners.tobytes()
-        return (volumeKey(logic.volumeNode), shape, server), corners
+        return (volumeKey(self._selection.volumeNode), shape, server), corners
 
     def _search(self, key: Hashable, corners, *, isAnyway: bool) -> None:
-        logic, structure = self._logic, self._wanted[0]
-        modality = modalityOf(logic.volumeNode)
+        structure = self._wanted[0]
+        modality = modalityOf(self._selection.volumeNode)
         model = None
-        if structure.lower() == EVERYTHING and logic.parameters is not None:
-            model = logic.parameters.automaticModel or None
+        if structure.lower() == EVERYTHING and self._selection.parameters is not None:
+            model = self._selection.parameters.automaticModel or None
 
         def request(session, watch):
             def onFacts(facts) -> None:
                 text = _("Looking for {structure} ({model})...").format(
                     model=facts.model, structure=facts.structure
                 )
-                logic.background.post(self._work.showText, " ".join([text, *facts.remarks]))
+                self._work.showText(" ".join([text, *facts.remarks]))
 
             try:
                 return findEverything(
@@ -182,12 +187,12 @@ class FindSection:
         self._wanted.pop(0)
         self._missing += picked.missing
         if picked.structures:
-            self._logic.addFound(picked)
+            self._addFound(picked)
             self._found += picked.structures
 
     def _report(self) -> None:
         """Report what was found and what was not."""
-        status, sentences = self._logic.status, []
+        status, sentences = self._status, []
         if self._found:
             names = ", ".join(each.name for each in self._found)
             sentences.append(_("{names}: found, not checked.").format(names=names))
@@ -202,7 +207,7 @@ class FindSection:
 
     def _ask(self, question: StructureError) -> None:
         """Explain why the search did not start, with a button for each alternative."""
-        logic, node, structure = self._logic, self._logic.volumeNode, self._wanted[0]
+        node, structure = self._selection.volumeNode, self._wanted[0]
 
         def isSay(modality: str) -> Choice:
             def act() -> None:
@@ -222,10 +227,10 @@ class FindSection:
         if isinstance(question, ConsentNeeded):
             self._requestConsent(question)
         elif isinstance(question, UnknownModality):
-            logic.status.ask(str(question), isSay("CT"), isSay("MR"))
+            self._status.ask(str(question), isSay("CT"), isSay("MR"))
         elif isinstance(question, OtherModality | UnfamiliarScan):
             again = Choice(_("Search anyway"), lambda: self._findNext(isAnyway=True))
-            logic.status.ask(str(question), again)
+            self._status.ask(str(question), again)
         elif "~" not in structure and (term := self._terms.named(structure)) is not None:
             # Slicer's terminologies have names that the models' classes lack.
             self._wanted[:1] = [term.entry]
@@ -233,29 +238,29 @@ class FindSection:
         elif names := near_names(str(question)):
             words = _("No model here finds {name}. Did you mean this? Otherwise click on it.")
             choices = [instead(name) for name in names]
-            logic.status.ask(words.format(name=structure), *choices)
+            self._status.ask(words.format(name=structure), *choices)
         else:
-            logic.status.problem(str(question))
+            self._status.problem(str(question))
 
     def _requestConsent(self, error: ConsentNeeded) -> None:
         """Ask for consent to the licence of a local model; a server's operator consents there."""
-        logic, structure = self._logic, _shown(self._wanted[0])
-        if logic.compute.settings.mode is not ComputeMode.LOCAL:
+        structure = _shown(self._wanted[0])
+        if self._compute.settings.mode is not ComputeMode.LOCAL:
             words = _("This server has no model for {name} that may be used. Click on it instead.")
-            logic.status.problem(words.format(name=structure))
+            self._status.problem(words.format(name=structure))
             return
 
         def confirmLicences(available) -> None:
             named = [model for model in closedModels(available) if model.name in str(error)]
-            with logic.showingErrors():
+            with self._status.showingErrors():
                 if any(requestConsent(model.name, model.licence, confirm) for model in named):
                     self._findNext()
                     return
                 words = _("{name} was not searched for: the licence was not accepted.")
-                logic.status.problem(words.format(name=structure))
+                self._status.problem(words.format(name=structure))
 
-        logic.compute.listAvailable(
-            confirmLicences, lambda problem: logic.status.problem(str(problem))
+        self._compute.listAvailable(
+            confirmLicences, lambda problem: self._status.problem(str(problem))
         )
 
 

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import qt
 import slicer
+from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.follow_up import FollowUpWork
-from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.scene.same_patient import nameWithPatient
+from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class FollowUpSection(VTKObservationMixin):
     """Widgets that find the segments of an earlier scan in the current one."""
 
-    def __init__(self, ui, logic) -> None:
+    def __init__(self, ui, selection: Selection, work: FollowUpWork) -> None:
         super().__init__()
         self._ui = ui
-        self._logic = logic
+        self._selection = selection
         self._listed: list[tuple] = []
-        self.work = FollowUpWork(logic, confirm, self.refresh)
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(0)
-        self._timer.connect("timeout()", self.refresh)
+        self.work = work
+        work.onChanged = self.refresh
+        self._timer = singleShot(self.refresh)
         scene = slicer.mrmlScene
         for event in (scene.NodeAddedEvent, scene.NodeRemovedEvent, scene.EndImportEvent):
             self.addObserver(scene, event, self._onSceneChanged)
@@ -83,7 +81,7 @@ class FollowUpSection(VTKObservationMixin):
         ui.followUpMeasureButton.enabled = work.canMeasure and not work.isRunning
 
     def _whyNot(self) -> str:
-        if self._logic.volumeNode is None:
+        if self._selection.volumeNode is None:
             return _("Choose a scan first")
         if self.work.isRunning:
             return _("Running; wait, or cancel it above")

@@ -18,7 +18,6 @@ class CtrlClick:
     """Observer of Ctrl+clicks in slice views while points are placed.
 
     Args:
-        views: Slice views to observe.
         onClick: Callback with the position, world RAS mm.
     """
 
@@ -76,7 +75,6 @@ class PromptTool:
         sliceViews: Function that returns the slice views to draw in.
         isFlat: Function that returns whether the scan has one slice, so that boxes have no
             depth.
-        events: Callbacks of the tool.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import qt
+from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 
 _SOON_MS = 400
@@ -13,14 +14,11 @@ class RecipeEditor:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._logic = logic
+        self._planning, self._cases = logic.planning, logic.cases
         self._isShowing = False
         self._shownLine = 0
         # A recipe is checked when the user pauses, not at each key.
-        self._timer = qt.QTimer()
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_SOON_MS)
-        self._timer.connect("timeout()", self._handOver)
+        self._timer = singleShot(self._handOver, _SOON_MS)
         ui.valuesFrame.hide()
         ui.recipeEdit.setFont(qt.QFontDatabase.systemFont(qt.QFontDatabase.FixedFont))
         ui.showValuesButton.connect("toggled(bool)", self._onShow)
@@ -34,7 +32,7 @@ class RecipeEditor:
 
     def refresh(self) -> None:
         """Show the current recipe, unless the user's text is newer."""
-        ui, planning = self._ui, self._logic.planning
+        ui, planning = self._ui, self._planning
         if not self._timer.isActive() and ui.recipeEdit.plainText != planning.recipeText:
             self._isShowing = True
             ui.recipeEdit.setPlainText(planning.recipeText)
@@ -58,7 +56,7 @@ class RecipeEditor:
 
     def _goToLine(self) -> None:
         """Select the line with the error."""
-        edit, problem = self._ui.recipeEdit, self._logic.planning.recipeProblem
+        edit, problem = self._ui.recipeEdit, self._planning.recipeProblem
         if problem is None or problem.line < 1:
             return
         cursor = edit.textCursor()
@@ -71,8 +69,8 @@ class RecipeEditor:
 
     def _onShow(self, isShown: bool) -> None:
         self._ui.valuesFrame.visible = isShown
-        planning = self._logic.planning
-        if isShown and not planning.recipeText and self._logic.cases.rows:
+        planning = self._planning
+        if isShown and not planning.recipeText and self._cases.rows:
             planning.make()
 
     def _onEdited(self) -> None:
@@ -82,12 +80,12 @@ class RecipeEditor:
     def _handOver(self) -> None:
         self._timer.stop()
         text = self._ui.recipeEdit.plainText
-        if text != self._logic.planning.recipeText:
-            self._logic.planning.setRecipeText(text)
+        if text != self._planning.recipeText:
+            self._planning.setRecipeText(text)
 
     def _onReset(self) -> None:
         self._timer.stop()
-        self._logic.planning.resetRecipe()
+        self._planning.resetRecipe()
 
 
 def problemText(problem) -> str:

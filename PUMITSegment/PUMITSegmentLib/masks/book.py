@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from pumit.prompts import AnswerPrompt
 from pumit.segmentation import AnswerChoice, Quality
 from PUMITSlicerLib.label_layers import isEmptySegment
-from PUMITSlicerLib.mrml import VolumeFrame
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
 from PUMITSegmentLib.masks.answer import Answer, Mask, emptyMask, gridOf
 from PUMITSegmentLib.masks.history import Changes, History, SegmentState
-from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, withoutBoxes
+from PUMITSegmentLib.prompts.excluded import isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import canRead
@@ -31,7 +30,7 @@ from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 Steps = tuple[History, list[SegmentState]]
 
 
-class WorkingSegmentation:
+class SegmentBook:
     """Prompts, masks and history of one segmentation node, kept consistent.
 
     Masks are read only if another part of Slicer may have changed them: reading is slow.
@@ -40,13 +39,11 @@ class WorkingSegmentation:
         node: The segmentation, in the scene.
         volumeNode: The scan on whose grid masks are.
         writer: Writer and reader of masks.
-        onPromptsChanged: Callback with the segment ID after the user changed its prompts.
+        onPromptsChanged: Callback with the segment ID and its prompts after the user changed them.
         onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
 
     Attributes:
-        node: The segmentation.
         volumeNode: The scan, or None.
-        prompts: Prompts of all segments.
     """
 
     def __init__(
@@ -54,13 +51,17 @@ class WorkingSegmentation:
         node,
         volumeNode,
         writer: SegmentWriter,
-        onPromptsChanged: Callable[[str], None],
+        onPromptsChanged: Callable[[str, SegmentPrompts], None],
         onPlacing: Callable[[], None],
     ) -> None:
         self.node = node
         self.volumeNode = None
         self._grid: tuple = ()
-        self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
+        self.prompts = PromptNodes(
+            node,
+            lambda segmentID: onPromptsChanged(segmentID, self.read(segmentID)),
+            onPlacing=onPlacing,
+        )
         self._writer = writer
         self._history = History()
         # Segments whose masks may have been changed elsewhere since they were last read.
@@ -101,12 +102,9 @@ class WorkingSegmentation:
 
     # Prompts and masks
 
-    def promptCount(self, segmentID: str) -> int:
-        """Return the number of prompts of a segment; 0 without a scan."""
-        if self.volumeNode is None:
-            return 0
-        prompts = self.prompts.prompts(segmentID, VolumeFrame(self.volumeNode))
-        return sum(not isinstance(prompt, AnswerPrompt) for prompt in prompts)
+    def read(self, segmentID: str) -> SegmentPrompts:
+        """Return the prompts of a segment on the scan."""
+        return self.prompts.read(segmentID, self.volumeNode)
 
     def mask(self, segmentID: str) -> Mask:
         """Return the current mask of a segment, bool (D, H, W)."""
@@ -154,7 +152,7 @@ class WorkingSegmentation:
             if packed.box is not None:
                 self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
             self._record({segmentID: self._state(segmentID, packed)})
-        elif not isPrompted and packed.box is not None and not self.promptCount(segmentID):
+        elif not isPrompted and packed.box is not None and not self.read(segmentID).count:
             self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
             # The user did nothing yet that could be undone.
             self._history.amend(segmentID, self._state(segmentID, packed))
@@ -170,7 +168,6 @@ class WorkingSegmentation:
         """Write the mask that answers a segment's current prompts, and rate the result.
 
         Args:
-            answer: The mask.
             overwrite: Rule for other segments under it.
             model: Name and version of the model that made it.
             quality: Estimated quality of the whole answer; None if unknown.
@@ -195,7 +192,8 @@ class WorkingSegmentation:
             )
             isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
             rate(self._segment(segmentID), Rating.ofAnswer(quality, kept) if isFilled else None)
-        if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
+        snapshot = self.read(segmentID).snapshot
+        if packed.box is not None and snapshot.isContinued:
             # Later clicks correct this answer and not the mask of the previous frame.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}
             self.prompts.setMaskPrior(segmentID, packed, self.volumeNode, **origin)
@@ -237,7 +235,7 @@ class WorkingSegmentation:
         before = present.prompts if present is not None else PromptSnapshot()
         self.prompts.restore(segmentID, before, isInEvent=True)
 
-    def isOnlyExcluded(self, segmentID: str) -> bool:
+    def isOnlyExcluded(self, segmentID: str, prompts: SegmentPrompts) -> bool:
         """Return whether only negative boxes were added since the segment's last step.
 
         Then no new prediction is needed: its mask already answers all other prompts.
@@ -246,7 +244,7 @@ class WorkingSegmentation:
         if present is None or present.mask is None or present in self._unanswered:
             return False
         before = {node.key: node for node in present.prompts.nodes}
-        now = {node.key: node for node in self.prompts.snapshot(segmentID).nodes}
+        now = {node.key: node for node in prompts.snapshot.nodes}
         added = [node for key, node in now.items() if key not in before]
         isKept = all(now.get(key) == node for key, node in before.items())
         return isKept and bool(added) and all(isExcluding(node.tag) for node in added)
@@ -257,8 +255,7 @@ class WorkingSegmentation:
         Returns:
             Whether the segment still has voxels.
         """
-        boxes = excludedBoxes(self.node, segmentID, self.volumeNode)
-        answer = Answer.of(withoutBoxes(self.mask(segmentID), boxes))
+        answer = Answer.of(withoutBoxes(self.mask(segmentID), self.read(segmentID).boxes))
         self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode)
         editedByHand(self._segment(segmentID))
         self._close(self._history.present(segmentID))
@@ -422,7 +419,7 @@ class WorkingSegmentation:
 
     def _state(self, segmentID: str, packed: PackedMask | None) -> SegmentState:
         return SegmentState(
-            self.prompts.snapshot(segmentID), packed, Appearance.of(self.node, segmentID)
+            self.read(segmentID).snapshot, packed, Appearance.of(self.node, segmentID)
         )
 
     def _segment(self, segmentID: str):

@@ -1,21 +1,26 @@
-"""Current scan, segmentation and segment, kept consistent with the scene."""
+"""Selected scan, segmentation and segment, kept consistent with the scene."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import slicer
-from pumit.errors import PumitError
 from PUMITSlicerLib.mrml import volumeKey
+from PUMITSlicerLib.status import StatusBoard
 
-from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
+from PUMITSegmentLib.masks.book import SegmentBook
+from PUMITSegmentLib.next_step import nextStepInWords
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.prompts.folder import removePrompts
-from PUMITSegmentLib.prompts.tag import promptNodesOf
+from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
+from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.scene.kept_frames import KeptFrames
 from PUMITSegmentLib.scene.own_views import limitNothing
 from PUMITSegmentLib.scene.scan_views import ScanViews
+from PUMITSegmentLib.scene.view_guard import ViewGuard
 from PUMITSegmentLib.scene.watch import SceneWatch
 from PUMITSegmentLib.segments.scan_of import (
     isOfAnotherScan,
@@ -24,65 +29,52 @@ from PUMITSegmentLib.segments.scan_of import (
     scanOf,
     segmentationsOf,
 )
-from PUMITSegmentLib.segments.segment_list import adoptGrid, segmentIDs
+from PUMITSegmentLib.segments.segment_list import adoptGrid, followingID, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
 
-class SessionOwner(Protocol):
-    """Interface of a listener to a session."""
-
-    def getParameterNode(self) -> SegmentParameters:
-        """Return the parameter node wrapper, creating the node if needed."""
-
-    def cancelWork(self, reason: str) -> None:
-        """Cancel running requests whose scan or segmentation is changing or gone."""
-
-    def onPromptsChanged(self, segmentID: str) -> None:
-        """React when the user changed prompts."""
-
-    def onPlacingChanged(self) -> None:
-        """React when the kind of prompt that clicks place changes, or placing stops."""
-
-    def placeAgain(self) -> None:
-        """Keep the prompt tool active after another scan was chosen."""
-
-    def onSegmentsGone(self, remaining: list[str]) -> None:
-        """React when segments were removed."""
-
-    def onSegmentShown(self) -> None:
-        """React when another segment is selected, or none."""
-
-    def forgetScene(self) -> None:
-        """Clear data by node ID: in another scene the IDs name other nodes."""
-
-    def showError(self, error: Exception) -> None:
-        """Show an error of the current selection."""
-
-    def onSessionChanged(self) -> None:
-        """React to a change that a panel shows."""
-
-
-class SceneSession:
+class Selection:
     """The scan, the segmentation and the selected segment of the parameter node.
 
+    Those who react to the scene set the callbacks; the selection knows none of them.
+
     Args:
-        owner: Listener of the session.
+        status: Status for problems and the next step.
         writer: Writer and reader of masks.
+        makeParameters: Function that returns the parameter node wrapper, creating the node if
+            needed.
 
     Attributes:
         parameters: Parameter node; None while the scene changes or nothing is open.
         volumeNode: The scan, or None.
-        working: The segmentation with its prompts and history, or None.
+        book: The segmentation with its prompts and history, or None.
         segmentID: The selected segment; empty for none.
         frames: Prompts and history of the frames of a sequence that are not shown.
         views: Display of the scan in the views.
+        guard: Check before segments are changed that their scan is shown.
+        listeners: Callbacks after any change that a panel shows.
+        onPrompts: Callback with segment ID and prompts after the user changed them.
+        onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
+        onScanWhilePlacing: Callback after another scan was chosen while prompts were placed.
+        onSegment: Callback after another segment is selected, or none.
+        onSegments: Callback with the segments that remain after some changed elsewhere.
+        onLeaving: Callback before the scan or segmentation changes or goes; with True if only the
+            scan's voxels changed.
+        onSceneLeft: Callback when the scene goes: in another scene, IDs name other nodes.
     """
 
-    def __init__(self, owner: SessionOwner, writer: SegmentWriter) -> None:
-        self._owner = owner
+    def __init__(
+        self,
+        status: StatusBoard,
+        writer: SegmentWriter,
+        makeParameters: Callable[[], SegmentParameters],
+    ) -> None:
+        self.status = status
         self._writer = writer
+        self._makeParameters = makeParameters
         self._watch = SceneWatch(self)
         self.views = ScanViews()
+        self.guard = ViewGuard(self)
         self._isFollowing = False
         # While the scene is read, its own scan and segmentation are kept.
         self._isAttaching = False
@@ -95,9 +87,17 @@ class SceneSession:
         # Prompts of each segmentation that is being deleted; its deletion may cause another's.
         self._orphans: dict = {}
         self.parameters: SegmentParameters | None = None
-        self.volumeNode = None
-        self.working: WorkingSegmentation | None = None
+        self.volumeNode: Any = None
+        self.book: SegmentBook | None = None
         self.segmentID = ""
+        self._isSilent = False
+        self.listeners: list[Callable[[], None]] = []
+        self.onPrompts: Callable[[str, SegmentPrompts], None] = lambda segmentID, prompts: None
+        self.onPlacing = self.onSegment = lambda: None
+        self.onScanWhilePlacing: Callable[[], object] = lambda: None
+        self.onSegments: Callable[[list[str]], None] = lambda remaining: None
+        self.onLeaving: Callable[[bool], None] = lambda isImageChanged: None
+        self.onSceneLeft: Callable[[], None] = lambda: None
 
     def open(self) -> None:
         """Read the scene and start observing it."""
@@ -112,18 +112,68 @@ class SceneSession:
     @property
     def segmentationNode(self):
         """The segmentation, or None."""
-        return self.working.node if self.working else None
+        return self.book.node if self.book else None
+
+    @property
+    def placed(self) -> PromptTag | None:
+        """Prompt that a click in a view places now, or None."""
+        return self.book.prompts.placed if self.book is not None else None
+
+    @property
+    def isPlacing(self) -> bool:
+        """Whether a click in a view places a prompt."""
+        return self.placed is not None
+
+    def promptCount(self, segmentID: str) -> int:
+        """Return the number of prompts of a segment."""
+        return self.book.read(segmentID).count if self.book is not None else 0
+
+    def selectSegment(self, segmentID: str) -> None:
+        """Select a segment: its prompts are shown, and new prompts belong to it."""
+        if self.parameters is not None:
+            self.parameters.segmentID = segmentID
+
+    def selectFollowingSegment(self, step: int) -> None:
+        """Select the segment this many rows further."""
+        self.selectSegment(followingID(self.segmentationNode, self.segmentID, step))
+
+    def changed(self) -> None:
+        """Notify the listeners; within `tellingOnce`, at its end."""
+        if self._isSilent:
+            return
+        if self.status.current.text == "":
+            self.showNextStep()
+        for listener in list(self.listeners):
+            listener()
+
+    @contextmanager
+    def tellingOnce(self) -> Iterator[None]:
+        """Notify the listeners once, at the end of the block."""
+        self._isSilent = True
+        try:
+            yield
+        finally:
+            self._isSilent = False
+            self.changed()
+
+    def showNextStep(self) -> None:
+        """Show what the user can do next, unless work is in progress."""
+        if not self.status.isWorking:
+            shown = self.status.current
+            words = nextStepInWords(self)
+            if self.status.current is shown:  # counting prompts may have rejected one
+                self.status.waiting(words)
 
     def answerKey(self) -> tuple:
         """Return a key of the selected segment's prompts and scan."""
-        if self.working is None or self.volumeNode is None or not self.segmentID:
+        if self.book is None or self.volumeNode is None or not self.segmentID:
             return ()
-        snapshot = self.working.prompts.snapshot(self.segmentID)
+        snapshot = self.book.read(self.segmentID).snapshot
         return (self.segmentationNode.GetID(), self.segmentID, snapshot, volumeKey(self.volumeNode))
 
     def _attach(self) -> None:
         limitNothing()  # the scene may have been saved with other views
-        self.parameters = self._owner.getParameterNode()
+        self.parameters = self._makeParameters()
         self._watch.watchParameterNode(self.parameters.parameterNode)
         if nodeOf(self.parameters, "sourceVolume") is None:
             volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
@@ -136,22 +186,23 @@ class SceneSession:
             self.onParametersModified()
         finally:
             self._isAttaching = False
-        self._owner.onSegmentShown()
+        self.onSegment()
 
     def _detach(self) -> None:
-        self._owner.cancelWork("")
+        self.onLeaving(False)
         self._watch.watchParameterNode(None)
         self._watch.watchVolume(None)
         self._closeWorking()
         self.views.forget()
         self._latestIDs, self.frames = {}, KeptFrames()
-        self._owner.forgetScene()
+        self.guard.permission.forget()
+        self.onSceneLeft()
         self.parameters = self.volumeNode = None
 
     def onSceneAboutToChange(self) -> None:
         """Detach from the scene before it is closed or loaded."""
         self._detach()
-        self._owner.onSessionChanged()
+        self.changed()
 
     def onSceneChanged(self) -> None:
         """Attach to the scene after it was closed or loaded."""
@@ -173,10 +224,10 @@ class SceneSession:
             self._attach()
             return
         if node is self.segmentationNode:
-            self._owner.cancelWork("")
+            self.onLeaving(False)
             self._closeWorking()
             self.parameters.segmentID = ""
-            self._owner.onSegmentShown()
+            self.onSegment()
         if node.IsA("vtkMRMLSegmentationNode"):
             removePrompts(self._orphans.pop(node, []))
         if node in (self.volumeNode, self.segmentationNode) or not node.GetHideFromEditors():
@@ -190,7 +241,7 @@ class SceneSession:
         # The code below modifies parameters itself.
         self._isFollowing = True
         try:
-            wasPlacing = self.working is not None and self.working.prompts.isPlacing
+            wasPlacing = self.book is not None and self.book.prompts.isPlacing
             volumeNode = nodeOf(parameters, "sourceVolume")
             isAnotherScan = volumeNode is not self.volumeNode
             if isAnotherScan:
@@ -205,8 +256,8 @@ class SceneSession:
         finally:
             self._isFollowing = False
         if isAnotherScan and wasPlacing and self.segmentID and not self._isAttaching:
-            self._owner.placeAgain()
-        self._owner.onSessionChanged()
+            self.onScanWhilePlacing()
+        self.changed()
 
     def takeResult(self, segmentationNode, volumeNode) -> None:
         """Use a new segmentation of a scan: at once if the scan is current, else once it is."""
@@ -218,54 +269,54 @@ class SceneSession:
 
     def onVoxelsModified(self) -> None:
         """React when the scan's voxels changed, such as to another frame of a sequence."""
-        self._owner.cancelWork("voxels")
+        self.onLeaving(True)
         self.views.showFilled(self.volumeNode)
-        if self.working is None:
+        if self.book is None:
             return
-        self.working.setVolume(self.volumeNode)
+        self.book.setVolume(self.volumeNode)
         self._followFrame()
 
     def _followFrame(self) -> None:
         """Restore prompts and history of the frame that is shown now."""
-        if self.frames.follow(self.working):
-            self._writer.surfaces.followFrame(self.working.node)
+        if self.frames.follow(self.book):
+            self._writer.surfaces.followFrame(self.book.node)
             self._snapshotSelected()
-            self._owner.onSegmentShown()
-            self._owner.onSessionChanged()
+            self.onSegment()
+            self.changed()
 
     def onMasksModified(self) -> None:
         """Note that a segment may have been edited manually."""
-        working = self.working
+        book = self.book
         # Edits made while prompts are placed must precede the next prompt.
-        if working is not None and working.noteChange() and working.prompts.isPlacing:
-            working.adoptManualEdits(self.segmentID)
+        if book is not None and book.noteChange() and book.prompts.isPlacing:
+            book.adoptManualEdits(self.segmentID)
 
     def onSegmentsChanged(self) -> None:
         """React to segments that were added, removed or renamed elsewhere."""
-        if self.working is None or self.parameters is None:
+        if self.book is None or self.parameters is None:
             return
-        self.working.recordRemoved()
-        ids = segmentIDs(self.working.node)
-        self._owner.onSegmentsGone(ids)
+        self.book.recordRemoved()
+        ids = segmentIDs(self.book.node)
+        self.onSegments(ids)
         if self.segmentID not in ids:
             self.parameters.segmentID = ids[0] if ids else ""
-        self._owner.onSessionChanged()
+        self.changed()
 
     def _openVolume(self, volumeNode) -> None:
-        self._owner.cancelWork("")
-        if self.working is not None:
-            self.working.prompts.stopPlacing()
+        self.onLeaving(False)
+        if self.book is not None:
+            self.book.prompts.stopPlacing()
         if volumeNode is not None and not self._isAttaching:
             self._bringSegmentation(volumeNode)
         self._isWithoutScan = self._isWithoutScan and volumeNode is None
         self.volumeNode = volumeNode
         self._watch.watchVolume(volumeNode)
-        if self.working is not None:
-            if volumeNode is not None and not isOfAnotherScan(self.working.node, volumeNode):
-                adoptGrid(self.working.node, volumeNode)
-            self.working.setVolume(volumeNode)
+        if self.book is not None:
+            if volumeNode is not None and not isOfAnotherScan(self.book.node, volumeNode):
+                adoptGrid(self.book.node, volumeNode)
+            self.book.setVolume(volumeNode)
         self._snapshotSelected()
-        self._owner.onSegmentShown()
+        self.onSegment()
 
     def _bringSegmentation(self, volumeNode) -> None:
         """Select the segmentation of a scan, or none."""
@@ -287,11 +338,11 @@ class SceneSession:
         return self._isWithoutScan or not segmentIDs(segmentationNode)
 
     def _openSegmentation(self, node) -> None:
-        self._owner.cancelWork("")
+        self.onLeaving(False)
         self._closeWorking()
         if node is None:
             self.parameters.segmentID = ""
-            self._owner.onSegmentShown()
+            self.onSegment()
             return
         if self.volumeNode is not None:
             if not isOfAnotherScan(node, self.volumeNode):
@@ -301,17 +352,11 @@ class SceneSession:
         self._isWithoutScan = self.volumeNode is None
         recordScanName(node)
         self.views.showAgain(node)
-        self.working = WorkingSegmentation(
-            node,
-            self.volumeNode,
-            self._writer,
-            self._owner.onPromptsChanged,
-            self._owner.onPlacingChanged,
-        )
+        self.book = SegmentBook(node, self.volumeNode, self._writer, self.onPrompts, self.onPlacing)
         # The scene may have been saved during placing.
-        self.working.prompts.disarm()
+        self.book.prompts.disarm()
         self._watch.watchSegmentation(node)
-        self.frames.follow(self.working)
+        self.frames.follow(self.book)
         ids = segmentIDs(node)
         if self.parameters.segmentID not in ids:
             self.parameters.segmentID = ids[0] if ids else ""
@@ -319,16 +364,16 @@ class SceneSession:
 
     def _closeWorking(self) -> None:
         self._watch.watchSegmentation(None)
-        working, self.working, self.segmentID = self.working, None, ""
-        if working is None:
+        book, self.book, self.segmentID = self.book, None, ""
+        if book is None:
             return
         # Unfinished prompts are removed from the scene, which must not open anything again.
         wasFollowing, self._isFollowing = self._isFollowing, True
         try:
             if not slicer.mrmlScene.IsClosing():
                 # Nothing would react to prompts that are moved from now on.
-                working.prompts.showOnly(None)
-            working.close()
+                book.prompts.showOnly(None)
+            book.close()
         finally:
             self._isFollowing = wasFollowing
 
@@ -337,7 +382,7 @@ class SceneSession:
         self._showPrompts()
         self.parameters.isPositive = True
         self._snapshotSelected()
-        self._owner.onSegmentShown()
+        self.onSegment()
 
     def setShown(self, isShown: bool) -> None:
         """Show the selected segment's prompts, or hide all while another module is open."""
@@ -356,15 +401,12 @@ class SceneSession:
             self._showPrompts()
 
     def _showPrompts(self) -> None:
-        if self.working is not None:
+        if self.book is not None:
             isShown = self._isShown and self._isScanShown
-            self.working.prompts.showOnly((isShown and self.segmentID) or None)
+            self.book.prompts.showOnly((isShown and self.segmentID) or None)
 
     def _snapshotSelected(self) -> None:
         """Record the selected segment's initial state."""
-        if self.working is None or not self.segmentID:
-            return
-        try:
-            self.working.snapshot(self.segmentID)
-        except PumitError as error:
-            self._owner.showError(error)
+        if self.book is not None and self.segmentID:
+            with self.status.showingErrors():
+                self.book.snapshot(self.segmentID)
