@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,9 +14,10 @@ from requests.adapters import HTTPAdapter
 
 from pumit import __version__
 from pumit.client.closing import Closing
-from pumit.errors import PumitError, ServiceError
+from pumit.errors import Cancelled, PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.system.loopback import is_loopback
+from pumit.system.watch import Watch
 from pumit.wire.protocol import (
     API_VERSION,
     LEASE_HEADER,
@@ -29,6 +30,7 @@ from pumit.wire.protocol import (
     LeaseExpired,
     error_from_name,
 )
+from pumit.wire.stream import read_stream
 
 if TYPE_CHECKING:
     from pumit.wire.arrays import Codec, PackedArray
@@ -61,11 +63,56 @@ class UnexpectedResponse(ServiceError):
 # Value of `kind` in `Client.capabilities`; the other one is `NNINTERACTIVE`.
 PUMIT = "pumit"
 
+# Longest silence of a server elsewhere during a long request, seconds: it sends lines all the time,
+# except while it loads a model.
+_SILENCE_S = 60.0
+_NO_LIMIT_S = 24 * 3600.0
+
 _REFUSALS = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
+
+
+class PendingRequest:
+    """A long request, which any thread can stop.
+
+    Attributes:
+        segment: The segment, or the name of another job.
+        is_stopped: Whether `stop` was called, or a check found that the caller wants no answer.
+        response: What the server has answered so far.
+    """
+
+    def __init__(self, segment: str, watch: Watch) -> None:
+        self.segment = segment
+        self.watch = watch
+        self.is_stopped = False
+        self.response: requests.Response | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the answer is no longer wanted."""
+        return self.is_stopped or self.watch.is_cancelled
+
+    def stop(self) -> None:
+        """End the wait for the answer: the waiting thread gets `Cancelled`."""
+        self.is_stopped = True
+        if self.response is not None:
+            # Wakes the thread that reads. Without it (an earlier urllib3), the next line does.
+            with contextlib.suppress(AttributeError, RuntimeError, ValueError, OSError):
+                self.response.raw.shutdown()
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the answer is no longer wanted."""
+        if self.is_cancelled:
+            self.is_stopped = True
+            raise Cancelled("The computation was cancelled.")
+
+    def report(self, fraction: float) -> None:
+        """Pass the progress on to the caller, unless the answer is no longer wanted."""
+        self.check()
+        self.watch.report(fraction)
 
 
 class Client(Closing):
@@ -210,6 +257,7 @@ class Client(Closing):
         array: bytes | PackedArray | None = None,
         meta: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
+        is_stream: bool = False,
     ) -> requests.Response:
         """Send one request.
 
@@ -217,6 +265,7 @@ class Client(Closing):
             body: JSON value to send.
             array: Array envelope to send instead of `body`.
             meta: JSON value of the header `X-Meta`.
+            is_stream: Whether to return before the body of the response.
 
         Raises:
             Unreachable: If nothing answers, or not in time (`TimedOut`).
@@ -232,7 +281,7 @@ class Client(Closing):
         elif body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         connect_s, read_s = self._timeout_s
-        try:
+        with self._readable_errors():
             response = self._http.request(
                 method,
                 self._url + path,
@@ -241,7 +290,45 @@ class Client(Closing):
                 timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
                 verify=self._verify,
                 allow_redirects=False,  # never send the token to another address
+                stream=is_stream,
             )
+            if response.status_code != HTTPStatus.OK:
+                raise self._refused(response.status_code, _json_of(response))
+        return response
+
+    def ask(self, path: str, *, lease: str, body: object, pending: PendingRequest) -> bytearray:
+        """Send a long request, and read the stream of its answer; errors as in `call`.
+
+        Raises:
+            Cancelled: If it was stopped, here or by the server.
+        """
+        # A silent server on this machine is starved or stopped, but not out of reach.
+        silence_s = _NO_LIMIT_S if self.is_loopback else _SILENCE_S
+        pending.check()
+        try:
+            response = pending.response = self.call(
+                "POST", path, lease=lease, body=body, timeout_s=silence_s, is_stream=True
+            )
+            # Closed before its end, the server cancels.
+            with self._readable_errors(), contextlib.closing(response):
+                pending.check()
+                answer = read_stream(response.iter_content(None), pending.report)
+        except Unreachable as error:
+            pending.check()  # its stop broke the connection
+            if isinstance(error, TimedOut):
+                raise Unreachable(
+                    "The server stopped; start it again, your prompts are kept."
+                ) from None
+            raise
+        if isinstance(answer, dict):
+            raise self._refused(int(answer["status"]), answer)
+        pending.watch.report(1.0)
+        return answer
+
+    @contextlib.contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            yield
         except requests.exceptions.SSLError:
             raise Unreachable(
                 f"The certificate of {self._url} is not trusted; ask its administrator, or give "
@@ -253,16 +340,12 @@ class Client(Closing):
             raise Unreachable(
                 f"Nothing answers at {self._url}; start the server again, or check the address."
             ) from None
-        if response.status_code != HTTPStatus.OK:
-            raise self._refused(response)
-        return response
 
-    def _refused(self, response: requests.Response) -> PumitError:
-        status = response.status_code
+    def _refused(self, status: int, body: Any) -> PumitError:
+        """Return the error for a refusal, from its JSON."""
         try:
-            body = response.json()
             detail = body["detail"]
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return self._unexpected(status)
         if isinstance(body.get("error"), str) and (
             self._has_token or status != HTTPStatus.UNAUTHORIZED
@@ -294,6 +377,13 @@ class Client(Closing):
             "check the address, and any proxy in front of it.",
             status,
         )
+
+
+def _json_of(response: requests.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None
 
 
 def _is_late(error: Exception) -> bool:

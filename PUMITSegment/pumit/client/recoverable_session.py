@@ -6,13 +6,14 @@ import contextlib
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from pumit.client.closing import Closing
 from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import Client
+from pumit.client.http_client import Client, PendingRequest
 from pumit.errors import ServiceError, VolumeError
 from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompted_session import PromptedSession
@@ -36,6 +37,7 @@ class RecoverableSession(Closing, PromptedSession):
         self._heartbeat_s = heartbeat_s
         self._volume: Volume | None = None
         self._needs_rebuild = False
+        self._pending: WeakSet[PendingRequest] = WeakSet()
         self._lock = threading.RLock()
         self._lease = ""
         self._heartbeat: Heartbeat
@@ -82,6 +84,12 @@ class RecoverableSession(Closing, PromptedSession):
     ) -> PromptAnswer:
         """Segment by the given prompts; the session's own prompts stay unchanged."""
 
+    def cancel(self, segment: str | None = None) -> None:
+        """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
+        for pending in list(self._pending):
+            if segment in (None, pending.segment):
+                pending.stop()
+
     def close(self) -> None:
         """Release the session on the server, without an error if the server is gone."""
         self._heartbeat.stop()
@@ -106,6 +114,12 @@ class RecoverableSession(Closing, PromptedSession):
             if self._volume is not None:
                 self._send_again(self._volume)
             self._needs_rebuild = False
+
+    def _pending_request(self, segment: str, watch: Watch) -> PendingRequest:
+        """Make a request that `cancel` stops, by its segment's or job's name."""
+        pending = PendingRequest(segment, watch)
+        self._pending.add(pending)
+        return pending
 
     def _begin(self, volume: Volume) -> None:
         """Store the volume that the server has received, and clear the prompts."""

@@ -73,7 +73,9 @@ class ModelMethods(ABC):
         """The current volume."""
 
     @abstractmethod
-    def _run_job(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes:
+    def _run_job(
+        self, path: str, body: dict[str, Any], *, job: str, watch: Watch
+    ) -> bytes | bytearray:
         """Send a long request, which can be cancelled by its job's name."""
 
     def segment_automatically(
@@ -215,7 +217,9 @@ def _facts(meta: dict[str, Any]) -> SearchFacts:
         raise ServiceError(f"The server's answer cannot be read: {error}.") from None
 
 
-def unpack_labels(content: bytes, shape: tuple[int, int, int]) -> tuple[dict[str, Any], LabelMap]:
+def unpack_labels(
+    content: bytes | bytearray, shape: tuple[int, int, int]
+) -> tuple[dict[str, Any], LabelMap]:
     """Decode a response to its metadata and a label map on the volume's grid.
 
     Raises:

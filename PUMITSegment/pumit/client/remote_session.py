@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,7 +12,6 @@ from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import ModelMethods
-from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
@@ -28,12 +26,8 @@ from pumit.wire.prompt_answer import unpack_answer
 from pumit.wire.protocol import LeaseExpired, TooLarge, UnknownMask
 
 Answer = TypeVar("Answer")
-# Practically no deadline: a prediction is cancelled, or the server is found dead.
-_PREDICT_TIMEOUT_S = 24 * 3600.0
 # Longer than sending and embedding the largest volume takes.
 _VOLUME_TIMEOUT_S = 900.0
-# For progress and cancel during a prediction: a longer wait would delay the user's Cancel.
-_STATUS_TIMEOUT_S = 2.0
 
 
 class RemoteSession(RecoverableSession, ModelMethods):
@@ -113,17 +107,19 @@ class RemoteSession(RecoverableSession, ModelMethods):
             )
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
-        def send() -> bytes:
+        def send() -> bytes | bytearray:
             self._send_masks(masks)
+            return self._ask(protocol.PATH_PREDICT, body, job=segment, watch=watch)
+
+        def send_again() -> bytes | bytearray:
             try:
-                return self._post(protocol.PATH_PREDICT, body)
+                return send()
             except UnknownMask:
                 # The server has dropped it, for example in favour of newer ones.
                 self._sent_masks.clear()
-                self._send_masks(masks)
-                return self._post(protocol.PATH_PREDICT, body)
+                return send()
 
-        answer = unpack_answer(self._watching(send, segment, watch), volume.shape)
+        answer = unpack_answer(self._keeping(send_again), volume.shape)
         self._latest[segment] = (kept, replace(answer, mask=np.zeros((0, 0, 0), dtype=bool)))
         return answer
 
@@ -148,10 +144,6 @@ class RemoteSession(RecoverableSession, ModelMethods):
         """
         return list(self.answer(self.prompts(segment), segment, place_count=count).places)
 
-    def cancel(self, segment: str | None = None) -> None:
-        """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
-        self._cancel(segment)
-
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
         if capabilities["kind"] != PUMIT:
@@ -162,7 +154,10 @@ class RemoteSession(RecoverableSession, ModelMethods):
         limits = capabilities.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
-        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
+        interval_s, pending = self._heartbeat_s, self._pending
+        self._heartbeat = Heartbeat(
+            self._client, self._lease, interval_s=interval_s, pending=pending
+        )
 
     def _send_again(self, volume: Volume) -> None:
         self._upload(volume, self._channel)
@@ -177,28 +172,14 @@ class RemoteSession(RecoverableSession, ModelMethods):
             self.rebuild()
             return call()
 
-    def _watching(self, send: Callable[[], Answer], job: str, watch: Watch) -> Answer:
-        """Send a long request, which can be cancelled by its segment's or job's name."""
-        if not self.is_server_alive:
-            self._heartbeat.beat()  # the server may be back
-        return self._keeping(
-            lambda: call_watched(
-                send,
-                stop=lambda: self._stop(job),
-                is_alive=lambda: self.is_server_alive,
-                fraction=self._fraction,
-                watch=watch,
-            )
-        )
+    def _ask(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes | bytearray:
+        pending = self._pending_request(job, watch)
+        return self._client.ask(path, lease=self._lease, body=body, pending=pending)
 
-    def _run_job(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes:
-        return self._watching(lambda: self._post(path, body), job, watch)
-
-    def _post(self, path: str, body: dict[str, Any]) -> bytes:
-        """Send a long request."""
-        return self._client.call(
-            "POST", path, lease=self._lease, body=body, timeout_s=_PREDICT_TIMEOUT_S
-        ).content
+    def _run_job(
+        self, path: str, body: dict[str, Any], *, job: str, watch: Watch
+    ) -> bytes | bytearray:
+        return self._keeping(lambda: self._ask(path, body, job=job, watch=watch))
 
     def _send_masks(self, masks: Mapping[str, PackedMaskPrompt]) -> None:
         """Send the mask priors, by hash, that the server does not hold yet."""
@@ -236,22 +217,3 @@ class RemoteSession(RecoverableSession, ModelMethods):
         if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)
         return self._latest[segment][1]
-
-    def _stop(self, segment: str) -> None:
-        # If the server is gone, nothing needs to be stopped.
-        with contextlib.suppress(ServiceError):
-            self._cancel(segment, timeout_s=_STATUS_TIMEOUT_S)
-
-    def _cancel(self, segment: str | None, *, timeout_s: float | None = None) -> None:
-        body = {"segment": segment}
-        self._client.call_json(
-            "POST", protocol.PATH_CANCEL, lease=self._lease, body=body, timeout_s=timeout_s
-        )
-
-    def _fraction(self) -> float | None:
-        with contextlib.suppress(ServiceError):
-            status = self._client.call_json(
-                "GET", protocol.PATH_PROGRESS, lease=self._lease, timeout_s=_STATUS_TIMEOUT_S
-            )
-            return float(status["fraction"]) if status.get("running") else None
-        return None

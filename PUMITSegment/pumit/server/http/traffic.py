@@ -10,6 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit.wire.protocol import ARRAY_PATHS
 
+# Key of a request's state: the status of a refusal within a stream.
+STREAMED_STATUS = "pumit_streamed_status"
 # Counted for a request that matches no route: the path may hold private data.
 _UNKNOWN_ROUTE = "other"
 
@@ -99,6 +101,7 @@ class TrafficLayer:
             if counter is not None:
                 # The router stores a matched route in the scope.
                 route = getattr(scope.get("route"), "path", _UNKNOWN_ROUTE)
+                status = scope.get("state", {}).get(STREAMED_STATUS, status)
                 counter.count_request(route, status)
                 if path in ARRAY_PATHS and is_whole and size:
                     counter.count_upload(size)
