@@ -101,6 +101,6 @@ def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: 
             return
         heartbeat.beat()
         for pending in list(heartbeat._pending):
-            if pending.is_cancelled:
+            if pending.watch.is_cancelled:
                 pending.stop()
         del heartbeat

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,8 +15,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from pumit import __version__
-from pumit.client.closing import Closing
-from pumit.errors import Cancelled, PumitError, ServiceError
+from pumit.errors import PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.system.loopback import is_loopback
 from pumit.system.watch import Watch
@@ -80,42 +81,26 @@ class PendingRequest:
 
     Attributes:
         segment: The segment, or the name of another job.
-        is_stopped: Whether `stop` was called, or a check found that the caller wants no answer.
+        watch: The caller's, which also says whether the request was stopped.
         response: What the server has answered so far.
     """
 
     def __init__(self, segment: str, watch: Watch) -> None:
         self.segment = segment
-        self.watch = watch
-        self.is_stopped = False
+        self._stopped = stopped = threading.Event()
+        self.watch = Watch(lambda: stopped.is_set() or watch.is_cancelled, watch.progress)
         self.response: requests.Response | None = None
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the answer is no longer wanted."""
-        return self.is_stopped or self.watch.is_cancelled
 
     def stop(self) -> None:
         """End the wait for the answer: the waiting thread gets `Cancelled`."""
-        self.is_stopped = True
+        self._stopped.set()
         if self.response is not None:
             # Wakes the thread that reads. Without it (an earlier urllib3), the next line does.
             with contextlib.suppress(AttributeError, RuntimeError, ValueError, OSError):
                 self.response.raw.shutdown()
 
-    def check(self) -> None:
-        """Raise `Cancelled` if the answer is no longer wanted."""
-        if self.is_cancelled:
-            self.is_stopped = True
-            raise Cancelled("The computation was cancelled.")
 
-    def report(self, fraction: float) -> None:
-        """Pass the progress on to the caller, unless the answer is no longer wanted."""
-        self.check()
-        self.watch.report(fraction)
-
-
-class Client(Closing):
+class Client(AbstractContextManager["Client"]):
     """A thread-safe connection to one server.
 
     Args:
@@ -164,7 +149,7 @@ class Client(Closing):
             raise ServiceError(
                 "The bearer token has characters that cannot be sent; copy it again."
             )
-        self._has_token = bool(token)
+        self._token = token
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._http = requests.Session()
         # A system proxy would misdirect loopback requests.
@@ -172,7 +157,7 @@ class Client(Closing):
         # Passed with each request, because $REQUESTS_CA_BUNDLE overrides the session's value.
         self._verify = verify
         # As `auth`, so that the user's .netrc does not replace it.
-        self._http.auth = _BearerAuth(token)
+        self._http.auth = self._authorized
         self._http.headers[VERSION_HEADER] = str(API_VERSION)
         if self.codec == "stored":
             self._http.headers["Accept-Encoding"] = "identity"
@@ -183,6 +168,9 @@ class Client(Closing):
     def url(self) -> str:
         """The server's address."""
         return self._url
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections; sessions on the server are released by their own `close`."""
@@ -304,17 +292,23 @@ class Client(Closing):
         """
         # A silent server on this machine is starved or stopped, but not out of reach.
         silence_s = _NO_LIMIT_S if self.is_loopback else _SILENCE_S
-        pending.check()
+        watch = pending.watch
+
+        def report(share: float) -> None:
+            watch.check()
+            watch.report(share)
+
+        watch.check()
         try:
             response = pending.response = self.call(
                 "POST", path, lease=lease, body=body, timeout_s=silence_s, is_stream=True
             )
             # Closed before its end, the server cancels.
             with self._readable_errors(), contextlib.closing(response):
-                pending.check()
-                answer = read_stream(response.iter_content(None), pending.report)
+                watch.check()
+                answer = read_stream(response.iter_content(None), report)
         except Unreachable as error:
-            pending.check()  # its stop broke the connection
+            watch.check()  # its stop broke the connection
             if isinstance(error, TimedOut):
                 raise Unreachable(
                     "The server stopped; start it again, your prompts are kept."
@@ -322,8 +316,13 @@ class Client(Closing):
             raise
         if isinstance(answer, dict):
             raise self._refused(int(answer["status"]), answer)
-        pending.watch.report(1.0)
+        watch.report(1.0)
         return answer
+
+    def _authorized(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
 
     @contextlib.contextmanager
     def _readable_errors(self) -> Iterator[None]:
@@ -348,7 +347,7 @@ class Client(Closing):
         except (KeyError, TypeError):
             return self._unexpected(status)
         if isinstance(body.get("error"), str) and (
-            self._has_token or status != HTTPStatus.UNAUTHORIZED
+            self._token or status != HTTPStatus.UNAUTHORIZED
         ):
             if status == HTTPStatus.UNAUTHORIZED:
                 return NotAccepted(str(detail))
@@ -359,7 +358,7 @@ class Client(Closing):
         """Return the error for a response without an error name, as of third-party servers."""
         reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
-            remedy = "asks for a token" if not self._has_token else "does not accept this token"
+            remedy = "asks for a token" if not self._token else "does not accept this token"
             return NotAccepted(
                 f"{self._url} {remedy}; ask the person who started the server for it."
             )
@@ -394,13 +393,3 @@ def _is_late(error: Exception) -> bool:
     cause = error.args[0] if error.args else None
     is_of_socket = isinstance(getattr(cause, "__context__", None), TimeoutError)
     return isinstance(error, requests.exceptions.Timeout) or is_of_socket
-
-
-class _BearerAuth(requests.auth.AuthBase):
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return request

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.client.closing import Closing
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client, PendingRequest
 from pumit.errors import ServiceError, VolumeError
@@ -22,9 +22,12 @@ from pumit.segmentation import PromptAnswer
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
+from pumit.wire.protocol import LeaseExpired
+
+Answer = TypeVar("Answer")
 
 
-class RecoverableSession(Closing, PromptedSession):
+class RecoverableSession(PromptedSession):
     """A session whose volume and prompts survive the loss of its server.
 
     Raises:
@@ -42,6 +45,12 @@ class RecoverableSession(Closing, PromptedSession):
         self._lease = ""
         self._heartbeat: Heartbeat
         self._claim()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def volume(self) -> Volume:
@@ -120,6 +129,20 @@ class RecoverableSession(Closing, PromptedSession):
         pending = PendingRequest(segment, watch)
         self._pending.add(pending)
         return pending
+
+    def _keeping(self, call: Callable[[], Answer]) -> Answer:
+        """Call the server; rebuild a lost session first, and once if the lease has expired."""
+        with self._lock:
+            if self._needs_rebuild:
+                self.rebuild()
+            lease = self._lease
+        try:
+            return call()
+        except LeaseExpired:
+            with self._lock:
+                if lease == self._lease:  # no other thread has rebuilt it since
+                    self.rebuild()
+            return call()
 
     def _begin(self, volume: Volume) -> None:
         """Store the volume that the server has received, and clear the prompts."""

@@ -30,7 +30,6 @@ from pumit.server.http import (
 from pumit.server.http.guard import Guard
 from pumit.server.http.operations_routes import Operations
 from pumit.server.http.refusals import refusal, refusal_of
-from pumit.server.http.traffic import TrafficLayer
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.state import ServerState
@@ -136,9 +135,8 @@ def create_app(
         path_tokens={operations_routes.PATH_METRICS: metrics_token},
         viewer=ItksnapPaths() if itksnap else None,
     )
-    app.add_middleware(version_2.Version2Layer)
     # Outermost, to count refused requests too.
-    app.add_middleware(TrafficLayer, traffic=operations.traffic)
+    app.add_middleware(operations.traffic.counting)
     return app
 
 

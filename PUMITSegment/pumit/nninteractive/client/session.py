@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,7 +34,6 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire.arrays import Array
 from pumit.wire.masks import BoundingBox, Mask, pack_mask, unpack_mask
-from pumit.wire.protocol import LeaseExpired
 
 _MAX_BYTES = 1 << 26
 
@@ -244,27 +243,14 @@ class NNInteractiveSession(RecoverableSession):
             assert self._object is not None
             return self._object.answer(prompts, watch=watch)
 
-        mask = self._keeping(answer)
-        answers.add(prompts, mask)
-        return mask
-
-    def _keeping(self, call: Callable[[], Answer]) -> Answer:
-        """Call the server, rebuilding the session first if it was lost."""
-        with self._lock:
-            if self._needs_rebuild:
-                self.rebuild()
-            object_before = self._object
         try:
-            return call()
-        except LeaseExpired:
-            with self._lock:
-                if object_before is self._object:  # no other thread has rebuilt it since
-                    self.rebuild()
-            return call()
+            mask = self._keeping(answer)
         except Unreachable:
             # The server may or may not have processed the request: only a new session is safe.
             self._needs_rebuild = True
             raise
+        answers.add(prompts, mask)
+        return mask
 
 
 def _is_positive(prompt: Prompt) -> bool:

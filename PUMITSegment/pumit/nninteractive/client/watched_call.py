@@ -25,31 +25,34 @@ def call_watched(
     """Run a request in a thread, which a cancelled one leaves behind, and watch it from this one.
 
     Args:
-        request: Called with a watch of its own: the caller's is used in this thread only.
+        request: Called with a watch that does not use the caller's in the other thread.
 
     Raises:
         Cancelled: If the user cancelled it.
         ServiceError: If the server died; other errors of `request` pass through.
     """
-    pending.check()
+    watch, dropped = pending.watch, threading.Event()
+    watch.check()
     fractions: list[float] = []
     future: Future[Answer] = Future()
 
     def run() -> None:
         try:
-            future.set_result(request(Watch(lambda: pending.is_stopped, fractions.append)))
+            future.set_result(request(Watch(dropped.is_set, fractions.append)))
         except BaseException as error:
             # Raised again in the waiting thread.
             future.set_exception(error)
 
     threading.Thread(target=run, name="pumit-ask", daemon=True).start()
-    while not wait([future], _TICK_S).done:
-        pending.check()
-        if not is_alive():
-            pending.stop()
-            raise ServiceError("The server stopped; start it again, your prompts are kept.")
-        while fractions:
-            pending.report(fractions.pop(0))
+    try:
+        while not wait([future], _TICK_S).done:
+            watch.check()
+            if not is_alive():
+                raise ServiceError("The server stopped; start it again, your prompts are kept.")
+            while fractions:
+                watch.report(fractions.pop(0))
+    finally:
+        dropped.set()
     answer = future.result()
-    pending.watch.report(1.0)
+    watch.report(1.0)
     return answer

@@ -10,8 +10,7 @@ from pumit.export.classes import class_terminology
 from pumit.export.terminology import serialize_terminology
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import ClassLabel, LabelMap
-from pumit.server.http.array_body import answer_codec
-from pumit.server.http.job_answer import job_answer, streamed
+from pumit.server.http.job_answer import answer_codec, job_answer, streamed
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.fair_queue import Job

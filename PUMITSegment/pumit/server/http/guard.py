@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit.server.http.refusals import refusal, refusal_of
+from pumit.server.http.version_2 import lead_to_version_3
 from pumit.server.sessions.limits import Limits
 from pumit.wire.protocol import (
     API_VERSION,
@@ -90,6 +91,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        lead_to_version_3(scope)
         # 1. Refuse without reading the body.
         headers = Headers(scope=scope)
         is_chunked = "transfer-encoding" in headers

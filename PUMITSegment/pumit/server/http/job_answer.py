@@ -17,7 +17,8 @@ from pumit.server.http.version_2 import is_version_2
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.state import Progress, ServerState
-from pumit.wire.protocol import OCTET_STREAM
+from pumit.wire.arrays import Codec, codec_for
+from pumit.wire.protocol import CODEC_HEADER, OCTET_STREAM
 from pumit.wire.stream import MEDIA_TYPE, stream_line
 
 # nginx and some other proxies would hold the lines back.
@@ -29,6 +30,12 @@ def streamed(result: str) -> dict[str, Any]:
     content = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
     answer = {"description": f"Lines with the progress, then {result}", "content": content}
     return {"responses": {200: answer}, "response_class": Response}
+
+
+def answer_codec(request: Request, usual: Codec) -> Codec:
+    """Choose how the arrays of an answer are packed: `usual`, or as the request's headers ask."""
+    headers = request.headers
+    return codec_for(headers.get(CODEC_HEADER, headers.get("accept-encoding")), usual)
 
 
 async def job_answer(

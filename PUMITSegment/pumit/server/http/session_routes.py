@@ -15,11 +15,10 @@ from pumit.prompts import prompt_from_dict
 from pumit.server.http.array_body import (
     ARRAY_BODY,
     MetaHeader,
-    answer_codec,
     parse_meta,
     receive_array,
 )
-from pumit.server.http.job_answer import job_answer, streamed
+from pumit.server.http.job_answer import answer_codec, job_answer, streamed
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import (
     MaskIn,

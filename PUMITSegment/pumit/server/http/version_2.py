@@ -7,7 +7,7 @@ progress and cancelled it. Everything else is the same, so paths of version 2 le
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from pumit.server.http.lease_routes import ActiveLease, LivingLease, State
 from pumit.server.http.schemas import OptionalSegmentIn
@@ -20,19 +20,12 @@ _IS_VERSION_2 = "pumit_is_version_2"
 router = APIRouter(include_in_schema=False)
 
 
-class Version2Layer:
-    """An ASGI layer that leads the paths of version 2 to those of the current version."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on."""
-        path = scope.get("path", "")
-        if path.startswith(f"{_PREFIX}/") and path not in _OWN_PATHS:
-            scope["path"] = PREFIX + path.removeprefix(_PREFIX)
-            scope.setdefault("state", {})[_IS_VERSION_2] = True
-        await self._app(scope, receive, send)
+def lead_to_version_3(scope: Scope) -> None:
+    """Replace a path of version 2 by that of the current version."""
+    path = scope["path"]
+    if path.startswith(f"{_PREFIX}/") and path not in _OWN_PATHS:
+        scope["path"] = PREFIX + path.removeprefix(_PREFIX)
+        scope.setdefault("state", {})[_IS_VERSION_2] = True
 
 
 def is_version_2(request: Request) -> bool:
