@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import qt
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.single_shot import singleShot

@@ -100,7 +100,7 @@ def test_every_page_is_in_the_menu(repository: Path) -> None:
 def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path) -> None:
     texts = {
         "reference/command_line.html": "pumit segment",
-        "reference/http_api.html": "/pumit/v2/",
+        "reference/http_api.html": "/pumit/v3/",
         "reference/recipes.html": "learning_rate",
         "reference/glossary.html": "spatially adaptive convolution",
         "reference/python/pumit.html": "pumit.volume.Volume.read",

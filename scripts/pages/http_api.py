@@ -12,8 +12,24 @@ _INTRODUCTION = """# The HTTP API
 
 Written from the server's own description (`/openapi.json`, with the bearer token); the same as a
 file: [openapi.json](openapi.json). Every request but `/healthz` and `/readyz` carries
-`Authorization: Bearer TOKEN`. A refusal is JSON with one sentence under `detail`. Endpoints under
-`/pumit/v2` are PUMIT's own; those without are the protocol of nnInteractive 2.6. What a version
+`Authorization: Bearer TOKEN`. A refusal is JSON with one sentence under `detail`.
+
+Requests that compute (`predict`, `segment_automatically`, `find`, `reconstruct`) are answered with
+a stream, `application/x-pumit-stream`. It begins with lines of JSON, each ended by a newline:
+
+```
+{"progress":0.25}
+{"progress":0.75}
+{"bytes":12345}
+```
+
+`progress` comes about ten times a second. `bytes` is the size of the result, which follows.
+If the request fails, the last line is `{"status":409,"detail":"...","error":"Cancelled"}`, with the
+status and the JSON of any other refusal. Close the connection to cancel. A newer request for the
+same segment cancels the earlier one.
+
+Endpoints under
+`/pumit/v3` are PUMIT's own; those without are the protocol of nnInteractive 2.6. What a version
 promises: [versions](versions.md).
 """
 

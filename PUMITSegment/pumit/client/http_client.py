@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,10 +15,10 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from pumit import __version__
-from pumit.client.closing import Closing
 from pumit.errors import PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.system.loopback import is_loopback
+from pumit.system.watch import Watch
 from pumit.wire.protocol import (
     API_VERSION,
     LEASE_HEADER,
@@ -29,6 +31,7 @@ from pumit.wire.protocol import (
     LeaseExpired,
     error_from_name,
 )
+from pumit.wire.stream import read_stream
 
 if TYPE_CHECKING:
     from pumit.wire.arrays import Codec, PackedArray
@@ -61,6 +64,11 @@ class UnexpectedResponse(ServiceError):
 # Value of `kind` in `Client.capabilities`; the other one is `NNINTERACTIVE`.
 PUMIT = "pumit"
 
+# Longest silence of a server elsewhere during a long request, seconds: it sends lines all the time,
+# except while it loads a model.
+_SILENCE_S = 60.0
+_NO_LIMIT_S = 24 * 3600.0
+
 _REFUSALS = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -68,7 +76,31 @@ _REFUSALS = (
 )
 
 
-class Client(Closing):
+class PendingRequest:
+    """A long request, which any thread can stop.
+
+    Attributes:
+        segment: The segment, or the name of another job.
+        watch: The caller's, which also says whether the request was stopped.
+        response: What the server has answered so far.
+    """
+
+    def __init__(self, segment: str, watch: Watch) -> None:
+        self.segment = segment
+        self._stopped = stopped = threading.Event()
+        self.watch = Watch(lambda: stopped.is_set() or watch.is_cancelled, watch.progress)
+        self.response: requests.Response | None = None
+
+    def stop(self) -> None:
+        """End the wait for the answer: the waiting thread gets `Cancelled`."""
+        self._stopped.set()
+        if self.response is not None:
+            # Wakes the thread that reads. Without it (an earlier urllib3), the next line does.
+            with contextlib.suppress(AttributeError, RuntimeError, ValueError, OSError):
+                self.response.raw.shutdown()
+
+
+class Client(AbstractContextManager["Client"]):
     """A thread-safe connection to one server.
 
     Args:
@@ -117,7 +149,7 @@ class Client(Closing):
             raise ServiceError(
                 "The bearer token has characters that cannot be sent; copy it again."
             )
-        self._has_token = bool(token)
+        self._token = token
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._http = requests.Session()
         # A system proxy would misdirect loopback requests.
@@ -125,7 +157,7 @@ class Client(Closing):
         # Passed with each request, because $REQUESTS_CA_BUNDLE overrides the session's value.
         self._verify = verify
         # As `auth`, so that the user's .netrc does not replace it.
-        self._http.auth = _BearerAuth(token)
+        self._http.auth = self._authorized
         self._http.headers[VERSION_HEADER] = str(API_VERSION)
         if self.codec == "stored":
             self._http.headers["Accept-Encoding"] = "identity"
@@ -136,6 +168,9 @@ class Client(Closing):
     def url(self) -> str:
         """The server's address."""
         return self._url
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections; sessions on the server are released by their own `close`."""
@@ -210,6 +245,7 @@ class Client(Closing):
         array: bytes | PackedArray | None = None,
         meta: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
+        is_stream: bool = False,
     ) -> requests.Response:
         """Send one request.
 
@@ -217,6 +253,7 @@ class Client(Closing):
             body: JSON value to send.
             array: Array envelope to send instead of `body`.
             meta: JSON value of the header `X-Meta`.
+            is_stream: Whether to return before the body of the response.
 
         Raises:
             Unreachable: If nothing answers, or not in time (`TimedOut`).
@@ -232,7 +269,7 @@ class Client(Closing):
         elif body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         connect_s, read_s = self._timeout_s
-        try:
+        with self._readable_errors():
             response = self._http.request(
                 method,
                 self._url + path,
@@ -241,7 +278,56 @@ class Client(Closing):
                 timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
                 verify=self._verify,
                 allow_redirects=False,  # never send the token to another address
+                stream=is_stream,
             )
+            if response.status_code != HTTPStatus.OK:
+                raise self._refused(response.status_code, _json_of(response))
+        return response
+
+    def ask(self, path: str, *, lease: str, body: object, pending: PendingRequest) -> bytearray:
+        """Send a long request, and read the stream of its answer; errors as in `call`.
+
+        Raises:
+            Cancelled: If it was stopped, here or by the server.
+        """
+        # A silent server on this machine is starved or stopped, but not out of reach.
+        silence_s = _NO_LIMIT_S if self.is_loopback else _SILENCE_S
+        watch = pending.watch
+
+        def report(share: float) -> None:
+            watch.check()
+            watch.report(share)
+
+        watch.check()
+        try:
+            response = pending.response = self.call(
+                "POST", path, lease=lease, body=body, timeout_s=silence_s, is_stream=True
+            )
+            # Closed before its end, the server cancels.
+            with self._readable_errors(), contextlib.closing(response):
+                watch.check()
+                answer = read_stream(response.iter_content(None), report)
+        except Unreachable as error:
+            watch.check()  # its stop broke the connection
+            if isinstance(error, TimedOut):
+                raise Unreachable(
+                    "The server stopped; start it again, your prompts are kept."
+                ) from None
+            raise
+        if isinstance(answer, dict):
+            raise self._refused(int(answer["status"]), answer)
+        watch.report(1.0)
+        return answer
+
+    def _authorized(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+    @contextlib.contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            yield
         except requests.exceptions.SSLError:
             raise Unreachable(
                 f"The certificate of {self._url} is not trusted; ask its administrator, or give "
@@ -253,19 +339,15 @@ class Client(Closing):
             raise Unreachable(
                 f"Nothing answers at {self._url}; start the server again, or check the address."
             ) from None
-        if response.status_code != HTTPStatus.OK:
-            raise self._refused(response)
-        return response
 
-    def _refused(self, response: requests.Response) -> PumitError:
-        status = response.status_code
+    def _refused(self, status: int, body: Any) -> PumitError:
+        """Return the error for a refusal, from its JSON."""
         try:
-            body = response.json()
             detail = body["detail"]
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return self._unexpected(status)
         if isinstance(body.get("error"), str) and (
-            self._has_token or status != HTTPStatus.UNAUTHORIZED
+            self._token or status != HTTPStatus.UNAUTHORIZED
         ):
             if status == HTTPStatus.UNAUTHORIZED:
                 return NotAccepted(str(detail))
@@ -276,7 +358,7 @@ class Client(Closing):
         """Return the error for a response without an error name, as of third-party servers."""
         reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
-            remedy = "asks for a token" if not self._has_token else "does not accept this token"
+            remedy = "asks for a token" if not self._token else "does not accept this token"
             return NotAccepted(
                 f"{self._url} {remedy}; ask the person who started the server for it."
             )
@@ -296,6 +378,13 @@ class Client(Closing):
         )
 
 
+def _json_of(response: requests.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
 def _is_late(error: Exception) -> bool:
     """Return whether a response, or the rest of one, timed out.
 
@@ -304,13 +393,3 @@ def _is_late(error: Exception) -> bool:
     cause = error.args[0] if error.args else None
     is_of_socket = isinstance(getattr(cause, "__context__", None), TimeoutError)
     return isinstance(error, requests.exceptions.Timeout) or is_of_socket
-
-
-class _BearerAuth(requests.auth.AuthBase):
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return request

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.client.closing import Closing
 from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import Client
+from pumit.client.http_client import Client, PendingRequest
 from pumit.errors import ServiceError, VolumeError
 from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompted_session import PromptedSession
@@ -21,9 +22,12 @@ from pumit.segmentation import PromptAnswer
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
+from pumit.wire.protocol import LeaseExpired
+
+Answer = TypeVar("Answer")
 
 
-class RecoverableSession(Closing, PromptedSession):
+class RecoverableSession(PromptedSession):
     """A session whose volume and prompts survive the loss of its server.
 
     Raises:
@@ -36,10 +40,17 @@ class RecoverableSession(Closing, PromptedSession):
         self._heartbeat_s = heartbeat_s
         self._volume: Volume | None = None
         self._needs_rebuild = False
+        self._pending: WeakSet[PendingRequest] = WeakSet()
         self._lock = threading.RLock()
         self._lease = ""
         self._heartbeat: Heartbeat
         self._claim()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def volume(self) -> Volume:
@@ -82,6 +93,12 @@ class RecoverableSession(Closing, PromptedSession):
     ) -> PromptAnswer:
         """Segment by the given prompts; the session's own prompts stay unchanged."""
 
+    def cancel(self, segment: str | None = None) -> None:
+        """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
+        for pending in list(self._pending):
+            if segment in (None, pending.segment):
+                pending.stop()
+
     def close(self) -> None:
         """Release the session on the server, without an error if the server is gone."""
         self._heartbeat.stop()
@@ -106,6 +123,26 @@ class RecoverableSession(Closing, PromptedSession):
             if self._volume is not None:
                 self._send_again(self._volume)
             self._needs_rebuild = False
+
+    def _pending_request(self, segment: str, watch: Watch) -> PendingRequest:
+        """Make a request that `cancel` stops, by its segment's or job's name."""
+        pending = PendingRequest(segment, watch)
+        self._pending.add(pending)
+        return pending
+
+    def _keeping(self, call: Callable[[], Answer]) -> Answer:
+        """Call the server; rebuild a lost session first, and once if the lease has expired."""
+        with self._lock:
+            if self._needs_rebuild:
+                self.rebuild()
+            lease = self._lease
+        try:
+            return call()
+        except LeaseExpired:
+            with self._lock:
+                if lease == self._lease:  # no other thread has rebuilt it since
+                    self.rebuild()
+            return call()
 
     def _begin(self, volume: Volume) -> None:
         """Store the volume that the server has received, and clear the prompts."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,8 +11,15 @@ import numpy as np
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
-from pumit.client.remote_models import ModelMethods
-from pumit.client.watched_call import call_watched
+from pumit.client.remote_models import (
+    AutomaticAnswer,
+    Reconstruction,
+    SearchFacts,
+    StructureAnswer,
+    unpack_facts,
+    unpack_labels,
+    unpack_reconstruction,
+)
 from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
@@ -23,20 +29,20 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import PackedArray, pack_array_in_parts
+from pumit.wire.bundle import unpack_bundle
 from pumit.wire.masks import pack_mask
 from pumit.wire.prompt_answer import unpack_answer
-from pumit.wire.protocol import LeaseExpired, TooLarge, UnknownMask
+from pumit.wire.protocol import TooLarge, UnknownMask
 
 Answer = TypeVar("Answer")
-# Practically no deadline: a prediction is cancelled, or the server is found dead.
-_PREDICT_TIMEOUT_S = 24 * 3600.0
+Corners = Sequence[Sequence[float]]
+# Limit for the response to a check, which holds a few sentences.
+_MOST_FACT_BYTES = 1 << 20
 # Longer than sending and embedding the largest volume takes.
 _VOLUME_TIMEOUT_S = 900.0
-# For progress and cancel during a prediction: a longer wait would delay the user's Cancel.
-_STATUS_TIMEOUT_S = 2.0
 
 
-class RemoteSession(RecoverableSession, ModelMethods):
+class RemoteSession(RecoverableSession):
     """A session on a server, with the methods of `pumit.InteractiveSession`.
 
     Volume and prompts are also kept on the client, so that nothing is lost with the server. A
@@ -113,17 +119,19 @@ class RemoteSession(RecoverableSession, ModelMethods):
             )
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
-        def send() -> bytes:
+        def send() -> bytes | bytearray:
             self._send_masks(masks)
+            return self._ask(protocol.PATH_PREDICT, body, job=segment, watch=watch)
+
+        def send_again() -> bytes | bytearray:
             try:
-                return self._post(protocol.PATH_PREDICT, body)
+                return send()
             except UnknownMask:
                 # The server has dropped it, for example in favour of newer ones.
                 self._sent_masks.clear()
-                self._send_masks(masks)
-                return self._post(protocol.PATH_PREDICT, body)
+                return send()
 
-        answer = unpack_answer(self._watching(send, segment, watch), volume.shape)
+        answer = unpack_answer(self._keeping(send_again), volume.shape)
         self._latest[segment] = (kept, replace(answer, mask=np.zeros((0, 0, 0), dtype=bool)))
         return answer
 
@@ -148,9 +156,111 @@ class RemoteSession(RecoverableSession, ModelMethods):
         """
         return list(self.answer(self.prompts(segment), segment, place_count=count).places)
 
-    def cancel(self, segment: str | None = None) -> None:
-        """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
-        self._cancel(segment)
+    def segment_automatically(
+        self, model: str, roi_corners_lps: Corners | None = None, *, watch: Watch = UNWATCHED
+    ) -> AutomaticAnswer:
+        """Segment the volume, or a region of it, automatically.
+
+        Args:
+            model: Name of an automatic model, or of the promptable one, which then segments
+                everything that stands out; see `models` of the server's capabilities.
+            roi_corners_lps: Eight corners of a region, which may be rotated, LPS mm; None for the
+                whole volume.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            CheckpointError: If the server has no such model.
+            PromptError: If the region is outside the volume.
+            ServiceError: If the server is gone.
+        """
+        corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
+        content = self._run_job(
+            protocol.PATH_SEGMENT_AUTOMATICALLY,
+            {"model": model, "roi_corners_lps": corners},
+            job=protocol.AUTOMATIC_JOB,
+            watch=watch,
+        )
+        meta, found = unpack_labels(content, self.volume.shape)
+        return AutomaticAnswer(found, model, str(meta.get("version", "")))
+
+    def check_structure(
+        self,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        anyway: bool = False,
+        watch: Watch = UNWATCHED,
+    ) -> SearchFacts:
+        """Return the model that `find_structure` would use, without running it.
+
+        Arguments and errors are those of `find_structure`.
+        """
+        body: dict[str, Any] = {"structure": structure, "model": model, "modality": modality}
+        body |= {"anyway": anyway, "only_check": True}
+        job, silent = protocol.AUTOMATIC_JOB, Watch(watch.cancelled)
+        content = self._run_job(protocol.PATH_FIND, body, job=job, watch=silent)
+        return unpack_facts(unpack_bundle(content, max_bytes=_MOST_FACT_BYTES)[0])
+
+    def find_structure(
+        self,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        roi_corners_lps: Corners | None = None,
+        anyway: bool = False,
+        watch: Watch = UNWATCHED,
+    ) -> StructureAnswer:
+        """Segment a structure given by name.
+
+        Args:
+            structure: A name (`left kidney`), a group (`kidneys`), a code, Slicer's terminology
+                entry, or `everything` for all classes of the model.
+            model: Name of an automatic model; None for the best that knows the structure.
+            modality: DICOM Modality of the scan; empty if unknown.
+            roi_corners_lps: Eight corners of a region of interest, LPS mm; None for the whole
+                volume.
+            anyway: Whether to skip checks, so that a model of another modality may run.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            ConsentNeeded: If only models with licences that were not accepted there know it.
+            StructureError: If no model knows it, or none is suitable for this scan.
+            ServiceError: If the server is gone.
+        """
+        corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
+        body = {
+            "structure": structure,
+            "model": model,
+            "modality": modality,
+            "roi_corners_lps": corners,
+            "anyway": anyway,
+        }
+        job = protocol.AUTOMATIC_JOB
+        content = self._run_job(protocol.PATH_FIND, body, job=job, watch=watch)
+        meta, found = unpack_labels(content, self.volume.shape)
+        facts = unpack_facts(meta)
+        return StructureAnswer(found, facts.model, facts.version, facts)
+
+    def reconstruct(self, model: str | None = None, *, watch: Watch = UNWATCHED) -> Reconstruction:
+        """Encode and decode the volume by a tokenizer.
+
+        Args:
+            model: Name of a tokenizer; None for the server's first one.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            CheckpointError: If the server has no such tokenizer, or none at all.
+            ServiceError: If the server is gone.
+        """
+        content = self._run_job(
+            protocol.PATH_RECONSTRUCT,
+            {"model": model},
+            job=protocol.RECONSTRUCTION_JOB,
+            watch=watch,
+        )
+        return unpack_reconstruction(content, self.volume.shape)
 
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
@@ -162,43 +272,22 @@ class RemoteSession(RecoverableSession, ModelMethods):
         limits = capabilities.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
-        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
+        interval_s, pending = self._heartbeat_s, self._pending
+        self._heartbeat = Heartbeat(
+            self._client, self._lease, interval_s=interval_s, pending=pending
+        )
 
     def _send_again(self, volume: Volume) -> None:
         self._upload(volume, self._channel)
 
-    def _keeping(self, call: Callable[[], Answer]) -> Answer:
-        """Call the server; rebuild a lost session first, and once if the lease has expired."""
-        if self._needs_rebuild:
-            self.rebuild()
-        try:
-            return call()
-        except LeaseExpired:
-            self.rebuild()
-            return call()
+    def _ask(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes | bytearray:
+        pending = self._pending_request(job, watch)
+        return self._client.ask(path, lease=self._lease, body=body, pending=pending)
 
-    def _watching(self, send: Callable[[], Answer], job: str, watch: Watch) -> Answer:
-        """Send a long request, which can be cancelled by its segment's or job's name."""
-        if not self.is_server_alive:
-            self._heartbeat.beat()  # the server may be back
-        return self._keeping(
-            lambda: call_watched(
-                send,
-                stop=lambda: self._stop(job),
-                is_alive=lambda: self.is_server_alive,
-                fraction=self._fraction,
-                watch=watch,
-            )
-        )
-
-    def _run_job(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes:
-        return self._watching(lambda: self._post(path, body), job, watch)
-
-    def _post(self, path: str, body: dict[str, Any]) -> bytes:
-        """Send a long request."""
-        return self._client.call(
-            "POST", path, lease=self._lease, body=body, timeout_s=_PREDICT_TIMEOUT_S
-        ).content
+    def _run_job(
+        self, path: str, body: dict[str, Any], *, job: str, watch: Watch
+    ) -> bytes | bytearray:
+        return self._keeping(lambda: self._ask(path, body, job=job, watch=watch))
 
     def _send_masks(self, masks: Mapping[str, PackedMaskPrompt]) -> None:
         """Send the mask priors, by hash, that the server does not hold yet."""
@@ -236,22 +325,3 @@ class RemoteSession(RecoverableSession, ModelMethods):
         if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)
         return self._latest[segment][1]
-
-    def _stop(self, segment: str) -> None:
-        # If the server is gone, nothing needs to be stopped.
-        with contextlib.suppress(ServiceError):
-            self._cancel(segment, timeout_s=_STATUS_TIMEOUT_S)
-
-    def _cancel(self, segment: str | None, *, timeout_s: float | None = None) -> None:
-        body = {"segment": segment}
-        self._client.call_json(
-            "POST", protocol.PATH_CANCEL, lease=self._lease, body=body, timeout_s=timeout_s
-        )
-
-    def _fraction(self) -> float | None:
-        with contextlib.suppress(ServiceError):
-            status = self._client.call_json(
-                "GET", protocol.PATH_PROGRESS, lease=self._lease, timeout_s=_STATUS_TIMEOUT_S
-            )
-            return float(status["fraction"]) if status.get("running") else None
-        return None

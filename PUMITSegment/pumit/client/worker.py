@@ -13,11 +13,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
 import pumit
-from pumit.client.closing import Closing
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
 from pumit.system.interpreter import python_environment
@@ -29,7 +29,7 @@ _CLOSE_S = 4.0
 _BUSY_S = 300.0
 
 
-class LocalWorker(Closing):
+class LocalWorker(AbstractContextManager["LocalWorker"]):
     """Context manager that runs `python -m pumit.server` on the loopback interface.
 
     Each worker gets a new token by environment. If this process is killed, the worker ends by
@@ -74,6 +74,9 @@ class LocalWorker(Closing):
     def __enter__(self) -> LocalWorker:
         self.start()
         return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def url(self) -> str:

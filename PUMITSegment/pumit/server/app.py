@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from pumit import __version__
-from pumit.errors import Cancelled, PumitError
+from pumit.errors import PumitError
 from pumit.itksnap import routes as itksnap_routes
 from pumit.itksnap.paths import ItksnapPaths
 from pumit.nninteractive.server import routes as nninteractive_routes
@@ -25,13 +25,13 @@ from pumit.server.http import (
     operations_routes,
     page_routes,
     session_routes,
+    version_2,
 )
-from pumit.server.http.guard import Guard, refusal
+from pumit.server.http.guard import Guard
 from pumit.server.http.operations_routes import Operations
-from pumit.server.http.traffic import TrafficLayer
+from pumit.server.http.refusals import refusal, refusal_of
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import Limits
-from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
 from pumit.system.machine import give_back_memory
 from pumit.volume import Volume
@@ -41,14 +41,6 @@ logger = logging.getLogger(__name__)
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
-_STATUS: dict[type[PumitError], HTTPStatus] = {
-    protocol.LeaseExpired: HTTPStatus.GONE,
-    protocol.UnknownMask: HTTPStatus.FAILED_DEPENDENCY,
-    protocol.BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
-    protocol.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    MemoryFull: HTTPStatus.INSUFFICIENT_STORAGE,
-    Cancelled: HTTPStatus.CONFLICT,
-}
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     int(status): {"description": meaning}
     for status, meaning in (
@@ -121,6 +113,7 @@ def create_app(
     app.include_router(nninteractive_routes.router)
     app.include_router(session_routes.router)
     app.include_router(automatic_routes.router)
+    app.include_router(version_2.router)
     app.include_router(page_routes.router)
     app.include_router(page_routes.page)
     if itksnap:
@@ -143,7 +136,7 @@ def create_app(
         viewer=ItksnapPaths() if itksnap else None,
     )
     # Outermost, to count refused requests too.
-    app.add_middleware(TrafficLayer, traffic=operations.traffic)
+    app.add_middleware(operations.traffic.counting)
     return app
 
 
@@ -164,13 +157,7 @@ async def _sweep(state: ServerState) -> None:
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, PumitError)
-    status = next(
-        (status for kind, status in _STATUS.items() if isinstance(error, kind)),
-        HTTPStatus.BAD_REQUEST,
-    )
-    headers = {"Retry-After": "10"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-    return refusal(status, str(error), error=protocol.error_name(error), **headers)
+    return refusal_of(error)
 
 
 async def _answer_http(request: Request, error: Exception) -> JSONResponse:

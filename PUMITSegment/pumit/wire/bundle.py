@@ -34,7 +34,9 @@ def pack_bundle(
     return b"".join(parts)
 
 
-def unpack_bundle(body: bytes, *, max_bytes: int) -> tuple[dict[str, Any], dict[str, Array]]:
+def unpack_bundle(
+    body: bytes | bytearray, *, max_bytes: int
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Decode a bundle to its metadata and its arrays by name.
 
     Args:

@@ -37,7 +37,7 @@ def _region_row(region: UncertainRegion) -> dict[str, Any]:
     return {**asdict(region), "doubt": region.error_share}
 
 
-def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
+def unpack_answer(body: bytes | bytearray, shape: tuple[int, int, int]) -> PromptAnswer:
     """Decode an answer written by `pack_answer`.
 
     Raises:

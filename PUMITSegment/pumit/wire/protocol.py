@@ -10,7 +10,9 @@ from http import HTTPStatus
 
 from pumit import __version__, errors
 
-API_VERSION = 2
+API_VERSION = 3
+# Also answered, for one release: `pumit.server.http.version_2`.
+EARLIER_VERSION = 2
 PREFIX = f"/pumit/v{API_VERSION}"
 OUR_VERSION = f"This server (pumit {__version__}) speaks version {API_VERSION} of the API"
 OTHER_VERSION = f"{OUR_VERSION}, the client another version; update the older of the two."
@@ -49,9 +51,6 @@ PATH_VIEWER_PREDICT = "/predict"
 PATH_VOLUME = f"{PREFIX}/volume"
 PATH_MASK_PRIOR = f"{PREFIX}/mask_prior"
 PATH_PREDICT = f"{PREFIX}/predict"
-PATH_PROGRESS = f"{PREFIX}/progress"
-PATH_CANCEL = f"{PREFIX}/cancel"
-
 PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
 PATH_FIND = f"{PREFIX}/find"
 PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
@@ -60,7 +59,7 @@ PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
 PATH_SCAN = f"{PREFIX}/scan"
 PATH_EXPORT = f"{PREFIX}/export"
 
-# Names by which other jobs than a segment's prediction are cancelled.
+# Segments of other jobs: a newer job of the same name cancels the earlier one.
 AUTOMATIC_JOB = "pumit:automatic"
 RECONSTRUCTION_JOB = "pumit:reconstruction"
 VIEWER_JOB = "pumit:viewer"

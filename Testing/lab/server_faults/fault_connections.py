@@ -57,7 +57,7 @@ def slow_headers(server: FaultServer) -> list[Outcome]:
 def slow_bodies(server: FaultServer) -> list[Outcome]:
     """Send bodies that stop, or that bring one byte within each allowed pause."""
     lease = server.claim()
-    json_head = head("POST", "/pumit/v2/predict", lease=lease, length=500)
+    json_head = head("POST", "/pumit/v3/predict", lease=lease, length=500)
     return [
         server.send(volume_head(lease, 1000), SMALL[:20]),
         drip(server, volume_head(lease, 100_000)),
@@ -101,7 +101,7 @@ def wrong_lengths(server: FaultServer) -> list[Outcome]:
         server.send(head("POST", "/claim", headers=["Content-Length: -1"])),
         server.send(head("POST", "/claim", headers=["Content-Length: 99999999999999999999"])),
         server.send(
-            head("POST", "/pumit/v2/predict", lease=lease, headers=["Transfer-Encoding: chunked"])
+            head("POST", "/pumit/v3/predict", lease=lease, headers=["Transfer-Encoding: chunked"])
             + b"zz\r\nx\r\n"
         ),
         server.send(chunked + b"f" * 40_000),
@@ -255,7 +255,7 @@ def leases(server: FaultServer) -> list[Outcome]:
     other = server.claim()
     wrong = [None, "", "x", "x" * 8000, lease, other[:-1], other.swapcase(), other + "A", "é"]
     outcomes = []
-    for path in (protocol.PATH_CANCEL, protocol.PATH_HEARTBEAT):
+    for path in (protocol.PATH_FIND, protocol.PATH_HEARTBEAT):
         outcomes += [server.send(head("POST", path, lease=token)) for token in wrong]
     return outcomes
 

@@ -108,7 +108,7 @@ def test_the_command_serves_page_and_scan_until_it_is_stopped(tmp_path):
         headers = {"Authorization": f"Bearer {token}"}
         lease = requests.post(f"{url}/claim", headers=headers, timeout=10).json()
         headers["X-Lease-Token"] = lease["lease_token"]
-        answer = requests.post(f"{url}/pumit/v2/scan", headers=headers, timeout=60)
+        answer = requests.post(f"{url}/pumit/v3/scan", headers=headers, timeout=60)
         assert answer.content[:4] == (348).to_bytes(4, "little")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import TimedOut, Unreachable
-from pumit.client.watched_call import call_watched
+from pumit.client.http_client import PendingRequest, TimedOut, Unreachable
 from pumit.errors import ServiceError
+from pumit.nninteractive.client.watched_call import call_watched
+from pumit.system.watch import UNWATCHED, Watch
 
 LATE, BROKEN, ANSWERED = TimedOut("No answer in time."), Unreachable("Nothing answers."), None
 
@@ -54,11 +55,11 @@ def test_the_answer_of_a_starved_worker_is_awaited() -> None:
             may_end.set()
         return heartbeat.is_server_alive
 
-    def ask() -> str:
+    def ask(watch: Watch) -> str:
         may_end.wait(60)
         return "mask"
 
-    answer = call_watched(ask, stop=lambda: None, is_alive=is_alive, fraction=lambda: None)
+    answer = call_watched(ask, PendingRequest("1", UNWATCHED), is_alive=is_alive)
     assert answer == "mask"
 
 

@@ -154,7 +154,7 @@ def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(
 
 
 def test_a_change_of_the_prompts_leaves_a_prediction_to_the_next_one(
-    session: RemoteSession, volume: Volume
+    session: RemoteSession, server: Running, volume: Volume
 ) -> None:
     session.add_prompt(point(volume, 4, 10, 10), "slow")
     ended: list[BaseException] = []
@@ -167,11 +167,11 @@ def test_a_change_of_the_prompts_leaves_a_prediction_to_the_next_one(
 
     older = threading.Thread(target=predict)
     older.start()
-    while session._fraction() is None:
+    while not server.is_predicting(session._lease):
         time.sleep(0.01)
     session.add_prompt(point(volume, 4, 12, 12), "slow")
     session.undo()
-    assert session._fraction() is not None
+    assert server.is_predicting(session._lease)
     newer = threading.Thread(target=predict)
     newer.start()
     older.join(5)

@@ -16,7 +16,6 @@ from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, CheckpointError, ServiceError, VolumeError
 from pumit.system.watch import Watch
 from pumit.volume import Volume
-from pumit.wire import protocol
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.protocol import ArrayError
 
@@ -102,18 +101,15 @@ def test_a_reconstruction_arrives_on_the_grid(session: RemoteSession, volume: Vo
 
 
 def bent(session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    """Have the server's reconstructions changed on their way."""
-    call = session._client.call
+    """Have the server's answers changed on their way."""
+    ask = session._client.ask
 
-    def bend(method: str, path: str, **options: Any) -> Any:
-        response = call(method, path, **options)
-        if path == protocol.PATH_RECONSTRUCT:
-            meta, arrays = unpack_bundle(response.content, max_bytes=1 << 20)
-            change(meta, arrays)
-            response._content = pack_bundle(meta, arrays)
-        return response
+    def bend(path: str, **options: Any) -> bytes:
+        meta, arrays = unpack_bundle(ask(path, **options), max_bytes=1 << 20)
+        change(meta, arrays)
+        return pack_bundle(meta, arrays)
 
-    monkeypatch.setattr(session._client, "call", bend)
+    monkeypatch.setattr(session._client, "ask", bend)
 
 
 def test_a_server_without_a_score_is_understood(
@@ -166,7 +162,7 @@ def test_cancelling_stops_it_and_keeps_the_session(session: RemoteSession) -> No
     assert session.segment_automatically("organs").found.labels.any()
 
 
-def test_a_newer_volume_ends_it(session: RemoteSession, volume: Volume) -> None:
+def test_a_newer_volume_ends_it(session: RemoteSession, server: Running, volume: Volume) -> None:
     ended: list[BaseException] = []
 
     def ask() -> None:
@@ -177,7 +173,7 @@ def test_a_newer_volume_ends_it(session: RemoteSession, volume: Volume) -> None:
 
     asking = threading.Thread(target=ask)
     asking.start()
-    while session._fraction() is None:
+    while not server.is_predicting(session._lease):
         time.sleep(0.01)
     session.set_volume(volume)
     asking.join(5)
@@ -204,17 +200,7 @@ def test_without_a_volume_both_say_so(server: Running) -> None:
 def test_an_answer_that_makes_no_sense_is_refused(
     session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:
-    call = session._client.call
-
-    def bend(method: str, path: str, **options: Any) -> Any:
-        response = call(method, path, **options)
-        if path == protocol.PATH_SEGMENT_AUTOMATICALLY:
-            meta, arrays = unpack_bundle(response.content, max_bytes=1 << 20)
-            change(meta, arrays)
-            response._content = pack_bundle(meta, arrays)
-        return response
-
-    monkeypatch.setattr(session._client, "call", bend)
+    bent(session, monkeypatch, change)
     with pytest.raises(ServiceError, match="cannot be read"):
         session.segment_automatically("organs")
 

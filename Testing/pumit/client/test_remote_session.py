@@ -271,7 +271,7 @@ def test_a_prediction_tells_its_progress_to_the_end(session, volume):
 
 
 @pytest.mark.parametrize("newer", ["predict", "volume", "cancel"])
-def test_the_newest_request_wins(session, volume, newer):
+def test_the_newest_request_wins(session, server, volume, newer):
     session.add_point(_centre(volume, 4, 10, 10), segment="slow")
     ended: list[BaseException] = []
 
@@ -283,7 +283,7 @@ def test_the_newest_request_wins(session, volume, newer):
 
     older = threading.Thread(target=ask)
     older.start()
-    while session._fraction() is None:
+    while not server.is_predicting(session._lease):
         time.sleep(0.01)
     if newer == "volume":
         session.set_volume(volume)
@@ -297,7 +297,7 @@ def test_the_newest_request_wins(session, volume, newer):
     session.cancel()
 
 
-def test_another_segment_does_not_cancel_a_prediction(session, volume):
+def test_another_segment_does_not_cancel_a_prediction(session, server, volume):
     session.add_point(_centre(volume, 4, 10, 10), segment="slow")
     session.add_point(_centre(volume, 4, 10, 10))
     ended: list[BaseException] = []
@@ -310,7 +310,7 @@ def test_another_segment_does_not_cancel_a_prediction(session, volume):
 
     first = threading.Thread(target=ask)
     first.start()
-    while session._fraction() is None:
+    while not server.is_predicting(session._lease):
         time.sleep(0.01)
     second = threading.Thread(target=session.predict)
     second.start()

@@ -97,10 +97,10 @@ def test_loopback_names_are_answered(http, host):
 
 def test_another_version_gets_a_sentence(http):
     answer = http.get("/capabilities", headers={protocol.VERSION_HEADER: "1"})
-    assert refused(answer, 400, "speaks version 2", "update")
+    assert refused(answer, 400, "speaks version 3", "update")
     for version in (1, 99):
         answer = http.post(f"/pumit/v{version}/predict", json={"segment": "1"})
-        assert refused(answer, 404, "speaks version 2", "update")
+        assert refused(answer, 404, "speaks version 3", "update")
     assert refused(http.post("/set_picture"), 404, "No such endpoint")
     assert refused(http.put("/claim"), 405)
 
@@ -344,10 +344,10 @@ def test_a_client_that_hangs_up_stops_its_prediction(server, volume):
                 f"Content-Length: {len(body)}\r\n\r\n".encode()
                 + body
             )
-            while session._fraction() is None:
+            while not server.is_predicting(session._lease):
                 time.sleep(0.01)
         end = time.monotonic() + 5
-        while session._fraction() is not None:
+        while server.is_predicting(session._lease):
             assert time.monotonic() < end
             time.sleep(0.01)
 

@@ -388,10 +388,25 @@ def test_a_session_that_has_ended_is_opened_again(opened):
     assert tab.prompts()[-1] == AnswerPrompt(2)
 
 
+def test_a_search_is_stopped(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    tab.page.get_by_label("Find by name").fill("liver")
+    search = tab.server.engine.segment_automatically
+    tab.server.engine.segment_automatically = lambda session, model, **options: search(
+        session, "slow", **options
+    )
+    tab.page.get_by_role("button", name="Find", exact=True).click()
+    tab.page.get_by_role("button", name="Stop").click()
+    tab.page.get_by_text("The computation was cancelled.").wait_for()
+    (lease,) = tab.server.state.leases.open_leases()
+    while tab.server.is_predicting(lease.token):
+        tab.page.wait_for_timeout(20)
+
+
 def test_a_name_is_typed_while_an_answer_is_on_its_way(opened):
     tab = opened(spotted(DIRECTIONS["axial"]))
     held: list = []
-    tab.page.route("**/pumit/v2/predict", lambda route: held.append(route))
+    tab.page.route("**/pumit/v3/predict", lambda route: held.append(route))
     tab.page.mouse.click(*tab.brightest(0))
     name = tab.page.get_by_label("Name of the segment")
     name.fill("")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import Cancelled
 from pumit.nninteractive.client.interactions import interactions_of
 from pumit.nninteractive.client.wire import NNInteractiveWire
 from pumit.nninteractive.remote_capabilities import RemoteCapabilities
 from pumit.prompts import MaskPrompt, Prompt
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -54,32 +54,29 @@ class RemoteInteractionObject:
         self,
         prompts: Sequence[Prompt],
         *,
-        is_dropped: Callable[[], bool],
-        progress: Callable[[float], None],
+        watch: Watch,
     ) -> npt.NDArray[np.bool_]:
         """Return the mask, (D, H, W), that answers a list of prompts.
 
         Args:
-            is_dropped: Whether the answer is no longer needed; called before each prompt.
-            progress: Callback for the finished fraction if several prompts are sent.
+            watch: Checked before each prompt; gets the finished fraction if several are sent.
 
         Raises:
-            Cancelled: If it was dropped; prompts already sent stay on the server.
+            Cancelled: If it was cancelled; prompts already sent stay on the server.
             PromptError: If the server rejects a prompt.
             ServiceError: If the server failed or is unreachable.
         """
         with self._lock:
-            if is_dropped():
-                raise Cancelled("The prediction was cancelled.")
+            watch.check()
             sent, self._sent = self._sent, None  # unknown until all requests succeed
             sent = self._go_back(sent, prompts)
             first = len(sent)
             for prompt in prompts[first:]:
-                if is_dropped():
+                if watch.is_cancelled:
                     self._sent = sent
-                    raise Cancelled("The prediction was cancelled.")
+                watch.check()
                 if len(prompts) - first > 1:
-                    progress((len(sent) - first) / (len(prompts) - first))
+                    watch.report((len(sent) - first) / (len(prompts) - first))
                 self._send(prompt)
                 sent.append(prompt)
             self._sent = sent

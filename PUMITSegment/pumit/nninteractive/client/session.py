@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,12 +19,12 @@ from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import AutomaticAnswer, Reconstruction
-from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, PumitError, ServiceError
 from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.interaction_object import RemoteInteractionObject
 from pumit.nninteractive.client.interactions import interactions_of
+from pumit.nninteractive.client.watched_call import call_watched
 from pumit.nninteractive.client.wire import NNInteractiveWire, claim
 from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
@@ -34,7 +34,6 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire.arrays import Array
 from pumit.wire.masks import BoundingBox, Mask, pack_mask, unpack_mask
-from pumit.wire.protocol import LeaseExpired
 
 _MAX_BYTES = 1 << 26
 
@@ -98,7 +97,6 @@ class NNInteractiveSession(RecoverableSession):
         self._object: RemoteInteractionObject | None = None
         self._capabilities: dict[str, Any] = {}
         self._answers = AnswerCache()
-        self._pending: set[_PendingPrediction] = set()
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
@@ -160,27 +158,16 @@ class NNInteractiveSession(RecoverableSession):
             return known
         for prompt in prompts:
             self._check_prompt(prompt)
-        pending = _PendingPrediction(segment)
-        self._pending.add(pending)
-
-        def is_cancelled() -> bool:
-            return pending.is_dropped.is_set() or watch.is_cancelled
-
         try:
             return call_watched(
-                lambda: self._predict_in_thread(prompts, pending, answers),
-                stop=pending.is_dropped.set,
+                lambda part: self._predict_in_thread(prompts, part, answers),
+                self._pending_request(segment, watch),
                 is_alive=lambda: self.is_server_alive,
-                fraction=lambda: pending.fraction,
-                watch=Watch(is_cancelled, watch.progress),
-                patience_s=0.0,
             )
         except ServiceError:
             # On a dead server this thread may wait for ever; the next request needs a new session.
             self._needs_rebuild |= not self.is_server_alive
             raise
-        finally:
-            self._pending.discard(pending)
 
     def answer_count(self, segment: str = "1") -> int:
         """Return 1: the protocol has no alternative answers."""
@@ -217,12 +204,6 @@ class NNInteractiveSession(RecoverableSession):
         """
         raise ServiceError("An nnInteractive server has no tokenizer; use a PUMIT server.")
 
-    def cancel(self, segment: str | None = None) -> None:
-        """Cancel a segment's prediction, or all, from any thread; the waiter gets `Cancelled`."""
-        for pending in list(self._pending):
-            if segment in (None, pending.segment):
-                pending.is_dropped.set()
-
     def _claim(self) -> None:
         capabilities = self._client.raw_capabilities()
         self._remote = read_remote_capabilities(capabilities, self._client.url)
@@ -234,7 +215,9 @@ class NNInteractiveSession(RecoverableSession):
         between_s = self._heartbeat_s
         if claimed.liveness_s:
             between_s = min(between_s, claimed.liveness_s / 3)
-        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
+        self._heartbeat = Heartbeat(
+            self._client, self._lease, interval_s=between_s, pending=self._pending
+        )
 
     def _send_again(self, volume: Volume) -> None:
         assert self._image is not None
@@ -252,47 +235,22 @@ class NNInteractiveSession(RecoverableSession):
         interactions_of(prompt, self.volume, self._remote)
 
     def _predict_in_thread(
-        self, prompts: Sequence[Prompt], pending: _PendingPrediction, answers: AnswerCache
+        self, prompts: Sequence[Prompt], watch: Watch, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
         """Predict, on a separate thread that a cancelled prediction leaves behind."""
 
         def answer() -> npt.NDArray[np.bool_]:
             assert self._object is not None
-            return self._object.answer(
-                prompts, is_dropped=pending.is_dropped.is_set, progress=pending.report
-            )
+            return self._object.answer(prompts, watch=watch)
 
-        mask = self._keeping(answer)
-        answers.add(prompts, mask)
-        return mask
-
-    def _keeping(self, call: Callable[[], Answer]) -> Answer:
-        """Call the server, rebuilding the session first if it was lost."""
-        with self._lock:
-            if self._needs_rebuild:
-                self.rebuild()
-            object_before = self._object
         try:
-            return call()
-        except LeaseExpired:
-            with self._lock:
-                if object_before is self._object:  # no other thread has rebuilt it since
-                    self.rebuild()
-            return call()
+            mask = self._keeping(answer)
         except Unreachable:
             # The server may or may not have processed the request: only a new session is safe.
             self._needs_rebuild = True
             raise
-
-
-class _PendingPrediction:
-    def __init__(self, segment: str) -> None:
-        self.segment = segment
-        self.is_dropped = threading.Event()
-        self.fraction: float | None = None
-
-    def report(self, fraction: float) -> None:
-        self.fraction = fraction
+        answers.add(prompts, mask)
+        return mask
 
 
 def _is_positive(prompt: Prompt) -> bool:

@@ -18,7 +18,7 @@ from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
 from pumit.server.sessions.upload_budget import UploadBudget
 from pumit.wire import protocol
-from pumit.wire.arrays import LONGEST_HEADER, Codec, codec_for, read_header, too_large
+from pumit.wire.arrays import LONGEST_HEADER, read_header, too_large
 from pumit.wire.protocol import BusyError
 
 Meta = TypeVar("Meta", bound=BaseModel)
@@ -47,12 +47,6 @@ def parse_meta(model: type[Meta], header: str) -> Meta:
         raise HTTPException(
             HTTPStatus.UNPROCESSABLE_ENTITY, f"{protocol.META_HEADER}: {field}: {first['msg']}"
         ) from None
-
-
-def answer_codec(request: Request, usual: Codec) -> Codec:
-    """Choose how the arrays of an answer are packed: `usual`, or as the request's headers ask."""
-    headers = request.headers
-    return codec_for(headers.get(protocol.CODEC_HEADER, headers.get("accept-encoding")), usual)
 
 
 async def receive_array(

@@ -10,7 +10,7 @@ from pumit.export.classes import class_terminology
 from pumit.export.terminology import serialize_terminology
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import ClassLabel, LabelMap
-from pumit.server.http.array_body import answer_codec
+from pumit.server.http.job_answer import answer_codec, job_answer, streamed
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.fair_queue import Job
@@ -21,15 +21,10 @@ from pumit.wire.masks import bounding_box
 
 router = APIRouter()
 
-_BUNDLE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "JSON and arrays, as `pumit.wire.bundle` has them",
-        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_BUNDLE = streamed("a bundle: JSON and arrays, as `pumit.wire.bundle` has them")
 
 
-@router.post(protocol.PATH_SEGMENT_AUTOMATICALLY, responses=_BUNDLE, response_class=Response)
+@router.post(protocol.PATH_SEGMENT_AUTOMATICALLY, **_BUNDLE)
 async def segment_automatically(
     request: Request, state: State, lease: ActiveLease, body: AutomaticIn
 ) -> Response:
@@ -38,7 +33,7 @@ async def segment_automatically(
     The array `labels` covers the half-open box `bbox` of the volume's grid. If nothing was found,
     `bbox` is null and `labels` is missing. If the model's classes overlap, an array `regions`
     covers the same box: bit i - 1 of a voxel says whether it belongs to class i, and `labels` has
-    the last of these classes. To cancel, name the job's segment, `pumit:automatic`.
+    the last of these classes.
     """
     codec = answer_codec(request, "lz4")
 
@@ -49,11 +44,10 @@ async def segment_automatically(
         version = state.engine.version_of(body.model)
         return pack_labels(answer, {"model": body.model, "version": version}, codec)
 
-    bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
-    return Response(bundle, media_type=protocol.OCTET_STREAM)
+    return await job_answer(request, state, lease, protocol.AUTOMATIC_JOB, work)
 
 
-@router.post(protocol.PATH_FIND, responses=_BUNDLE, response_class=Response)
+@router.post(protocol.PATH_FIND, **_BUNDLE)
 async def find(request: Request, state: State, lease: ActiveLease, body: FindIn) -> Response:
     """Find a structure of the session's volume by name.
 
@@ -77,19 +71,17 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
         )
         return pack_labels(answer.found, {**meta, "remarks": list(answer.remarks)}, codec)
 
-    bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
-    return Response(bundle, media_type=protocol.OCTET_STREAM)
+    return await job_answer(request, state, lease, protocol.AUTOMATIC_JOB, work)
 
 
-@router.post(protocol.PATH_RECONSTRUCT, responses=_BUNDLE, response_class=Response)
+@router.post(protocol.PATH_RECONSTRUCT, **_BUNDLE)
 async def reconstruct(
     request: Request, state: State, lease: ActiveLease, body: ReconstructIn
 ) -> Response:
     """Encode and decode the session's volume with a tokenizer.
 
     The arrays are `image` and `difference` on the volume's grid, `shares` of the tokens and, if
-    the tokenizer has them, `usual_shares`. `familiarity` is a score with its parts, or null. To
-    cancel, name the job's segment, `pumit:reconstruction`.
+    the tokenizer has them, `usual_shares`. `familiarity` is a score with its parts, or null.
     """
     codec = answer_codec(request, "lz4")
 
@@ -111,8 +103,7 @@ async def reconstruct(
             arrays["usual_shares"] = answer.usual_shares
         return pack_bundle(meta, arrays, codec=codec)
 
-    bundle = await state.predict(request, lease, protocol.RECONSTRUCTION_JOB, work)
-    return Response(bundle, media_type=protocol.OCTET_STREAM)
+    return await job_answer(request, state, lease, protocol.RECONSTRUCTION_JOB, work)
 
 
 def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:

@@ -15,7 +15,8 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pumit.server.http.guard import IS_KNOWN, refusal
+from pumit.server.http.guard import IS_KNOWN
+from pumit.server.http.refusals import refusal
 from pumit.server.sessions.limits import Limits
 
 # Reading a chunk costs as much as reading a thousand bytes, whatever its size.

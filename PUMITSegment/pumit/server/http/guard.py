@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import time
-import traceback
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Protocol
@@ -20,29 +18,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pumit.server.http.refusals import refusal, refusal_of
+from pumit.server.http.version_2 import lead_to_version_3
 from pumit.server.sessions.limits import Limits
-from pumit.system.optional import what_is_missing
-from pumit.system.out_of_memory import is_out_of_memory
 from pumit.wire.protocol import (
     API_VERSION,
     ARRAY_PATHS,
+    EARLIER_VERSION,
     OTHER_VERSION,
     PATH_HEALTHZ,
     PATH_PREDICT,
     VERSION_HEADER,
 )
-
-logger = logging.getLogger(__name__)
-
-
-def refusal(
-    status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
-) -> JSONResponse:
-    """Make an error response: one sentence in `detail`, where clients of the protocol read it."""
-    # A lone surrogate from a request's JSON cannot be encoded.
-    sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
-    return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
-
 
 # Set in the state of a request that has sent the token.
 IS_KNOWN = "pumit_is_known"
@@ -104,6 +91,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        lead_to_version_3(scope)
         # 1. Refuse without reading the body.
         headers = Headers(scope=scope)
         is_chunked = "transfer-encoding" in headers
@@ -136,7 +124,7 @@ class Guard:
         try:
             await self._app(scope, body.receive, watched_send)
         except Exception as error:
-            answer = _answer_failure(error)
+            answer = refusal_of(error)
             if not has_started:
                 await answer(scope, receive, send)
 
@@ -158,7 +146,7 @@ class Guard:
                 **{"WWW-Authenticate": "Bearer"},
             )
         version = headers.get(VERSION_HEADER, str(API_VERSION))
-        if version != str(API_VERSION):
+        if version not in (str(API_VERSION), str(EARLIER_VERSION)):
             return refusal(HTTPStatus.BAD_REQUEST, OTHER_VERSION)
         if sum(len(name) + len(value) for name, value in headers.raw) > _MAX_HEADER_BYTES:
             return refusal(
@@ -259,21 +247,3 @@ def _too_large_text(limit: int) -> str:
 
 def _too_large(limit: int) -> JSONResponse:
     return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(limit), error="TooLarge")
-
-
-def _answer_failure(error: Exception) -> JSONResponse:
-    """Answer an unexpected exception; log its type and place, but not its message."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "unknown place"
-    logger.error("request failed: %s in %s", type(error).__name__, place)
-    if is_out_of_memory(error):
-        return refusal(
-            HTTPStatus.INSUFFICIENT_STORAGE,
-            "The server ran out of memory; crop the volume, or close other sessions.",
-        )
-    if missing := what_is_missing(error):
-        return refusal(HTTPStatus.NOT_IMPLEMENTED, f"On the server: {missing}")
-    return refusal(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        f"The server failed ({type(error).__name__}); its session is kept, try again.",
-    )

@@ -1,9 +1,8 @@
-"""Routes of one session: volume, mask priors, predictions, progress and cancel."""
+"""Routes of one session: volume, mask priors and predictions."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -16,16 +15,15 @@ from pumit.prompts import prompt_from_dict
 from pumit.server.http.array_body import (
     ARRAY_BODY,
     MetaHeader,
-    answer_codec,
     parse_meta,
     receive_array,
 )
-from pumit.server.http.lease_routes import ActiveLease, LivingLease, State
+from pumit.server.http.job_answer import answer_codec, job_answer, streamed
+from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import (
     MaskIn,
     MaskMeta,
     MaskOut,
-    OptionalSegmentIn,
     PredictIn,
     VolumeMeta,
 )
@@ -39,14 +37,11 @@ from pumit.wire.prompt_answer import pack_answer
 
 router = APIRouter()
 
-_ANSWER: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "A bundle: JSON with `bbox`, `shape`, `estimated_iou`, `expected_dice`, "
-        "`places` and `choice` (the number of this answer to the prompts, and how many there are), "
-        "and the array `mask`, packed bits of the bounding box",
-        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_ANSWER = streamed(
+    "a bundle: JSON with `bbox`, `shape`, `estimated_iou`, `expected_dice`, `places` and `choice` "
+    "(the number of this answer to the prompts, and how many there are), and the array `mask`, "
+    "packed bits of the bounding box"
+)
 
 
 @router.post(protocol.PATH_VOLUME, openapi_extra=ARRAY_BODY)
@@ -101,7 +96,7 @@ async def hold_mask_prior(
     return MaskOut(sha256=prompt.sha256)
 
 
-@router.post(protocol.PATH_PREDICT, responses=_ANSWER, response_class=Response)
+@router.post(protocol.PATH_PREDICT, **_ANSWER)
 async def predict(request: Request, state: State, lease: ActiveLease, body: PredictIn) -> Response:
     """Return a segment's mask on the volume's grid, its estimated quality and places to check.
 
@@ -128,18 +123,4 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
             codec=codec,
         )
 
-    answer = await state.predict(request, lease, body.segment, work)
-    return Response(answer, media_type=protocol.OCTET_STREAM)
-
-
-@router.get(protocol.PATH_PROGRESS)
-async def progress(state: State, lease: LivingLease) -> dict[str, bool | float]:
-    """Return the progress of the session's prediction, 0 to 1."""
-    jobs = [job for job in state.queue.jobs_of(lease.token) if job.segment is not None]
-    return {"running": bool(jobs), "fraction": jobs[0].fraction if jobs else 0.0}
-
-
-@router.post(protocol.PATH_CANCEL)
-async def cancel(state: State, lease: ActiveLease, body: OptionalSegmentIn) -> dict[str, int]:
-    """Cancel the predictions of a segment, or of the whole session."""
-    return {"cancelled": state.queue.cancel(lease.token, body.segment)}
+    return await job_answer(request, state, lease, body.segment, work)

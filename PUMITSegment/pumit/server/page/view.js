@@ -3,7 +3,8 @@
 // each segment is a list of prompts, and its mask is the server's answer to them.
 // Frames: voxels are (i, j, k), column, row and slice as in files; the server's mm are LPS, NiiVue's are RAS.
 
-const API = "/pumit/v2";
+const API = "/pumit/v3";
+const STREAM = "application/x-pumit-stream";
 const TOKEN_KEY = "pumit-token";
 const HEARTBEAT_MS = 20_000;
 const PLANAR_SPACING_MM = 1e8;
@@ -11,7 +12,7 @@ const CHUNK_BYTES = 1 << 22;
 const COLORS = ["#f2c14e", "#4fd1c5", "#e76f9b", "#7aa5f7", "#9bd65b", "#f28e4b", "#b98ee8", "#e8e8e8"];
 const byId = (id) => document.getElementById(id);
 
-let nv, scan, lease, token, overlay; // scan: dims, steps (LPS columns), origin, geometry, isDicom, restore()
+let nv, scan, lease, token, overlay, search; // scan: dims, steps (LPS columns), origin, geometry, isDicom, restore()
 let present = { segments: [], current: 0 };
 let past = [], future = [], nextId = 1, isDirty = false, running = 0, started = 0;
 const answers = new Map(); // by a segment's prompts: bounding box and bits of the mask, and the server's metadata
@@ -27,21 +28,37 @@ class Refusal extends Error {
   }
 }
 
-async function call(path, { body, meta, accept = "json", method = "POST", keepalive = false } = {}) {
-  const headers = { Authorization: `Bearer ${token}`, "X-Pumit-Api": "2", "X-Pumit-Codec": "identity" };
+async function call(path, { body, meta, accept = "json", method = "POST", keepalive = false, signal } = {}) {
+  const headers = { Authorization: `Bearer ${token}`, "X-Pumit-Api": "3", "X-Pumit-Codec": "identity" };
   if (lease) headers["X-Lease-Token"] = lease;
   if (meta) headers["X-Meta"] = JSON.stringify(meta);
   const isArray = body instanceof Blob;
   if (body) headers["Content-Type"] = isArray ? "application/octet-stream" : "application/json";
-  let answer;
+  let answer, stream;
   try {
-    answer = await fetch(path, { method, headers, keepalive, cache: "no-store", body: body && !isArray ? JSON.stringify(body) : body });
+    answer = await fetch(path, { method, headers, keepalive, signal, cache: "no-store", body: body && !isArray ? JSON.stringify(body) : body });
+    if (answer.headers.get("Content-Type") === STREAM) stream = await answer.arrayBuffer();
   } catch {
+    if (signal?.aborted) throw new Refusal(409, { detail: "The computation was cancelled.", error: "Cancelled" });
     throw new Refusal(0, { detail: "The server does not answer; is it still running?" });
   }
   if (!answer.ok) throw new Refusal(answer.status, await answer.json().catch(() => ({})));
+  if (stream) return { bytes: resultOf(stream) };
   if (accept === "json") return answer.json();
   return { bytes: await answer.arrayBuffer(), headers: answer.headers };
+}
+
+// Lines of JSON with the progress, then the result or a refusal; see pumit/wire/stream.py.
+function resultOf(stream) {
+  const bytes = new Uint8Array(stream);
+  for (let at = 0, end; (end = bytes.indexOf(10, at)) >= 0; at = end + 1) {
+    const line = JSON.parse(new TextDecoder().decode(bytes.subarray(at, end)));
+    if (line.status) throw new Refusal(line.status, line);
+    if ("progress" in line) continue;
+    if (line.bytes === bytes.length - end - 1) return stream.slice(end + 1);
+    break;
+  }
+  throw new Refusal(0, { detail: "The answer is damaged; try again." });
 }
 
 // Reopens an expired session with its scan, and repeats the request once.
@@ -286,7 +303,7 @@ async function update(isNew = false) {
 
 async function predict(segment, isSecond = false) {
   try {
-    const { bytes } = await ask(`${API}/predict`, { body: { segment: segment.id, prompts: segment.prompts }, accept: "bytes" });
+    const { bytes } = await ask(`${API}/predict`, { body: { segment: segment.id, prompts: segment.prompts } });
     const { meta, arrays } = unpackBundle(bytes);
     return { box: meta.bbox, bits: arrays.mask, ...meta };
   } catch (error) {
@@ -346,9 +363,10 @@ function redo() {
 async function find(structure, options = {}) {
   busy(1);
   byId("stop").hidden = false;
+  search = new AbortController();
   say(`Looking for ${structure}.`);
   try {
-    const { bytes } = await ask(`${API}/find`, { body: { structure, ...options }, accept: "bytes" });
+    const { bytes } = await ask(`${API}/find`, { body: { structure, ...options }, signal: search.signal });
     const { meta, arrays } = unpackBundle(bytes);
     await takeFound(meta, arrays);
   } catch (error) {
@@ -840,7 +858,7 @@ async function start() {
     const name = byId("structure").value.trim();
     if (scan && name) find(name);
   };
-  byId("stop").onclick = () => call(`${API}/cancel`, { body: { segment: "pumit:automatic" } }).catch(fail);
+  byId("stop").onclick = () => search.abort();
   byId("file").onchange = (event) => takeFile(event.target.files[0]);
   stage.addEventListener("dragover", (event) => event.preventDefault());
   stage.addEventListener("drop", (event) => { event.preventDefault(); takeFile(event.dataTransfer.files[0]); });

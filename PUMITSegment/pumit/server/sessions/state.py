@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -24,8 +24,10 @@ from pumit.system.process import peak_process_bytes, process_bytes
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.protocol import BusyError, LeaseExpired
+from pumit.wire.stream import LINE_S
 
 Result = TypeVar("Result")
+Progress = Callable[[float], Awaitable[None]]
 
 _KINDS: dict[str, Kind] = {
     protocol.AUTOMATIC_JOB: "automatic",
@@ -130,10 +132,14 @@ class ServerState:
         lease: Lease,
         segment: str,
         work: Callable[[InteractiveSession, Job], Result],
+        *,
+        progress: Progress | None = None,
     ) -> Result:
         """Run a prediction that stops when its client leaves or requests a newer one.
 
-        `work` must leave no changes if it fails: after running out of memory it runs again.
+        Args:
+            work: Must leave no changes if it fails: after running out of memory it runs again.
+            progress: Receives the finished share every `LINE_S` seconds.
 
         Raises:
             Cancelled: If it was cancelled before it finished.
@@ -153,8 +159,15 @@ class ServerState:
         gone = asyncio.ensure_future(_disconnected(request))
         try:
             either: set[asyncio.Future[Any]] = {answer, gone}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            del either
+            pause_s = None if progress is None else LINE_S
+            done: set[asyncio.Future[Any]] = set()
+            while not done:
+                done, _ = await asyncio.wait(
+                    either, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if progress is not None and not done:
+                    await progress(job.fraction)
+            del either, done
         finally:
             gone.cancel()
             if not answer.done():

@@ -191,7 +191,7 @@ def test_an_answer_that_comes_after_its_cancelling_changes_nothing(http, engine,
 
     def slowly(*args, **kwargs):
         mask = predict(*args, **kwargs)
-        assert http.post(protocol.PATH_CANCEL, json={}).json() == {"cancelled": 1}
+        assert http.app.state.server.queue.cancel(http.headers[protocol.LEASE_HEADER]) == 1
         return mask
 
     with monkeypatch.context() as patched:

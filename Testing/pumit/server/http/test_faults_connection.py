@@ -42,11 +42,11 @@ def test_a_second_request_has_to_end_its_headers_too(serving):
 def test_a_body_of_a_byte_now_and_then_is_given_up(serving):
     server = serving(body_timeout_s=0.3)
     lease = claim(server)
-    cancel = head("POST", protocol.PATH_CANCEL, "Content-Length: 100000")
+    find = head("POST", protocol.PATH_FIND, "Content-Length: 100000")
     for start, piece in [
         (upload_head(lease, "Content-Length: 100000"), b"N"),
         (upload_head(lease, CHUNKED), b"1\r\nN\r\n"),
-        (cancel, b" "),
+        (find, b" "),
     ]:
         with connect(server) as connection, dripping(connection, piece):
             connection.sendall(start)
@@ -103,7 +103,7 @@ def test_where_every_connection_works_another_gets_a_sentence(serving):
         for _ in range(16):
             busy = stack.enter_context(connect(server))
             expecting = "Expect: 100-continue"
-            busy.sendall(head("POST", protocol.PATH_CANCEL, "Content-Length: 10", expecting))
+            busy.sendall(head("POST", protocol.PATH_FIND, "Content-Length: 10", expecting))
             assert b" 100 " in busy.recv(1 << 16)
         with connect(server) as connection:
             connection.sendall(head("GET", "/capabilities"))
@@ -123,9 +123,9 @@ def test_where_every_connection_works_another_gets_a_sentence(serving):
         head("POST", "/claim", "Content-Length: -1"),
         head("POST", "/claim", "Content-Length: 1", "Content-Length: 2"),
         head("POST", "/claim", "Content-Length: 1", CHUNKED),
-        head("POST", protocol.PATH_CANCEL, CHUNKED) + b"zz\r\n",
-        head("POST", protocol.PATH_CANCEL, CHUNKED) + b"f" * 40_000,
-        head("POST", protocol.PATH_CANCEL, CHUNKED) + b"1\r\nx\r\n" * 2000,
+        head("POST", protocol.PATH_FIND, CHUNKED) + b"zz\r\n",
+        head("POST", protocol.PATH_FIND, CHUNKED) + b"f" * 40_000,
+        head("POST", protocol.PATH_FIND, CHUNKED) + b"1\r\nx\r\n" * 2000,
     ],
 )
 def test_what_is_no_request_gets_a_sentence(server, sent):
@@ -170,7 +170,7 @@ def test_headers_have_a_length_to_keep(http):
 def test_json_that_costs_more_than_it_weighs_is_refused_unread(http, bomb):
     headers = AUTH | {"Content-Type": "application/json"}
     lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
-    for path in (protocol.PATH_PREDICT, protocol.PATH_CANCEL):
+    for path in (protocol.PATH_PREDICT, protocol.PATH_FIND):
         answer = http.post(path, content=bomb, headers=headers | lease)
         assert refused(answer, 413, "items", "names")
 
@@ -178,7 +178,7 @@ def test_json_that_costs_more_than_it_weighs_is_refused_unread(http, bomb):
 def test_only_prompts_may_be_many(http):
     lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
     body = {str(i): 0 for i in range(2_000)}
-    assert refused(http.post(protocol.PATH_CANCEL, json=body, headers=lease), 413, "1000 names")
+    assert refused(http.post(protocol.PATH_FIND, json=body, headers=lease), 413, "1000 names")
     assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=lease), 422)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from app_client import StreamReader
 from ball_scan import scan
 from loopback_server import TOKEN
 from pumit.server.app import create_app
@@ -14,7 +15,6 @@ from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import Limits
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
-from starlette.testclient import TestClient
 
 GEOMETRY = {protocol.META_HEADER: json.dumps({"spacing_mm": [3, 1, 1]})}
 
@@ -29,7 +29,7 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
     limit = round(2.6 * volume.array.nbytes)
     app = create_app(engine, token=TOKEN, limits=Limits(max_memory_bytes=limit))
     auth = {"Authorization": f"Bearer {TOKEN}"}
-    with TestClient(app, base_url="http://127.0.0.1", headers=auth) as http:
+    with StreamReader(app, base_url="http://127.0.0.1", headers=auth) as http:
 
         def claim():
             return {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
@@ -105,7 +105,7 @@ def test_a_viewer_of_another_project_sleeps_as_well(engine):
     """Buffer, prompts and undo are those of before, a drawn beginning among them."""
     app = create_app(engine, token=TOKEN)
     auth = {"Authorization": f"Bearer {TOKEN}"}
-    with TestClient(app, base_url="http://127.0.0.1", headers=auth) as http:
+    with StreamReader(app, base_url="http://127.0.0.1", headers=auth) as http:
         state = app.state.server
 
         def let_sleep(token):
