@@ -75,8 +75,11 @@ def trained_cases(recipe: dict[str, Any], folder: Path | None) -> list[str]:
     shown = training.get("real_images") or training.get("real_cases") or []
     if folder is None:
         return []
-    patterns = [name for name in shown if not name.startswith("..")]
-    return sorted({path.parent.name for name in patterns for path in folder.glob(name)})
+    patterns = [name["pattern"] if isinstance(name, dict) else name for name in shown]
+    # Relative to the folder (weights before 0.2), or to its grandparent.
+    found = {path for name in patterns for path in folder.parents[1].glob(name)}
+    found |= {path for name in patterns if not name.startswith("..") for path in folder.glob(name)}
+    return sorted({path.parent.name for path in found if path.parent.parent == folder})
 
 
 def write_rows(rows: list[Row], path: Path) -> None:
