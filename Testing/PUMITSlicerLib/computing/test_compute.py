@@ -338,7 +338,7 @@ def test_a_server_that_was_started_again_is_not_said_to_compute(
     compute.changeSettings(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
     assert ready(compute, background) == "ready"
     # As a server that was started again has another token.
-    monkeypatch.setattr(compute.client()._http.auth, "_token", "another-token-0123456789")
+    monkeypatch.setattr(compute.client(), "_token", "another-token-0123456789")
     compute.refreshCapabilities()
     assert background.drain()
     assert compute.state is ComputeState.FAILED
