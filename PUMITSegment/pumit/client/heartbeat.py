@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Collection
+from contextlib import suppress
 
 from pumit.client.http_client import Client, PendingRequest, TimedOut, Unreachable
 from pumit.errors import ServiceError
@@ -100,7 +101,9 @@ def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: 
         if heartbeat is None:
             return
         heartbeat.beat()
-        for pending in list(heartbeat._pending):
-            if pending.watch.is_cancelled:
-                pending.stop()
+        # The caller's own check may fail, and requests come and go: heartbeats must not end.
+        with suppress(Exception):
+            for pending in list(heartbeat._pending):
+                if pending.watch.is_cancelled:
+                    pending.stop()
         del heartbeat

@@ -140,7 +140,9 @@ class RecoverableSession(PromptedSession):
             return call()
         except LeaseExpired:
             with self._lock:
-                if lease == self._lease:  # no other thread has rebuilt it since
+                if (
+                    self._needs_rebuild or lease == self._lease
+                ):  # no other thread has rebuilt it since
                     self.rebuild()
             return call()
 

@@ -20,7 +20,7 @@ from pumit.client.remote_models import (
     unpack_labels,
     unpack_reconstruction,
 )
-from pumit.errors import PromptError, ServiceError
+from pumit.errors import Cancelled, PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
 from pumit.prompts import AnswerPrompt, Prompt
@@ -120,6 +120,8 @@ class RemoteSession(RecoverableSession):
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
         def send() -> bytes | bytearray:
+            if self._volume is not volume:  # opened while this request waited for its turn
+                raise Cancelled("Another scan was opened.")
             self._send_masks(masks)
             return self._ask(protocol.PATH_PREDICT, body, job=segment, watch=watch)
 

@@ -304,7 +304,7 @@ def hang_ups(server: FaultServer) -> list[Outcome]:
         connection.close()
     end = time.monotonic() + 10
     with server.client() as client:
-        while client.call_json("GET", protocol.PATH_PROGRESS, lease=lease)["running"]:
+        while client.call_json("GET", "/pumit/v2/progress", lease=lease)["running"]:
             if time.monotonic() > end:
                 return [Outcome(-1, "still computing for nobody")]
             time.sleep(0.02)
