@@ -140,9 +140,8 @@ class RecoverableSession(PromptedSession):
             return call()
         except LeaseExpired:
             with self._lock:
-                if (
-                    self._needs_rebuild or lease == self._lease
-                ):  # no other thread has rebuilt it since
+                # Unless another thread has rebuilt it since.
+                if self._needs_rebuild or lease == self._lease:
                     self.rebuild()
             return call()
 
