@@ -70,7 +70,7 @@ class CheckHere:
     def _onPlaces(self, places) -> None:
         selection = self._selection
         if self._key is None or self._key != self._selection.answerKey():
-            selection.status.waiting("")  # changed meanwhile
+            selection.status.waiting("")  # it has changed since
             selection.changed()
             return
         self._places = [place.point_lps for place in places]

@@ -14,6 +14,7 @@ import vtk
 from found_structures import found
 from panel_scene import Panel
 from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import promptNodesOf
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
@@ -328,3 +329,13 @@ def test_a_long_name_does_not_widen_the_panel(panel: Panel) -> None:
         panel.logic.status.done(text)
         panel.process()
         assert panel.panel.widget.minimumSizeHint.width() == width
+
+
+def test_a_point_that_is_moved_nowhere_is_named_and_put_back(made: LogicScene) -> None:
+    made.click()
+    (node,) = promptNodesOf(made.logic.segmentationNode, made.logic.segmentID)
+    place = node.GetNthControlPointPosition(0)
+    node.SetNthControlPointPosition(0, float("inf"), 0.0, 0.0)
+    assert "three finite" in made.status
+    (node,) = promptNodesOf(made.logic.segmentationNode, made.logic.segmentID)
+    assert node.GetNthControlPointPosition(0) == place

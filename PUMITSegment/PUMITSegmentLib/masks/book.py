@@ -39,7 +39,7 @@ class SegmentBook:
         node: The segmentation, in the scene.
         volumeNode: The scan on whose grid masks are.
         writer: Writer and reader of masks.
-        onPromptsChanged: Callback with the segment ID and its prompts after the user changed them.
+        onPromptsChanged: Callback with the segment ID after the user changed its prompts.
         onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
 
     Attributes:
@@ -51,17 +51,13 @@ class SegmentBook:
         node,
         volumeNode,
         writer: SegmentWriter,
-        onPromptsChanged: Callable[[str, SegmentPrompts], None],
+        onPromptsChanged: Callable[[str], None],
         onPlacing: Callable[[], None],
     ) -> None:
         self.node = node
         self.volumeNode = None
         self._grid: tuple = ()
-        self.prompts = PromptNodes(
-            node,
-            lambda segmentID: onPromptsChanged(segmentID, self.read(segmentID)),
-            onPlacing=onPlacing,
-        )
+        self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
         self._writer = writer
         self._history = History()
         # Segments whose masks may have been changed elsewhere since they were last read.
@@ -419,7 +415,7 @@ class SegmentBook:
 
     def _state(self, segmentID: str, packed: PackedMask | None) -> SegmentState:
         return SegmentState(
-            self.read(segmentID).snapshot, packed, Appearance.of(self.node, segmentID)
+            self.prompts.snapshot(segmentID), packed, Appearance.of(self.node, segmentID)
         )
 
     def _segment(self, segmentID: str):

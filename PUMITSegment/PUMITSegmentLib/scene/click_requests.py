@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pumit.errors import PromptError
 from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
@@ -72,15 +73,21 @@ class ClickRequests(MaskRequests):
             key = (selection.segmentationNode.GetID(), segmentID)
             self._outsideCounts[key] = len(selection.book.read(segmentID).outside)
 
-    def _onPrompts(self, segmentID: str, prompts: SegmentPrompts) -> None:
+    def _onPrompts(self, segmentID: str) -> None:
         """Request the mask of a segment after its prompts changed."""
         selection, book = self._selection, self._selection.book
         volumeNode = selection.volumeNode
         with self._status.showingErrors():
             if volumeNode is not None and not selection.guard.allows():
                 book.refusePrompts(segmentID)
-            elif volumeNode is None or not self._refuseOutside(segmentID, prompts):
-                self._onAccepted(segmentID, prompts)
+            else:
+                try:
+                    prompts = book.read(segmentID)
+                except PromptError:  # such as a point that a script has moved to infinity
+                    book.refusePrompts(segmentID)
+                    raise
+                if volumeNode is None or not self._refuseOutside(segmentID, prompts):
+                    self._onAccepted(segmentID, prompts)
         selection.changed()
 
     def _onAccepted(self, segmentID: str, prompts: SegmentPrompts) -> None:

@@ -14,7 +14,6 @@ from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.next_step import nextStepInWords
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.prompts.folder import removePrompts
-from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
 from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.scene.kept_frames import KeptFrames
@@ -53,7 +52,7 @@ class Selection:
         views: Display of the scan in the views.
         guard: Check before segments are changed that their scan is shown.
         listeners: Callbacks after any change that a panel shows.
-        onPrompts: Callback with segment ID and prompts after the user changed them.
+        onPrompts: Callback with the segment ID after the user changed its prompts.
         onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
         onScanWhilePlacing: Callback after another scan was chosen while prompts were placed.
         onSegment: Callback after another segment is selected, or none.
@@ -92,7 +91,7 @@ class Selection:
         self.segmentID = ""
         self._isSilent = False
         self.listeners: list[Callable[[], None]] = []
-        self.onPrompts: Callable[[str, SegmentPrompts], None] = lambda segmentID, prompts: None
+        self.onPrompts: Callable[[str], None] = lambda segmentID: None
         self.onPlacing = self.onSegment = lambda: None
         self.onScanWhilePlacing: Callable[[], object] = lambda: None
         self.onSegments: Callable[[list[str]], None] = lambda remaining: None

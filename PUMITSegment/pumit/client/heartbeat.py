@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Collection
-from contextlib import suppress
 
-from pumit.client.http_client import Client, PendingRequest, TimedOut, Unreachable
+from pumit.client.http_client import Client, TimedOut, Unreachable
 from pumit.errors import ServiceError
 from pumit.wire.protocol import PATH_HEARTBEAT
 
@@ -24,22 +22,11 @@ class Heartbeat:
     CPU is busy, for any length of time; a remote server counts as gone after many unanswered
     heartbeats. They are counted instead of seconds, so that a starved or sleeping client does not
     mistake its own pause for the server's.
-
-    Args:
-        pending: The session's long requests; a cancelled one is stopped even if nothing arrives.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        lease: str,
-        *,
-        interval_s: float,
-        pending: Collection[PendingRequest] = (),
-    ) -> None:
+    def __init__(self, client: Client, lease: str, *, interval_s: float) -> None:
         self._client = client
         self._lease = lease
-        self._pending = pending
         self._most_unanswered = _SILENCE_S / (_BEAT_S + interval_s)
         self._unanswered = 0
         self._is_refused = False
@@ -101,9 +88,4 @@ def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: 
         if heartbeat is None:
             return
         heartbeat.beat()
-        # The caller's own check may fail, and requests come and go: heartbeats must not end.
-        with suppress(Exception):
-            for pending in list(heartbeat._pending):
-                if pending.watch.is_cancelled:
-                    pending.stop()
         del heartbeat

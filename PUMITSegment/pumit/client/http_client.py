@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
@@ -64,9 +63,7 @@ class UnexpectedResponse(ServiceError):
 # Value of `kind` in `Client.capabilities`; the other one is `NNINTERACTIVE`.
 PUMIT = "pumit"
 
-# Longest silence of a server elsewhere during a long request, seconds: it sends lines all the time,
-# except while it loads a model.
-_SILENCE_S = 60.0
+# Limit for the silence of a server during a long request, seconds; see `call_watched`.
 _NO_LIMIT_S = 24 * 3600.0
 
 _REFUSALS = (
@@ -74,30 +71,6 @@ _REFUSALS = (
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-
-
-class PendingRequest:
-    """A long request, which any thread can stop.
-
-    Attributes:
-        segment: The segment, or the name of another job.
-        watch: The caller's, which also says whether the request was stopped.
-        response: What the server has answered so far.
-    """
-
-    def __init__(self, segment: str, watch: Watch) -> None:
-        self.segment = segment
-        self._stopped = stopped = threading.Event()
-        self.watch = Watch(lambda: stopped.is_set() or watch.is_cancelled, watch.progress)
-        self.response: requests.Response | None = None
-
-    def stop(self) -> None:
-        """End the wait for the answer: the waiting thread gets `Cancelled`."""
-        self._stopped.set()
-        if self.response is not None:
-            # Wakes the thread that reads. Without it (an earlier urllib3), the next line does.
-            with contextlib.suppress(AttributeError, RuntimeError, ValueError, OSError):
-                self.response.raw.shutdown()
 
 
 class Client(AbstractContextManager["Client"]):
@@ -284,39 +257,26 @@ class Client(AbstractContextManager["Client"]):
                 raise self._refused(response.status_code, _json_of(response))
         return response
 
-    def ask(self, path: str, *, lease: str, body: object, pending: PendingRequest) -> bytearray:
+    def ask(self, path: str, *, lease: str, body: object, watch: Watch) -> bytearray:
         """Send a long request, and read the stream of its answer; errors as in `call`.
 
         Raises:
-            Cancelled: If it was stopped, here or by the server.
+            Cancelled: If it was cancelled; known when something arrives.
         """
-        # A silent server on this machine is starved or stopped, but not out of reach.
-        silence_s = _NO_LIMIT_S if self.is_loopback else _SILENCE_S
-        watch = pending.watch
 
         def report(share: float) -> None:
             watch.check()
             watch.report(share)
 
         watch.check()
-        try:
-            response = pending.response = self.call(
-                "POST", path, lease=lease, body=body, timeout_s=silence_s, is_stream=True
-            )
-            # Closed before its end, the server cancels.
-            with self._readable_errors(), contextlib.closing(response):
-                watch.check()
-                answer = read_stream(response.iter_content(None), report)
-        except Unreachable as error:
-            watch.check()  # its stop broke the connection
-            if isinstance(error, TimedOut):
-                raise Unreachable(
-                    "The server stopped; start it again, your prompts are kept."
-                ) from None
-            raise
+        response = self.call(
+            "POST", path, lease=lease, body=body, timeout_s=_NO_LIMIT_S, is_stream=True
+        )
+        # Closed before its end, the server cancels.
+        with self._readable_errors(), contextlib.closing(response):
+            answer = read_stream(response.iter_content(None), report)
         if isinstance(answer, dict):
             raise self._refused(int(answer["status"]), answer)
-        watch.report(1.0)
         return answer
 
     def _authorized(self, request: requests.PreparedRequest) -> requests.PreparedRequest:

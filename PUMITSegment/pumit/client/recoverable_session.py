@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 from weakref import WeakSet
 
@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import Client, PendingRequest
-from pumit.errors import ServiceError, VolumeError
+from pumit.client.http_client import Client
+from pumit.client.watched_call import PendingRequest, call_watched
+from pumit.errors import Cancelled, ServiceError, VolumeError
 from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.prompts import Prompt
@@ -39,8 +40,10 @@ class RecoverableSession(PromptedSession):
         self._client = client
         self._heartbeat_s = heartbeat_s
         self._volume: Volume | None = None
+        self._is_opening = False  # another volume is sent
         self._needs_rebuild = False
         self._pending: WeakSet[PendingRequest] = WeakSet()
+        self._pending_lock = threading.Lock()
         self._lock = threading.RLock()
         self._lease = ""
         self._heartbeat: Heartbeat
@@ -95,9 +98,10 @@ class RecoverableSession(PromptedSession):
 
     def cancel(self, segment: str | None = None) -> None:
         """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
-        for pending in list(self._pending):
-            if segment in (None, pending.segment):
-                pending.stop()
+        with self._pending_lock:
+            pending = [each for each in self._pending if segment in (None, each.segment)]
+        for each in pending:
+            each.stop()
 
     def close(self) -> None:
         """Release the session on the server, without an error if the server is gone."""
@@ -124,11 +128,19 @@ class RecoverableSession(PromptedSession):
                 self._send_again(self._volume)
             self._needs_rebuild = False
 
-    def _pending_request(self, segment: str, watch: Watch) -> PendingRequest:
-        """Make a request that `cancel` stops, by its segment's or job's name."""
+    def _watching(
+        self, request: Callable[[Watch], Answer], volume: Volume, segment: str, watch: Watch
+    ) -> Answer:
+        """Make a long request about a volume; `cancel` stops it by its segment's or job's name."""
+        self._require(volume)
+        if not self.is_server_alive:
+            self._heartbeat.beat()  # the server may be back
         pending = PendingRequest(segment, watch)
-        self._pending.add(pending)
-        return pending
+        with self._pending_lock:
+            self._pending.add(pending)
+        answer = call_watched(request, pending, is_alive=lambda: self.is_server_alive)
+        self._require(volume)
+        return answer
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
         """Call the server; rebuild a lost session first, and once if the lease has expired."""
@@ -144,6 +156,22 @@ class RecoverableSession(PromptedSession):
                 if self._needs_rebuild or lease == self._lease:
                     self.rebuild()
             return call()
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Send another volume within; what is asked about the one before ends as `Cancelled`."""
+        with self._lock:
+            self._is_opening = True
+            self.cancel()
+            try:
+                yield
+            finally:
+                self._is_opening = False
+
+    def _require(self, volume: Volume) -> None:
+        """Raise Cancelled if the server holds another volume, or is about to."""
+        if self._is_opening or self._volume is not volume:
+            raise Cancelled("Another scan was opened.")
 
     def _begin(self, volume: Volume) -> None:
         """Store the volume that the server has received, and clear the prompts."""

@@ -20,7 +20,7 @@ from pumit.client.remote_models import (
     unpack_labels,
     unpack_reconstruction,
 )
-from pumit.errors import Cancelled, PromptError, ServiceError
+from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
 from pumit.prompts import AnswerPrompt, Prompt
@@ -75,15 +75,15 @@ class RemoteSession(RecoverableSession):
             VolumeError: If it has no contrast; the earlier volume stays.
             ServiceError: If it exceeds the server's limit, or cannot be sent.
         """
-        with self._lock:
+        with self._opening():
             try:
                 self._keeping(lambda: self._upload(volume, channel))
+                self._begin(volume)
+                self._channel = channel
             except Unreachable:
                 # The volume may have arrived or not, so a new session is needed.
                 self._needs_rebuild = True
                 raise
-            self._begin(volume)
-            self._channel = channel
 
     def answer(
         self,
@@ -120,10 +120,9 @@ class RemoteSession(RecoverableSession):
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
         def send() -> bytes | bytearray:
-            if self._volume is not volume:  # opened while this request waited for its turn
-                raise Cancelled("Another scan was opened.")
+            self._require(volume)
             self._send_masks(masks)
-            return self._ask(protocol.PATH_PREDICT, body, job=segment, watch=watch)
+            return self._ask(protocol.PATH_PREDICT, body, volume, job=segment, watch=watch)
 
         def send_again() -> bytes | bytearray:
             try:
@@ -133,6 +132,7 @@ class RemoteSession(RecoverableSession):
                 self._sent_masks.clear()
                 return send()
 
+        self._require(volume)  # without waiting until the other one is sent
         answer = unpack_answer(self._keeping(send_again), volume.shape)
         self._latest[segment] = (kept, replace(answer, mask=np.zeros((0, 0, 0), dtype=bool)))
         return answer
@@ -176,13 +176,15 @@ class RemoteSession(RecoverableSession):
             ServiceError: If the server is gone.
         """
         corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
+        volume = self.volume
         content = self._run_job(
             protocol.PATH_SEGMENT_AUTOMATICALLY,
             {"model": model, "roi_corners_lps": corners},
+            volume,
             job=protocol.AUTOMATIC_JOB,
             watch=watch,
         )
-        meta, found = unpack_labels(content, self.volume.shape)
+        meta, found = unpack_labels(content, volume.shape)
         return AutomaticAnswer(found, model, str(meta.get("version", "")))
 
     def check_structure(
@@ -201,7 +203,7 @@ class RemoteSession(RecoverableSession):
         body: dict[str, Any] = {"structure": structure, "model": model, "modality": modality}
         body |= {"anyway": anyway, "only_check": True}
         job, silent = protocol.AUTOMATIC_JOB, Watch(watch.cancelled)
-        content = self._run_job(protocol.PATH_FIND, body, job=job, watch=silent)
+        content = self._run_job(protocol.PATH_FIND, body, self.volume, job=job, watch=silent)
         return unpack_facts(unpack_bundle(content, max_bytes=_MOST_FACT_BYTES)[0])
 
     def find_structure(
@@ -239,9 +241,9 @@ class RemoteSession(RecoverableSession):
             "roi_corners_lps": corners,
             "anyway": anyway,
         }
-        job = protocol.AUTOMATIC_JOB
-        content = self._run_job(protocol.PATH_FIND, body, job=job, watch=watch)
-        meta, found = unpack_labels(content, self.volume.shape)
+        job, volume = protocol.AUTOMATIC_JOB, self.volume
+        content = self._run_job(protocol.PATH_FIND, body, volume, job=job, watch=watch)
+        meta, found = unpack_labels(content, volume.shape)
         facts = unpack_facts(meta)
         return StructureAnswer(found, facts.model, facts.version, facts)
 
@@ -256,13 +258,15 @@ class RemoteSession(RecoverableSession):
             CheckpointError: If the server has no such tokenizer, or none at all.
             ServiceError: If the server is gone.
         """
+        volume = self.volume
         content = self._run_job(
             protocol.PATH_RECONSTRUCT,
             {"model": model},
+            volume,
             job=protocol.RECONSTRUCTION_JOB,
             watch=watch,
         )
-        return unpack_reconstruction(content, self.volume.shape)
+        return unpack_reconstruction(content, volume.shape)
 
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
@@ -274,22 +278,24 @@ class RemoteSession(RecoverableSession):
         limits = capabilities.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
-        interval_s, pending = self._heartbeat_s, self._pending
-        self._heartbeat = Heartbeat(
-            self._client, self._lease, interval_s=interval_s, pending=pending
-        )
+        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
 
     def _send_again(self, volume: Volume) -> None:
         self._upload(volume, self._channel)
 
-    def _ask(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes | bytearray:
-        pending = self._pending_request(job, watch)
-        return self._client.ask(path, lease=self._lease, body=body, pending=pending)
+    def _ask(
+        self, path: str, body: dict[str, Any], volume: Volume, *, job: str, watch: Watch
+    ) -> bytes | bytearray:
+        client, lease = self._client, self._lease
+        return self._watching(
+            lambda part: client.ask(path, lease=lease, body=body, watch=part), volume, job, watch
+        )
 
     def _run_job(
-        self, path: str, body: dict[str, Any], *, job: str, watch: Watch
+        self, path: str, body: dict[str, Any], volume: Volume, *, job: str, watch: Watch
     ) -> bytes | bytearray:
-        return self._keeping(lambda: self._ask(path, body, job=job, watch=watch))
+        self._require(volume)  # without waiting until the other one is sent
+        return self._keeping(lambda: self._ask(path, body, volume, job=job, watch=watch))
 
     def _send_masks(self, masks: Mapping[str, PackedMaskPrompt]) -> None:
         """Send the mask priors, by hash, that the server does not hold yet."""

@@ -34,7 +34,7 @@ def names(function: ast.FunctionDef) -> set[str]:
 
 
 def changes(function: ast.FunctionDef) -> set[str]:
-    """What a function calls that changes segments: of `book`, or a function by its name."""
+    """Return the calls of a function that change segments: of `book`, or a function by its name."""
     found = set()
     for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:
         called = call.func

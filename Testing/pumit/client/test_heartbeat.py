@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import PendingRequest, TimedOut, Unreachable
+from pumit.client.http_client import TimedOut, Unreachable
+from pumit.client.watched_call import PendingRequest, call_watched
 from pumit.errors import ServiceError
-from pumit.nninteractive.client.watched_call import call_watched
 from pumit.system.watch import UNWATCHED, Watch
 
 LATE, BROKEN, ANSWERED = TimedOut("No answer in time."), Unreachable("Nothing answers."), None

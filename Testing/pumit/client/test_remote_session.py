@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -320,6 +321,46 @@ def test_another_segment_does_not_cancel_a_prediction(session, server, volume):
     first.join(5)
     second.join(5)
     assert [type(error) for error in ended] == [Cancelled]
+
+
+def test_a_request_about_one_patient_is_not_answered_with_the_scan_of_another(
+    session, volume, monkeypatch
+):
+    """A click and an automatic segmentation, asked while another scan of the same size is sent."""
+    session.add_point(_centre(volume, 4, 10, 10))
+    prompts = session.prompts()
+    sending, may_end, upload = threading.Event(), threading.Event(), session._upload
+
+    def slow(*arguments):
+        sending.set()
+        may_end.wait(20)
+        upload(*arguments)
+
+    monkeypatch.setattr(session, "_upload", slow)
+    other = replace(volume, array=volume.array[::-1].copy())
+    opening = threading.Thread(target=session.set_volume, args=(other,))
+    opening.start()
+    assert sending.wait(20)
+    ended: list[BaseException | None] = []
+
+    def ask(request):
+        try:
+            request()
+        except BaseException as error:
+            ended.append(error)
+        else:
+            ended.append(None)
+
+    requests = (lambda: session.answer(prompts), lambda: session.segment_automatically("organs"))
+    asking = [threading.Thread(target=ask, args=(request,)) for request in requests]
+    for thread in asking:
+        thread.start()
+    time.sleep(0.2)  # to be asked before the other scan has arrived
+    may_end.set()
+    for thread in (opening, *asking):
+        thread.join(20)
+    assert [type(error) for error in ended] == [Cancelled, Cancelled]
+    assert session.answer(prompts).mask.any()  # about the other scan, which it now is
 
 
 def test_two_sessions_see_their_own_images_only(server, volume):

@@ -24,7 +24,6 @@ from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.interaction_object import RemoteInteractionObject
 from pumit.nninteractive.client.interactions import interactions_of
-from pumit.nninteractive.client.watched_call import call_watched
 from pumit.nninteractive.client.wire import NNInteractiveWire, claim
 from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
@@ -111,8 +110,7 @@ class NNInteractiveSession(RecoverableSession):
             ServiceError: If it cannot be sent.
         """
         image = _image_of(volume, channel)
-        with self._lock:
-            self.cancel()
+        with self._opening():
             try:
                 self._keeping(lambda: self._upload(volume, image))
             except PumitError:
@@ -146,23 +144,22 @@ class NNInteractiveSession(RecoverableSession):
         return PromptAnswer(self._mask(kept, segment, watch), None, None)
 
     def _mask(self, prompts: Sequence[Prompt], segment: str, watch: Watch) -> npt.NDArray[np.bool_]:
-        shape = self.volume.shape
+        volume = self.volume
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
         if not any(map(_is_positive, prompts)):
             raise PromptError("There are only negative prompts; add one inside the structure.")
         answers = self._answers
-        known = answers.find(prompts, shape)
+        known = answers.find(prompts, volume.shape)
         if known is not None:
             watch.report(1.0)
             return known
         for prompt in prompts:
             self._check_prompt(prompt)
         try:
-            return call_watched(
-                lambda part: self._predict_in_thread(prompts, part, answers),
-                self._pending_request(segment, watch),
-                is_alive=lambda: self.is_server_alive,
+            return self._watching(
+                lambda part: self._predict_in_thread(prompts, volume, part, answers),
+                *(volume, segment, watch),
             )
         except ServiceError:
             # On a dead server this thread may wait for ever; the next request needs a new session.
@@ -215,9 +212,7 @@ class NNInteractiveSession(RecoverableSession):
         between_s = self._heartbeat_s
         if claimed.liveness_s:
             between_s = min(between_s, claimed.liveness_s / 3)
-        self._heartbeat = Heartbeat(
-            self._client, self._lease, interval_s=between_s, pending=self._pending
-        )
+        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
 
     def _send_again(self, volume: Volume) -> None:
         assert self._image is not None
@@ -235,11 +230,12 @@ class NNInteractiveSession(RecoverableSession):
         interactions_of(prompt, self.volume, self._remote)
 
     def _predict_in_thread(
-        self, prompts: Sequence[Prompt], watch: Watch, answers: AnswerCache
+        self, prompts: Sequence[Prompt], volume: Volume, watch: Watch, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
         """Predict, on a separate thread that a cancelled prediction leaves behind."""
 
         def answer() -> npt.NDArray[np.bool_]:
+            self._require(volume)
             assert self._object is not None
             return self._object.answer(prompts, watch=watch)
 

@@ -124,7 +124,7 @@ def load_initial_network(
         network.load_state_dict(state)
     except RuntimeError:
         raise CheckpointError(
-            f"initial {path.name} has other network_sizes than this recipe; make them alike, or "
-            "leave initial out to begin anew."
+            f"initial {path.name} has other network_sizes than this recipe; make them the same, or "
+            "remove initial to train from scratch."
         ) from None
     return checkpoint.state

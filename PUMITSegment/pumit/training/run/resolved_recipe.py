@@ -131,7 +131,7 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
         named = listed(changes, MOST_NAMED, ";")
         raise CheckpointError(
             f"{folder.name} holds a run of another recipe than {source}: {named}. Change it "
-            "back to go on, or choose another folder to begin anew."
+            "back to continue, or choose another folder to start again."
         )
     return _with_harmless(known[-1], given)
 

@@ -130,7 +130,7 @@ def read_run(path: Path, schedule: Schedule) -> Saved | None:
         optimizer = json.loads(metadata["schedule"]).get("optimizer", "muon")
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError):
         raise CheckpointError(
-            f"{path.name} in the output folder is damaged; remove it to begin anew."
+            f"{path.name} in the output folder is damaged; remove it to start again."
         ) from None
     if optimizer != schedule.optimizer:
         raise CheckpointError(

@@ -119,7 +119,7 @@ def _require_alike(
         if key in ours and key in theirs and ours[key] != theirs[key]:
             raise CheckpointError(
                 f"initial {file} has {key}: {theirs[key]}, this network {ours[key]}; make "
-                "network_sizes alike."
+                "network_sizes the same."
             )
 
 
@@ -136,7 +136,7 @@ def _take_all(
         except CheckpointError:
             raise CheckpointError(
                 f"initial {file} has other widths or patches than this network; make "
-                f"network_sizes alike{_different(sizes, checkpoint.header.sizes)}."
+                f"network_sizes the same{_different(sizes, checkpoint.header.sizes)}."
             ) from None
         ours = {k: v for k, v in ours.items() if not k.startswith("vit.")}
     if isinstance(network, NnFormer):
@@ -152,7 +152,7 @@ def _take_all(
         if not key.startswith(family.reads_image + family.writes_classes):
             raise CheckpointError(
                 f"initial {file} has other widths than this network ({_both(key, state, ours)}); "
-                f"make network_sizes alike{_different(sizes, checkpoint.header.sizes)}."
+                f"make network_sizes the same{_different(sizes, checkpoint.header.sizes)}."
             )
     _load(network, {k: state[k] for k in ours if k not in anew}, anew)
 
@@ -186,7 +186,7 @@ def _take_encoder(
                 continue
         raise CheckpointError(
             f"initial {file} was pre-trained in other sizes than this network "
-            f"({_both(key, state, ours)}); make network_sizes alike."
+            f"({_both(key, state, ours)}); make network_sizes the same."
         )
     _load(network, {k: state[k] for k in ours}, [k for k in whole if k not in ours])
 
@@ -208,7 +208,7 @@ def _reading(kernel: Tensor, target: Tensor) -> Tensor:
 
 def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> None:
     if anew:
-        logger.info("these begin anew: %s", ", ".join(anew))
+        logger.info("these start from random weights: %s", ", ".join(anew))
     network.load_state_dict(state, strict=False)
 
 

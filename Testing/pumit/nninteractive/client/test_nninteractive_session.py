@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -340,3 +341,24 @@ def test_a_scan_that_replaces_a_busy_one_gets_none_of_its_prompts(session, volum
     session.set_volume(other)
     session.add_prompt(point(other, 1, 2, 3))
     np.testing.assert_array_equal(session.predict(), painted(other, ((1, 2, 3), True)))
+
+
+def test_a_click_that_waits_for_another_scan_gets_none_of_its_answers(session, volume, monkeypatch):
+    session.add_point(tuple(volume.index_to_world((1, 2, 3))))
+    prompts = session.prompts()
+    sending, may_end, upload = threading.Event(), threading.Event(), session._upload
+
+    def slow(*arguments):
+        sending.set()
+        may_end.wait(20)
+        upload(*arguments)
+
+    monkeypatch.setattr(session, "_upload", slow)
+    other = replace(volume, array=volume.array[::-1].copy())
+    opening = threading.Thread(target=session.set_volume, args=(other,))
+    opening.start()
+    assert sending.wait(20)
+    threading.Timer(0.2, may_end.set).start()
+    with pytest.raises(Cancelled):
+        session.answer(prompts)
+    opening.join(20)

@@ -133,7 +133,7 @@ def test_recipes_that_ship_can_be_read(name: str) -> None:
 
 
 def part_of(given: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given under the keys that are expected."""
+    """Return the values of the expected keys."""
     return {
         key: part_of(given[key], value) if isinstance(value, Mapping) else given[key]
         for key, value in expected.items()

@@ -145,7 +145,7 @@ def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path
 def test_sizes_that_were_fitted_to_other_slices_are_named(tmp_path: Path) -> None:
     name, flat = "hymamba_small", [[1, 2, 2]] * 4
     path = saved(tmp_path, name, network(name, poolings=flat).state_dict(), poolings=flat)
-    with pytest.raises(CheckpointError, match=r"alike, there poolings: \[\[1, 2, 2\]"):
+    with pytest.raises(CheckpointError, match=r"the same, there poolings: \[\[1, 2, 2\]"):
         load_initial_weights(
             network(name), path, sizes={"poolings": ((2, 2, 2),) * 4, "num_classes": 2}
         )

@@ -51,7 +51,7 @@ def test_an_earlier_model_of_another_patch_names_its_own(tmp_path: Path) -> None
     file = tmp_path / "first.safetensors"
     state = build_segmentation(name, first).state_dict()
     save_checkpoint(file, state, {"name": "first", "network": name, "sizes": first})
-    with pytest.raises(CheckpointError, match=r"alike, there fixed_patch: \[8, 16, 16\]"):
+    with pytest.raises(CheckpointError, match=r"the same, there fixed_patch: \[8, 16, 16\]"):
         load_initial_weights(build_segmentation(name, second), str(file), sizes=second)
 
 

@@ -1,4 +1,4 @@
-"""Requests that run in a thread, because an nnInteractive server can neither cancel nor report."""
+"""Requests that end for their caller when the user cancels or the server is gone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from pumit.client.http_client import PendingRequest
 from pumit.errors import ServiceError
 from pumit.system.watch import Watch
 
 Answer = TypeVar("Answer")
 
 _TICK_S = 0.02
+
+
+class PendingRequest:
+    """A long request, which any thread can stop.
+
+    Attributes:
+        segment: The segment, or the name of another job.
+        watch: The caller's, which also says whether the request was stopped.
+    """
+
+    def __init__(self, segment: str, watch: Watch) -> None:
+        self.segment = segment
+        self._stopped = stopped = threading.Event()
+        self.watch = Watch(lambda: stopped.is_set() or watch.is_cancelled, watch.progress)
+
+    def stop(self) -> None:
+        """End the wait for the answer: the waiting thread gets `Cancelled`."""
+        self._stopped.set()
 
 
 def call_watched(
@@ -23,6 +40,9 @@ def call_watched(
     is_alive: Callable[[], bool],
 ) -> Answer:
     """Run a request in a thread, which a cancelled one leaves behind, and watch it from this one.
+
+    A thread that reads from a server can't be woken: a tunnel may have vanished, and a server that
+    is starved, or behind a proxy that buffers, is silent for long. So heartbeats decide.
 
     Args:
         request: Called with a watch that does not use the caller's in the other thread.
@@ -54,5 +74,6 @@ def call_watched(
     finally:
         dropped.set()
     answer = future.result()
-    watch.report(1.0)
+    for share in (*fractions, 1.0):
+        watch.report(share)
     return answer
