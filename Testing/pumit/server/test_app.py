@@ -352,6 +352,18 @@ def test_a_client_that_hangs_up_stops_its_prediction(server, volume):
             time.sleep(0.01)
 
 
+def test_after_an_answer_the_next_click_is_prepared(http, loaded):
+    point = {"kind": "point", "point_lps": [5, 5, 5]}
+    body = {"segment": "1", "prompts": [point]}
+    assert http.post(protocol.PATH_PREDICT, json=body, headers=loaded).status_code == 200
+    state = http.app.state.server
+    lease = state.leases.open_leases()[0]
+    end = time.monotonic() + 5
+    while not lease.session.times_foresaw:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_health_is_told_without_a_body(http):
     answer = http.head("/healthz", headers={"Authorization": ""})
     assert (answer.status_code, answer.content) == (200, b"")
