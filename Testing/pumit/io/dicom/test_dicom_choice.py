@@ -50,12 +50,6 @@ def test_two_series_are_a_question(tmp_path: Path) -> None:
     assert Volume.read(tmp_path / "study", series="1.2.3").shape[0] == 4
 
 
-def test_two_series_mixed_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
-    write_stack(tmp_path / "ct", along_normal(4), series="1.2.3", prefix="a")
-    write_stack(tmp_path / "ct", along_normal(6), series="1.2.4", prefix="b")
-    assert Volume.read(tmp_path / "ct", series="1.2.4").shape[0] == 6
-
-
 def test_unknown_series_lists_those_there(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(4))
     with pytest.raises(VolumeError, match=r" 9\.9; .* 1\.2\.3 \(CT"):

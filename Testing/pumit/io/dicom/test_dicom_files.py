@@ -76,9 +76,6 @@ def test_zip_without_dicom_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("readme.txt", "x" * 500)
     refused(tmp_path / "a.zip", "no DICOM objects")
-
-
-def test_empty_zip_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w"):
         pass
     refused(tmp_path / "a.zip", "no DICOM objects")

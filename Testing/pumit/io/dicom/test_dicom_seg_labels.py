@@ -158,9 +158,7 @@ def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Pa
 
 
 def test_parts_of_a_concatenation_are_one_segmentation(tmp_path: Path, scan: Volume) -> None:
-    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
-    path = write_seg(tmp_path / "whole.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
-    parts = write_parts(path, tmp_path / "parts")
+    parts = some_parts(tmp_path, scan)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for part in parts:
             archive.write(part, part.name)
