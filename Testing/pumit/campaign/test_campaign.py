@@ -442,22 +442,6 @@ def test_label_that_a_model_made_counts_as_a_prediction(
     assert shown.name == "scan00.seg.nrrd"
 
 
-def test_scans_of_a_data_set_without_labels_are_open(make_campaign: Make, tmp_path: Path) -> None:
-    export(make_campaign(4, 4), "nnunet", tmp_path / "set")
-    (tmp_path / "set" / "labelsTr" / "campaign_002.nii.gz").unlink()
-    (tmp_path / "set" / "imagesTs").mkdir()
-    moved = tmp_path / "set" / "imagesTr" / "campaign_003_0000.nii.gz"
-    shutil.move(moved, tmp_path / "set" / "imagesTs" / moved.name)
-    (tmp_path / "set" / "labelsTr" / "campaign_003.nii.gz").unlink()
-    campaign = Campaign.create(tmp_path / "again", [tmp_path / "set"])
-    assert {s.name: s.state for s in campaign.scans()} == {
-        "campaign_001": "labelled",
-        "campaign_002": "open",
-        "campaign_003": "open",
-        "campaign_004": "labelled",
-    }
-
-
 def test_campaign_without_classes_gets_them_from_what_is_drawn(
     make_campaign: Make, truth_of: Callable, tmp_path: Path
 ) -> None:

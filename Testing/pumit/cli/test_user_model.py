@@ -96,17 +96,6 @@ def test_a_trained_model_goes_its_whole_way(run: Any, home: Path, tmp_path: Path
     assert again.card_path.is_file()
 
 
-@pytest.mark.slow
-def test_a_run_that_goes_on_replaces_its_model_and_no_other(
-    run: Any, home: Path, tmp_path: Path
-) -> None:
-    recipe = recipe_in(tmp_path)
-    for output, steps in (("out", 1), ("other", 1), ("out", 2)):
-        run("train", recipe, "-o", tmp_path / output, "--steps", steps)
-    own = [entry.name for entry in list_models() if entry.source == "own"]
-    assert sorted(own) == ["lab", "lab-2"]
-
-
 def test_a_model_is_kept_to_itself_until_it_is_added(run: Any, home: Path, tmp_path: Path) -> None:
     schedule = {"steps": 1, "log_every": 1}
     ran = run("train", recipe_in(tmp_path, register=False, schedule=schedule), "-o", tmp_path / "o")

@@ -128,22 +128,6 @@ def test_an_unknown_model_is_answered_in_a_sentence(session: RemoteSession, name
         session.reconstruct("organs" if name == "tokens" else name)
 
 
-def test_prompts_outlive_the_automatic_answer(session: RemoteSession, volume: Volume) -> None:
-    session.add_point(tuple(volume.index_to_world((4, 10, 10))))
-    expected = session.predict()
-    session.segment_automatically("organs")
-    session.reconstruct()
-    np.testing.assert_array_equal(session.predict(), expected)
-
-
-def test_cancelling_stops_it_and_keeps_the_session(session: RemoteSession) -> None:
-    seen: list[float] = []
-    with pytest.raises(Cancelled):
-        session.segment_automatically("slow", watch=Watch(lambda: len(seen) > 1, seen.append))
-    assert 0 < seen[-1] < 1
-    assert session.segment_automatically("organs").found.labels.any()
-
-
 def test_a_newer_volume_ends_it(session: RemoteSession, asking: Any, volume: Volume) -> None:
     older = asking(lambda: session.segment_automatically("slow"))
     session.set_volume(volume)

@@ -103,14 +103,6 @@ def test_microns_become_millimetres(tmp_path: Path) -> None:
     assert read(tmp_path, data).spacing_mm == pytest.approx((2.5, 0.9, 0.7))
 
 
-def test_rgb_becomes_three_channels(tmp_path: Path) -> None:
-    array = np.arange(5 * 6 * 7 * 3).reshape(5, 6, 7, 3).astype(np.uint8)
-    SimpleITK.WriteImage(itk_image(array, is_vector=True), str(tmp_path / "a.nii.gz"))
-    header = gzip.decompress((tmp_path / "a.nii.gz").read_bytes())
-    assert Volume.read(tmp_path / "a.nii.gz").array.shape == (3, 5, 6, 7)
-    assert struct.unpack_from("<h", header, DATATYPE)[0] in (2, 128)
-
-
 @pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
 def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: int) -> None:
     # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.

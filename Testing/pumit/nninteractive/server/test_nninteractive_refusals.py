@@ -47,7 +47,8 @@ def test_what_cannot_be_used_gets_a_sentence_and_changes_nothing(http, engine):
     buffer = Buffer()
     buffer.take(click(http, 4, 5, 4))
     before = engine.sessions[0].prompts("1")
-    refused(click(http, 100, 5, 4), "outside")
+    grid = "(voxels) is outside of the image's grid (9, 10, 11)"
+    refused(click(http, 100, 5, 4), f"[100.0, 5.0, 4.0] {grid}")
     refused(http.post("/add_point_interaction", json={"coordinates": [1, 2]}))
     refused(click(http, 1, 2, 1e30))
     empty = {"bbox_coords": [[1, 1], [2, 3], [2, 3]], "include_interaction": True}
