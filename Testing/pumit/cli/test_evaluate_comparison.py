@@ -90,12 +90,6 @@ def test_masks_of_photographs_are_compared(run: Any, tmp_path: Path) -> None:
     assert "MAE 0.0000, AP at IoU 0.50 to 0.95 1.0000" in ran.out
 
 
-def test_pictures_beside_label_maps_are_none(run: Any, folders: Any, tmp_path: Path) -> None:
-    for name in ("a.png", "overview.png"):
-        (tmp_path / "predictions" / name).write_bytes(b"a picture")
-    run("evaluate", *folders)
-
-
 def test_cases_that_cannot_be_compared_are_one_line_each(run: Any, folders: Any) -> None:
     predictions, truths = folders[1], folders[3]
     save(labels(), predictions / "moved.nii.gz", origin=0.7)
@@ -166,11 +160,12 @@ def test_voxels_at_the_same_places_are_compared_however_they_are_stored(
     assert [(row["label"], row["dice"]) for row in rows] == [("1", 1.0), ("2", 1.0)]
 
 
-def test_hidden_files_are_no_cases(run: Any, folders: Any) -> None:
+def test_hidden_files_and_pictures_beside_label_maps_are_no_cases(run: Any, folders: Any) -> None:
     for folder in (folders[1], folders[3]):
         (folder / "._a.nii.gz").write_bytes(b"\0\5\26\7")
-    ran = run("evaluate", *folders)
-    assert ran.err == ""
+    for name in ("a.png", "overview.png"):
+        (folders[1] / name).write_bytes(b"a picture")
+    assert run("evaluate", *folders).err == ""
 
 
 def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any) -> None:

@@ -103,7 +103,10 @@ def test_another_answer_is_written(
 @pytest.mark.usefixtures("bright")
 def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
     out = tmp_path / "out.nii.gz"
-    ran = run("segment", scan, "--point", inside, "--terminology", "liver", "--json", "-o", out)
+    picture = tmp_path / "picture.png"
+    options = ["--terminology", "liver", "--picture", picture, "--json"]
+    ran = run("segment", scan, "--point", inside, *options, "-o", out)
+    assert picture.read_bytes().startswith(b"\x89PNG")
     facts = json.loads(ran.out)
     assert facts["segment"] == "Liver"
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out)))
@@ -131,13 +134,6 @@ def test_places_to_check_lie_on_the_segments_border(
         assert 0 <= place["error_share"] == place["doubt"] <= 1
     ran = run("segment", scan, "--point", inside, "--check-here", "-o", out)
     assert ran.out.count("\ncheck ") == len(places)
-
-
-@pytest.mark.usefixtures("bright")
-def test_a_picture_is_written_beside(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
-    picture = tmp_path / "picture.png"
-    run("segment", scan, "--point", inside, "-o", tmp_path / "o.nrrd", "--picture", picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("bright")

@@ -10,7 +10,7 @@ import struct
 import blosc2
 import numpy as np
 import pytest
-from app_client import GEOMETRY, SCAN, make_client, refused
+from app_client import GEOMETRY, SCAN, claim, claim_with_scan, make_client, refused
 from fake_engine import SECRET, FakeEngine
 from loopback_server import TOKEN
 from pumit.errors import PumitError
@@ -29,14 +29,12 @@ def http():
 
 @pytest.fixture
 def lease(http):
-    return {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    return claim(http)
 
 
 @pytest.fixture
-def loaded(http, lease):
-    answer = http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
-    assert answer.json() == {"shape": [10, 10, 10]}
-    return lease
+def loaded(http):
+    return claim_with_scan(http)
 
 
 def every_path(http):

@@ -56,34 +56,21 @@ def test_unknown_series_lists_those_there(tmp_path: Path) -> None:
         Volume.read(tmp_path / "ct", series="9.9")
 
 
-@pytest.mark.parametrize("sop_class", [SEGMENTATION, REPORT, DOSE])
-def test_results_next_to_a_scan_are_passed_over(tmp_path: Path, sop_class: str) -> None:
-    hu = write_stack(tmp_path / "ct", along_normal(4))
-    ds = dicom_slice(np.zeros((6, 7), np.uint8), None, series="1.2.4", SOPClassUID=sop_class)
-    if sop_class == REPORT:
-        for keyword in ("Rows", "Columns", "PixelData"):
-            delattr(ds, keyword)
-    ds.save_as(tmp_path / "ct" / "result.dcm", enforce_file_format=True)
-    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
-
-
-@pytest.mark.parametrize("as_file", [True, False])
-def test_segmentation_alone_is_no_scan(tmp_path: Path, as_file: bool) -> None:
-    ds = dicom_slice(np.zeros((6, 7), np.uint8), None, SOPClassUID=SEGMENTATION)
-    ds.save_as(tmp_path / "seg.dcm", enforce_file_format=True)
-    refused(tmp_path / "seg.dcm" if as_file else tmp_path, "only segmentation")
-
-
-def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
-    hu = write_stack(tmp_path / "ct" / "deep" / "er", along_normal(4))
-    (tmp_path / "ct" / "notes.txt").write_text("hello")
-    (tmp_path / "ct" / ".hidden").write_bytes(b"\0" * 200)
-    (tmp_path / "ct" / "deep" / "empty.dcm").touch()
-    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
-
-
-def test_dicomdir_next_to_a_series_is_passed_over(tmp_path: Path) -> None:
-    hu = write_stack(tmp_path / "disc" / "DICOM", along_normal(4))
+def test_results_other_files_and_second_copies_are_passed_over(tmp_path: Path) -> None:
+    scan = tmp_path / "disc" / "deep" / "er"
+    hu = write_stack(scan, along_normal(4))
+    for file in list(scan.iterdir()):
+        (scan / f"copy-{file.name}").write_bytes(file.read_bytes())
+    (tmp_path / "disc" / "notes.txt").write_text("hello")
+    (tmp_path / "disc" / ".hidden").write_bytes(b"\0" * 200)
+    (tmp_path / "disc" / "deep" / "empty.dcm").touch()
+    for number, sop_class in enumerate((SEGMENTATION, DOSE, REPORT), start=4):
+        pixels, series = np.zeros((6, 7), np.uint8), f"1.2.{number}"
+        ds = dicom_slice(pixels, None, series=series, SOPClassUID=sop_class)
+        if sop_class == REPORT:
+            for keyword in ("Rows", "Columns", "PixelData"):
+                delattr(ds, keyword)
+        ds.save_as(scan / f"result{number}.dcm", enforce_file_format=True)
     ds = Dataset()
     ds.FileSetID, ds.DirectoryRecordSequence = "DISC", []
     ds.file_meta = FileMetaDataset()
@@ -95,11 +82,11 @@ def test_dicomdir_next_to_a_series_is_passed_over(tmp_path: Path) -> None:
     refused(tmp_path / "disc" / "DICOMDIR", "No DICOM image found")
 
 
-def test_second_copies_of_slices_are_dropped(tmp_path: Path) -> None:
-    hu = write_stack(tmp_path / "ct", along_normal(4))
-    for file in list((tmp_path / "ct").iterdir()):
-        (tmp_path / "ct" / f"copy-{file.name}").write_bytes(file.read_bytes())
-    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
+@pytest.mark.parametrize("as_file", [True, False])
+def test_segmentation_alone_is_no_scan(tmp_path: Path, as_file: bool) -> None:
+    ds = dicom_slice(np.zeros((6, 7), np.uint8), None, SOPClassUID=SEGMENTATION)
+    ds.save_as(tmp_path / "seg.dcm", enforce_file_format=True)
+    refused(tmp_path / "seg.dcm" if as_file else tmp_path, "only segmentation")
 
 
 def test_echoes_are_a_question_that_names_the_echo_time(tmp_path: Path) -> None:

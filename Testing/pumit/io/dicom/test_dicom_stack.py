@@ -67,20 +67,6 @@ def test_wide_range_stays_exact(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Volume.read(tmp_path).array[0], [[-1024, 64511]])
 
 
-def test_missing_slice_is_named(tmp_path: Path) -> None:
-    positions = along_normal(9)
-    del positions[4]
-    write_stack(tmp_path / "ct", positions)
-    message = refused(tmp_path / "ct", "1 slice is missing: between slices 4 and 5 of 8")
-    assert "5.00 mm where 2.50 mm" in message
-    assert "(-50.0, 20.0, 110.0)" in message
-    positions = along_normal(12)
-    del positions[9]
-    del positions[3:5]
-    write_stack(tmp_path / "more", positions)
-    refused(tmp_path / "more", "3 slices are missing: between slices 3 and 4 of 9")
-
-
 @pytest.mark.parametrize("has_thickness", [True, False])
 def test_slices_of_several_thicknesses_are_not_missing(tmp_path: Path, has_thickness: bool) -> None:
     """As of a head: thin ones at the base of the skull, thick ones above."""
@@ -117,19 +103,6 @@ def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path: Path) -> None:
     assert world[0] == 0
     assert world[-1] == pytest.approx(15.8)
     np.testing.assert_allclose(volume.array[:, 0, 0], 10 * world - 24, atol=0.51)
-
-
-def test_slices_too_close_are_refused(tmp_path: Path) -> None:
-    positions = [*along_normal(6), (-50.0, 20.0, 100.3)]
-    write_stack(tmp_path / "ct", positions)
-    refused(tmp_path / "ct", "0.30 mm apart where 2.50 mm is usual")
-
-
-def test_shifted_slice_is_refused(tmp_path: Path) -> None:
-    positions = along_normal(9)
-    positions[4] = (-40.0, *positions[4][1:])
-    write_stack(tmp_path / "ct", positions)
-    refused(tmp_path / "ct", "Slice 5 of 9 is shifted sideways by 10.00 mm")
 
 
 def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
@@ -260,3 +233,29 @@ def test_run_length_encoded_slices_are_read(tmp_path: Path) -> None:
         ds.compress(pydicom.uid.RLELossless)
         ds.save_as(file)
     np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
+
+
+@pytest.mark.parametrize(
+    ("positions", "reason"),
+    [
+        (
+            [p for k, p in enumerate(along_normal(9)) if k != 4],
+            r"1 slice is missing: between slices 4 and 5 of 8 .* 5.00 mm where 2.50 mm .*"
+            r"\(-50.0, 20.0, 110.0\)",
+        ),
+        (
+            [p for k, p in enumerate(along_normal(12)) if k not in (3, 4, 9)],
+            "3 slices are missing: between slices 3 and 4 of 9",
+        ),
+        ([*along_normal(6), (-50.0, 20.0, 100.3)], "0.30 mm apart where 2.50 mm is usual"),
+        (
+            [(-40.0 if k == 4 else x, y, z) for k, (x, y, z) in enumerate(along_normal(9))],
+            "Slice 5 of 9 is shifted sideways by 10.00 mm",
+        ),
+    ],
+)
+def test_places_that_are_no_stack_are_named(
+    tmp_path: Path, positions: list[tuple[float, ...]], reason: str
+) -> None:
+    write_stack(tmp_path / "ct", positions)
+    refused(tmp_path / "ct", reason)

@@ -6,10 +6,9 @@ import contextlib
 import socket
 
 import pytest
-from app_client import AUTH, GEOMETRY, SCAN, make_client, refused
+from app_client import AUTH, claim_with_scan, make_client, refused
 from pumit.server.sessions.limits import Limits
 from pumit.wire import protocol
-from pumit.wire.arrays import pack_array
 from raw_requests import (
     claim,
     connect,
@@ -184,8 +183,7 @@ def test_only_prompts_may_be_many(http):
 
 
 def test_as_many_prompts_as_a_segment_takes_and_the_longest_scribble_are_taken(http):
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
-    http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
+    lease = claim_with_scan(http)
     point = {"kind": "point", "point_lps": [9, 1 / 3, 1 / 7], "positive": True}
     line = {
         "kind": "scribble",
