@@ -64,15 +64,6 @@ def test_a_loose_file_hides_no_scan_of_the_tree(tmp_path: Path) -> None:
     }
 
 
-def test_folders_of_scans_and_of_labels_may_be_given_one_by_one(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    for number in range(3):
-        label = lab / "labels" / f"s{number}.nii.gz" if number < 2 else None
-        write_scan(lab / "images" / f"s{number}.nii.gz", number, label)
-    campaign = Campaign.create(tmp_path / "c", [lab / "images", lab / "labels"])
-    assert states(campaign) == {"s0": "labelled", "s1": "labelled", "s2": "open"}
-
-
 def test_scans_in_another_campaign_are_not_taken_for_a_labs(
     make_campaign: Callable[..., Campaign], truth_of: Callable[..., Any]
 ) -> None:
@@ -309,7 +300,11 @@ def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
     write_scan(lab / "images" / "b.nii.gz", 5, lab / "predictions" / "b.nii.gz")
     write_scan(lab / "images" / "t.nii.gz", 6, lab / "labels" / "labelsTs" / "t.nii.gz")
     campaign = Campaign.create(tmp_path / "c", [lab])
-    assert states(campaign) == {"mr": "labelled", **dict.fromkeys(("ct", "a", "b", "t"), "open")}
+    expected = {"mr": "labelled", **dict.fromkeys(("ct", "a", "b", "t"), "open")}
+    assert states(campaign) == expected
+    # Both folders may be given one by one.
+    again = Campaign.create(tmp_path / "d", [lab / "images", lab / "labels"])
+    assert states(again)["mr"] == "labelled"
     words = "is a label for which no scan is left and is not used."
     unused = "is a test label or a prediction and is not used."
     assert set(campaign.problems) == {
@@ -341,14 +336,6 @@ def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(
     for scan, number in ((made, 0), (other, 1)):
         volume, values = make_scan(number)
         assert np.array_equal(campaign.truth(scan, volume)["inner"], values == 1)
-
-
-def test_a_hidden_folder_is_no_data_set(tmp_path: Path) -> None:
-    labels = {"background": 0, "outer": 1, "inner": 2}
-    for home in (".snapshot", ""):
-        data_set(tmp_path / "lab" / home / "d", labels)
-    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
-    assert not any(".snapshot" in image for scan in campaign.scans() for image in scan.images)
 
 
 def test_a_campaign_may_be_in_the_folder_of_its_scans(
@@ -443,8 +430,10 @@ def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path
 def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
     labels = {"background": 0, "outer": 1, "inner": 2}
     ct = data_set(tmp_path / "lab" / "ct", labels)
+    data_set(tmp_path / "lab" / ".snapshot" / "ct", labels, first=7, channel_names={"0": "MR"})
     one = Campaign.create(tmp_path / "one", [tmp_path / "lab"])
     assert one.channels == ("CT",)
+    assert len(one.scans()) == 3  # none of the hidden folder
     mr = data_set(tmp_path / "lab" / "mr", labels, first=5, channel_names={"0": "MR"})
     write_scan(tmp_path / "plain" / "a.nii.gz", 9)
     both = Campaign.create(tmp_path / "both", [tmp_path / "lab"])
