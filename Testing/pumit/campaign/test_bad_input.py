@@ -27,21 +27,9 @@ def one_line(error: BaseException) -> bool:
     return "\n" not in str(error)
 
 
-def test_label_off_the_grid_is_refused(make_campaign: Make, tmp_path: Path) -> None:
-    campaign = make_campaign(1)
-    scan = campaign.scans()[0]
-    other = Volume(np.zeros((12, 16, 16), np.uint8), (2.0, 1.0, 1.0), origin_lps=(40, 0, 0))
-    labels = np.zeros(other.shape, np.uint8)
-    labels[5] = 1
-    write_labels(labels, other, tmp_path / "off.nii.gz")
-    with pytest.raises(VolumeError, match="cannot be accepted") as raised:
-        campaign.accept(scan, tmp_path / "off.nii.gz")
-    assert one_line(raised.value)
-    assert campaign.scan(scan).state == "open"
-    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
-
-
-def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callable) -> None:
+def test_label_off_the_grid_is_refused(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     right = truth_of(scan)
@@ -56,7 +44,13 @@ def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callab
     ):
         with pytest.raises(VolumeError, match="cannot be accepted: it is off the image's grid"):
             campaign.accept(scan, wrong)
+    far = replace(right.volume, origin_lps=(40, 0, 0))
+    write_labels(right.segments[0].mask.astype(np.uint8), far, tmp_path / "off.nii.gz")
+    with pytest.raises(VolumeError, match="cannot be accepted") as raised:
+        campaign.accept(scan, tmp_path / "off.nii.gz")
+    assert one_line(raised.value)
     assert campaign.scan(scan).state == "open"
+    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
 
 
 def test_label_that_reaches_beyond_its_scan_is_refused(

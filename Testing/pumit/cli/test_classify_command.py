@@ -49,7 +49,9 @@ def test_a_scan_gets_a_line(run: Any, scan: Path, model: Path, tmp_path: Path) -
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_scans_become_rows_of_a_table(run: Any, scan: Path, model: Path, tmp_path: Path) -> None:
+def test_scans_become_rows_of_a_table_or_json(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
     folder, out = tmp_path / "scans", tmp_path / "answers.csv"
     folder.mkdir()
     for name in ("b.nii.gz", "a.nii.gz"):
@@ -62,13 +64,9 @@ def test_scans_become_rows_of_a_table(run: Any, scan: Path, model: Path, tmp_pat
         ("b.nii.gz", "sick"),
     ]
     assert float(rows[0]["healthy"]) == pytest.approx(0.119, abs=2e-3)
-
-
-def test_json_is_printed_and_written(run: Any, scan: Path, model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "answers.json"
-    ran = run("predict", scan, "--model", model, "-o", out, "--json")
+    ran = run("predict", scan, "--model", model, "-o", tmp_path / "answers.json", "--json")
     (row,) = json.loads(ran.out)
-    assert row == json.loads(out.read_text())[0]
+    assert row == json.loads((tmp_path / "answers.json").read_text())[0]
     assert row["class"] == "sick"
     assert sum(row["probabilities"].values()) == pytest.approx(1)
 

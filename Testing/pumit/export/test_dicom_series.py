@@ -59,17 +59,17 @@ def test_validator_finds_no_error(tmp_path, planar):
     assert dciodvfy(written.source.files[0]) == []
 
 
-def test_folder_with_files_is_refused_and_left_alone(tmp_path):
+def test_what_and_where_cannot_be_written_is_refused_and_left_alone(tmp_path):
     (tmp_path / "other.dcm").write_bytes(b"x")
     with pytest.raises(ExportError, match="not empty"):
         write_dicom_series(a_volume(), tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["other.dcm"]
-
-
-def test_folder_below_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(ExportError, match="cannot be written"):
-        write_dicom_series(a_volume(), tmp_path / "file" / "series")
+        write_dicom_series(a_volume(), tmp_path / "other.dcm" / "series")
+    with pytest.raises(VolumeError, match="3 channels"):
+        write_dicom_series(Volume(np.zeros((3, 2, 4, 5), np.uint8)), tmp_path / "a")
+    with pytest.raises(VolumeError, match="NaN"):
+        write_dicom_series(Volume(np.full((2, 4, 5), np.nan)), tmp_path / "b")
+    assert [p.name for p in tmp_path.iterdir()] == ["other.dcm"]
 
 
 def test_failure_halfway_leaves_no_folder(tmp_path, monkeypatch):
@@ -86,10 +86,3 @@ def test_failure_halfway_leaves_no_folder(tmp_path, monkeypatch):
     with pytest.raises(ExportError, match="full"):
         write_dicom_series(a_volume(), tmp_path / "series")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_colour_and_nan_are_refused(tmp_path):
-    with pytest.raises(VolumeError, match="3 channels"):
-        write_dicom_series(Volume(np.zeros((3, 2, 4, 5), np.uint8)), tmp_path / "a")
-    with pytest.raises(VolumeError, match="NaN"):
-        write_dicom_series(Volume(np.full((2, 4, 5), np.nan)), tmp_path / "b")
