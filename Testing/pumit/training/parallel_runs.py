@@ -305,7 +305,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ddp_stopped": lambda folder: run(folder, PLAIN, stop=True),
     "muon": lambda folder: run(folder, replace(PLAIN, optimizer="muon")),
     "muon_stopped": lambda folder: run(folder, replace(PLAIN, optimizer="muon"), stop=True),
-    "recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
+    "ddp_recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
     "fsdp": lambda folder: run(folder, FSDP),
     "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
     "fsdp_recomputed": lambda folder: run(folder, replace(FSDP, activation_checkpointing=True)),

@@ -12,7 +12,6 @@ import pytest
 import torch
 from line_task import DEGREES, SCHEDULE, LineTask, losses, run
 from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
-from pumit.training.loop.optimizers import optimizer_for
 from pumit.training.loop.state import WeightAverage
 from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import Schedule, train
@@ -30,8 +29,7 @@ def test_a_run_in_two_parts_equals_a_run_in_one(tmp_path: Path, stop: int) -> No
         first += more
     second, resumed = run(tmp_path / "parts")
     assert losses(first + second) == losses(whole)
-    for name, value in expected.items():
-        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+    torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
 
 
 def test_batches_prefetched_are_those_drawn_in_line(tmp_path: Path) -> None:
@@ -43,9 +41,8 @@ def test_batches_prefetched_are_those_drawn_in_line(tmp_path: Path) -> None:
     second, resumed = run(tmp_path / "parts", workers=2)
     assert len(first) == 1
     assert losses(first + second) == losses(whole)
-    for name, value in expected.items():
-        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
-        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+    torch.testing.assert_close(state, expected, rtol=0, atol=0)
+    torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
 
 
 def refuse(da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
@@ -168,21 +165,6 @@ class Named:
         return len(self.tensor)
 
 
-def test_a_budget_of_seconds_ends_in_a_decay() -> None:
-    schedule = Schedule(steps=10**6, learning_rate=1.0, warm_up=0, seconds=100, decay_seconds=40)
-    rates = [schedule.rate_at(5, elapsed) for elapsed in (0, 60, 80, 100, 130)]
-    assert rates == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
-    assert replace(schedule, decay_seconds=0).rate_at(5, 99) == 1.0
-
-
-def test_weight_decay_spares_vectors() -> None:
-    decayed, spared = optimizer_for(LineTask().network, SCHEDULE).param_groups
-    assert {p.ndim for p in decayed["params"]} == {2}
-    assert {p.ndim for p in spared["params"]} == {1}
-    assert spared["weight_decay"] == 0.0
-    assert decayed["weight_decay"] == SCHEDULE.weight_decay
-
-
 def test_the_average_forgets_the_start() -> None:
     network = nn.Linear(2, 1, bias=False)
     average = WeightAverage(network, 0.9)
@@ -204,8 +186,7 @@ def test_the_average_is_what_is_kept(tmp_path: Path) -> None:
         on_checkpoint=lambda s, step: kept.append(({k: v.clone() for k, v in s.items()}, step)),
     )
     assert kept[-1][1] == SCHEDULE.steps
-    for name, value in kept[-1][0].items():
-        torch.testing.assert_close(value, state[name])
+    torch.testing.assert_close(kept[-1][0], state)
 
 
 def validated(
@@ -251,20 +232,16 @@ def test_without_a_number_of_steps_the_end_is_validated(tmp_path: Path) -> None:
     assert validated(tmp_path, SCHEDULE, {}) == ([12], [12])
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64])
-def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "last.safetensors").write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64, "cut off"])
+def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes | str) -> None:
+    path = tmp_path / "last.safetensors"
+    if isinstance(content, str):
+        run(tmp_path)
+        content = path.read_bytes()[:-10]
+    path.write_bytes(content)
     with pytest.raises(CheckpointError, match="damaged") as caught:
         run(tmp_path)
     assert str(tmp_path) not in str(caught.value)
-
-
-def test_a_truncated_save_is_refused(tmp_path: Path) -> None:
-    run(tmp_path)
-    path = tmp_path / "last.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(CheckpointError, match="damaged"):
-        run(tmp_path)
 
 
 def test_the_training_of_another_network_is_refused(tmp_path: Path) -> None:
@@ -279,5 +256,4 @@ def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     _, first = run(tmp_path)
     records, second = run(tmp_path)
     assert records == []
-    for name, value in first.items():
-        torch.testing.assert_close(second[name], value, rtol=0, atol=0)
+    torch.testing.assert_close(second, first, rtol=0, atol=0)
