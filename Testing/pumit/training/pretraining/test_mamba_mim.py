@@ -121,16 +121,16 @@ RECIPE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def write(path: Path, content: dict[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(content))
-    return path
+def written(folder: Path, **changes: Any) -> Path:
+    (folder / "r.yaml").write_text(yaml.safe_dump({**RECIPE, **changes}))
+    return folder / "r.yaml"
 
 
 @pytest.mark.slow
 def test_the_encoder_that_is_trained_begins_hymambas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = pretrain(write(tmp_path / "r.yaml", RECIPE), tmp_path / "run")
+    model = pretrain(written(tmp_path), tmp_path / "run")
     checkpoint = load_checkpoint(model)
     assert kind_of(checkpoint.recipe) == "encoder"
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -147,9 +147,9 @@ def test_the_encoder_that_is_trained_begins_hymambas(
         assert torch.equal(value, checkpoint.state[f"encoder.{name}"].float()), name
     assert torch.equal(network.head.weight, drawn_head)
 
-    still = {**RECIPE, "initial": str(model)}
-    still["schedule"] = {**RECIPE["schedule"], "learning_rate": 0.0}
-    again = load_checkpoint(pretrain(write(tmp_path / "s.yaml", still), tmp_path / "again"))
+    still = {**RECIPE["schedule"], "learning_rate": 0.0}
+    path = written(tmp_path, initial=str(model), schedule=still)
+    again = load_checkpoint(pretrain(path, tmp_path / "again"))
     matrix = "encoder.layers.0.mamba.in_proj.weight"
     assert np.allclose(again.state[matrix], checkpoint.state[matrix], atol=1e-3)
     with pytest.raises(CheckpointError, match="other sizes"):
@@ -171,5 +171,5 @@ def test_recipes_that_cannot_be_used_are_refused_in_one_line(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PumitError, match=reason) as error:
-        read_recipe_file(write(tmp_path / "r.yaml", {**RECIPE, **change}))
+        read_recipe_file(written(tmp_path, **change))
     assert "\n" not in str(error.value)
