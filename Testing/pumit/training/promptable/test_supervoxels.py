@@ -61,9 +61,3 @@ def test_region_pieces_are_usable_targets():
         assert piece.dtype == bool
         assert piece.mean() >= 0.004
         assert not piece[:, 0].any()
-
-
-def test_region_pieces_of_an_even_image_are_none_or_fill_it():
-    flat = np.full((4, 16, 16), 0.5, np.float32)
-    pieces = region_pieces(flat, np.ones(flat.shape, bool), 1.0, np.random.default_rng(0))
-    assert pieces == []
