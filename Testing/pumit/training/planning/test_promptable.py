@@ -69,18 +69,12 @@ def test_the_recipe_says_everything_and_fits_into_the_time(lab: Path) -> None:
     assert recipe["schedule"]["steps"] > 500
 
 
-def test_what_the_recipe_gives_stays(lab: Path) -> None:
-    recipe = plan(lab, part="decoder", keep=0.5, schedule={"steps": 7}).recipe
+def test_what_the_recipe_gives_stays_and_nameless_classes_get_names(lab: Path) -> None:
+    planned = plan(lab, data={"folder": "set"}, part="decoder", keep=0.5, schedule={"steps": 7})
+    recipe = planned.recipe
     assert (recipe["part"], recipe["keep"], recipe["schedule"]["steps"]) == ("decoder", 0.5, 7)
-
-
-def test_nameless_classes_are_called_after_their_values(lab: Path) -> None:
-    planned = plan(lab, data={"folder": "set"})
-    assert [row["value"] for row in planned.recipe["data"]["classes"]] == [1, 2]
+    assert [row["value"] for row in recipe["data"]["classes"]] == [1, 2]
     assert any("rename" in warning for warning in planned.warnings)
-
-
-def test_a_misspelt_key_is_named(lab: Path) -> None:
     with pytest.raises(PumitError, match="did you mean 'keep'"):
         plan(lab, kep=1.0)
 
