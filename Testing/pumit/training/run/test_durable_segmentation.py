@@ -14,6 +14,7 @@ import segmentation_runs
 import torch
 import yaml
 from labelled_scans import write_pairs
+from line_task import LineTask, draw_line
 from pumit.errors import CheckpointError, VolumeError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
@@ -27,7 +28,7 @@ from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.segmentation.validation import SegmentationValidation
 from pumit.training.train import finetune
 from segmentation_runs import assert_same_weights
-from tiny_run import LineTask, draw_line, forks, run_line, status_of, train_line
+from tiny_run import forks, run_line, status_of, train_line
 
 SCHEDULE = {
     "steps": 3,
