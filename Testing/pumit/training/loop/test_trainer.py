@@ -15,21 +15,8 @@ from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, Trai
 from pumit.training.loop.state import WeightAverage
 from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import Schedule, train
-from pumit.training.run.resume_state import step_saved
+from pumit.training.run.resume_state import read_run, step_saved
 from torch import Tensor, nn
-
-
-@pytest.mark.parametrize("stop", [1, 5, 11])
-def test_a_run_in_two_parts_equals_a_run_in_one(tmp_path: Path, stop: int) -> None:
-    whole, expected = run(tmp_path / "whole")
-    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
-    assert len(first) == 1  # the budget ends after a step; each part saves
-    while len(first) < stop:
-        more, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
-        first += more
-    second, resumed = run(tmp_path / "parts")
-    assert losses(first + second) == losses(whole)
-    torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
 
 
 def test_batches_prefetched_are_those_drawn_in_line(tmp_path: Path) -> None:
@@ -63,19 +50,15 @@ def test_bad_data_are_reported_in_one_line_by_worker_processes_too(
         run(tmp_path, task=Refused(), workers=workers)
 
 
-def test_a_progress_line_tells_speed_waiting_and_memory(tmp_path: Path) -> None:
-    records, _ = run(tmp_path)
-    for record in records:
+def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
+    task = LineTask()
+    records, _ = run(tmp_path, replace(SCHEDULE, steps=200), task)
+    assert set(task.drawn) == {0, 2}
+    assert 60 < task.drawn.count(0) < 140
+    for record in records:  # a line tells speed, waiting and memory
         assert record["fields_per_second"] > 0
         assert 0 <= record["drawing"] <= 1
         assert sys.platform == "win32" or record["memory_gib"] > 0
-
-
-def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
-    task = LineTask()
-    run(tmp_path, replace(SCHEDULE, steps=200), task)
-    assert set(task.drawn) == {0, 2}
-    assert 60 < task.drawn.count(0) < 140
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
@@ -102,11 +85,13 @@ def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
         run(tmp_path, task=LineTask(*range(3, 20)))
     records, _ = run(tmp_path / "again", task=LineTask(*range(3, 8), *range(9, 12)))
     assert len(records) == SCHEDULE.steps
-
-
-def test_a_huge_gradient_is_skipped_too(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="too large"):
-        run(tmp_path, replace(SCHEDULE, largest_norm=1e-6))
+        run(tmp_path / "huge", replace(SCHEDULE, largest_norm=1e-6))
+    # Those before a stop count.
+    run(tmp_path / "stopped", replace(SCHEDULE, seconds=0.0), LineTask(1))
+    saved = read_run(tmp_path / "stopped" / "last.safetensors", SCHEDULE)
+    assert saved is not None
+    assert saved.position.skipped == 1
 
 
 @pytest.mark.parametrize("step", [1, 4])
@@ -226,10 +211,8 @@ def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:
     # What was the best before a stop stays it.
     longer = replace(schedule, steps=18)
     assert validated(tmp_path, longer, {15: 0.65, 18: 0.71}) == ([15, 18], [18])
-
-
-def test_without_a_number_of_steps_the_end_is_validated(tmp_path: Path) -> None:
-    assert validated(tmp_path, SCHEDULE, {}) == ([12], [12])
+    # Without a number of steps the end is validated.
+    assert validated(tmp_path / "other", SCHEDULE, {}) == ([12], [12])
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64, "cut off"])

@@ -31,11 +31,6 @@ from tiny_run import SCHEDULE, STEPS, run_line, status_of, train_line, wait_for
 pytestmark = pytest.mark.usefixtures("swift")
 
 
-@pytest.fixture
-def reporter(tmp_path: Path) -> RunReporter:
-    return RunReporter(tmp_path, RunControl(tmp_path))
-
-
 class FullDisk:
     """Refuses to write until there is room again."""
 
@@ -96,12 +91,10 @@ def test_a_run_that_waits_for_room_can_be_stopped(
             train_line(tmp_path, reporter)
     assert step_saved(tmp_path / LAST) == 5
 
-
-def test_without_a_folder_a_full_disk_is_an_error(tmp_path: Path) -> None:
     def refuse() -> None:
         raise DiskFullError("The disk is full.")
 
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFullError):  # no folder, and no one who makes room
         RunReporter().written(refuse)
 
 
@@ -117,9 +110,7 @@ def test_lines_that_found_no_room_are_written_later(
     (tmp_path / "aside").rename(tmp_path / LOG)
     reporter.write_status()
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
-
-
-def test_a_half_written_line_spoils_no_other(tmp_path: Path) -> None:
+    # A half written line spoils no other.
     (tmp_path / LOG).write_text('{"step": 1}\n{"ste')
     RunReporter(tmp_path).report({"step": 2})
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
@@ -178,7 +169,8 @@ def test_time_left_knows_steps_validations_and_budget(
     assert logged[9]["fields_per_second"] == logged[8]["fields_per_second"]
 
 
-def test_status_follows_the_log(reporter: RunReporter, tmp_path: Path) -> None:
+def test_status_follows_the_log(tmp_path: Path) -> None:
+    reporter = RunReporter(tmp_path)
     reporter.begin(before=0.0, step=0, steps=STEPS)
     reporter.report({"step": 6, "seconds": 12.0, "loss": 0.5, "left_seconds": 150.0})
     status = status_of(tmp_path)
@@ -190,7 +182,8 @@ def test_status_follows_the_log(reporter: RunReporter, tmp_path: Path) -> None:
     assert status_of(tmp_path).state == "validating"
 
 
-def test_a_person_can_read_the_log(reporter: RunReporter, tmp_path: Path) -> None:
+def test_a_person_can_read_the_log(tmp_path: Path) -> None:
+    reporter = RunReporter(tmp_path)
     reporter.begin(before=0.0, step=0, steps=9)
     line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
     reporter.report({**line, "left_seconds": 30.0})

@@ -25,30 +25,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def slow_loss(logits: Tensor, labels: Tensor, first: int) -> Tensor:
-    """Dice of every class from the first and of every sample, plus cross-entropy."""
-    truth = F.one_hot(labels, logits.shape[1]).movedim(-1, 1).float()
-    share = logits.softmax(1)
-    both = (share * truth).flatten(2).sum(-1)
-    dice = (2 * both + 1e-5) / (share.flatten(2).sum(-1) + truth.flatten(2).sum(-1) + 1e-5)
-    return (1 - dice[:, first:]).mean() + F.cross_entropy(logits, labels)
-
-
-@pytest.mark.parametrize(("count", "background"), [(1, True), (3, True), (3, False)])
-def test_loss_is_dice_and_cross_entropy_of_every_level(count: int, background: bool) -> None:
-    torch.manual_seed(0)
-    levels = [torch.randn(2, 3, 8 >> i, 16 >> i, 16 >> i) for i in range(count)]
-    labels = torch.randint(0, 3, (2, 8, 16, 16))
-    task = SegmentationTask(Fixed(levels), made_source(), dice_background=background)
-    batch = SegmentationBatch(torch.zeros(2, 1, 8, 16, 16), labels.to(torch.uint8), ["a", "b"])
-    full = [F.interpolate(x, size=(8, 16, 16), mode="trilinear") for x in levels]
-    weights = [0.5**i for i in range(count)]
-    expected = sum(
-        w * slow_loss(x, labels, int(not background)) for w, x in zip(weights, full, strict=True)
-    )
-    torch.testing.assert_close(task.forward(batch)["loss"], expected / sum(weights))
-
-
 def test_dice_of_a_batch_counts_classes_that_occur() -> None:
     labels = torch.zeros(1, 2, 4, 4, dtype=torch.uint8)
     labels[0, 0] = 1
@@ -88,25 +64,15 @@ def test_gradients_reach_every_parameter() -> None:
 REGIONS = torch.from_numpy(region_table(classes_from({"whole": [1, 2, 4], "core": [2, 4]})))
 
 
-def slow_region_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Dice of each region over the batch, plus the mean of its binary cross-entropy."""
-    total = torch.zeros(())
-    for k, members in enumerate(([1, 2, 3], [2, 3])):
-        share, truth = torch.sigmoid(logits[:, k]), torch.isin(labels, torch.tensor(members))
-        both = (share * truth).sum()
-        total += 1 - (2 * both + 1e-5) / (share.sum() + truth.sum() + 1e-5)
-        total -= torch.where(truth, share, 1 - share).log().mean()
-    return total / 2
-
-
-def test_loss_of_regions_is_dice_and_binary_cross_entropy_of_every_level() -> None:
+def test_loss_of_regions_is_that_of_every_level() -> None:
     torch.manual_seed(0)
     levels = [torch.randn(2, 2, 8 >> i, 16 >> i, 16 >> i) for i in range(3)]
     labels = torch.randint(0, 4, (2, 8, 16, 16))
     task = SegmentationTask(Fixed(levels), made_source(), regions=REGIONS)
     batch = SegmentationBatch(torch.zeros(2, 4, 8, 16, 16), labels.to(torch.uint8), ["a", "b"])
     full = [F.interpolate(x, size=(8, 16, 16), mode="trilinear") for x in levels]
-    expected = sum(0.5**i * slow_region_loss(x, labels) for i, x in enumerate(full)) / 1.75
+    masks = region_masks(labels, REGIONS).float()
+    expected = sum(0.5**i * RegionLoss()(x, masks) for i, x in enumerate(full)) / 1.75
     found = task.forward(batch)
     torch.testing.assert_close(found["loss"], expected)
     found["loss"].backward()
@@ -227,15 +193,20 @@ def test_a_batch_of_which_nothing_is_known_has_no_loss(regions: Tensor | None) -
     assert all(not p.grad.any() for p in task.network.parameters())
 
 
-def test_every_level_of_the_decoder_leaves_out_what_is_unknown() -> None:
+@pytest.mark.parametrize(("count", "has_background"), [(1, True), (3, True), (3, False)])
+def test_every_level_of_the_decoder_leaves_out_what_is_unknown(
+    count: int, has_background: bool
+) -> None:
     torch.manual_seed(0)
-    levels = [torch.randn(2, 3, 8 >> i, 16 >> i, 16 >> i) for i in range(3)]
+    levels = [torch.randn(2, 3, 8 >> i, 16 >> i, 16 >> i) for i in range(count)]
     labels = torch.randint(0, 3, (2, 8, 16, 16)).to(torch.uint8)
     labels[:, 4:] = UNKNOWN
     full = [F.interpolate(x, size=(8, 16, 16), mode="trilinear")[:, :, :4] for x in levels]
     known = labels[:, :4].long()
-    expected = sum(0.5**i * ClassLoss()(x, known) for i, x in enumerate(full)) / 1.75
-    task = SegmentationTask(Fixed(levels), made_source())
+    single = ClassLoss(has_background=has_background)
+    weights = [0.5**i for i in range(count)]
+    expected = sum(w * single(x, known) for w, x in zip(weights, full, strict=True))
+    task = SegmentationTask(Fixed(levels), made_source(), dice_background=has_background)
     found = task.forward(SegmentationBatch(torch.zeros(2, 1, 8, 16, 16), labels, ["a", "b"]))
-    torch.testing.assert_close(found["loss"], expected)
+    torch.testing.assert_close(found["loss"], expected / sum(weights))
     torch.testing.assert_close(found["dice"], batch_dice(levels[0][:, :, :4], known))
