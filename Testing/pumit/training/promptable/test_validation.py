@@ -22,7 +22,6 @@ from pumit.training.promptable.validation import (
 )
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
-from pumit.training.recipes.reader import read_yaml, shipped_recipe
 from pumit.training.run.control import RunStopped
 
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
@@ -109,11 +108,3 @@ def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> N
     validation.before_click = stop
     with pytest.raises(RunStopped):
         validation.begin(validation.network.state_dict())
-
-
-def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
-    recipe = read_yaml(shipped_recipe("clicks"))
-    shipped = read_model(FineTuningRecipe, recipe, "clicks.yaml")
-    bare = read_model(FineTuningRecipe, {"task": "promptable", "data": {}}, "bare.yaml")
-    named = bare.model_copy(update={"name": shipped.name, "version": shipped.version})
-    assert shipped.model_dump(mode="json") == named.model_dump(mode="json")

@@ -6,7 +6,6 @@ CPU; sizes and parameters of the unshrunk networks are those of `networks/test_b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pumit.models.checkpoint import load_checkpoint
 from pumit.models.checkpoint import read_recipe as recipe_of_model
 from pumit.models.index import find_model
 from pumit.networks.build import RECIPES
+from pumit.runs import read_log
 from pumit.training.recipes.reader import read_yaml, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.segmentation.data_plan import checked_patch
@@ -202,7 +202,7 @@ def test_they_start(name: str, tmp_path: Path) -> None:
 
     made = finetune(path, tmp_path / "out")
 
-    log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    log, _ = read_log(tmp_path / "out")
     assert [np.isfinite(row["loss"]) for row in log if "loss" in row] == [True, True]
     assert recipe_of_model(made)[0]["network"] == shipped
     model = load_automatic(made, "cpu")

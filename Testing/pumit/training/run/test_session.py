@@ -188,10 +188,15 @@ def test_a_stop_within_a_validation_has_it_done_again(
     assert found == [8, 16, 24]
 
 
-def test_what_was_requested_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
+def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(
+    tmp_path: Path,
+) -> None:
     send_command(tmp_path, "stop")
     with run_session(tmp_path, since=time.time() + 60) as reporter:
         assert reporter.requested is None
+        with pytest.raises(TrainingError, match="is training in"):  # a second start
+            run_line(tmp_path)
+        assert status_of(tmp_path).is_alive
         send_command(tmp_path, "stop")
         with pytest.raises(RunStopped):
             reporter.check()
@@ -199,13 +204,6 @@ def test_what_was_requested_of_an_earlier_run_is_forgotten(tmp_path: Path) -> No
         reporter.check()
         assert not (tmp_path / CONTROL).exists()
         assert events(tmp_path) == []
-
-
-def test_a_second_start_is_refused_in_one_line(tmp_path: Path) -> None:
-    with run_session(tmp_path, since=0.0):
-        with pytest.raises(TrainingError, match="is training in"):
-            run_line(tmp_path)
-        assert status_of(tmp_path).is_alive
 
 
 def test_a_failed_run_says_why(tmp_path: Path) -> None:
