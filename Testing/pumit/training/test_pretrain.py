@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from labelled_scans import write
+from pretraining_runs import SHORT, written
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
@@ -25,18 +25,9 @@ def recipe(tiny_sizes: dict[str, Any]) -> dict[str, Any]:
         "version": "0.1",
         "network": "promptable",
         "network_sizes": {k: list(v) if k == "widths" else v for k, v in tiny_sizes.items()},
-        "seed": 3,
-        "threads": 1,
-        "batch_size": 1,
-        "schedule": {"steps": 2, "warm_up": 1, "decay": 1, "log_every": 1},
+        **SHORT,
         "card": {"licence": "Apache-2.0"},
     }
-
-
-def written(folder: Path, recipe: dict[str, Any], **changes: Any) -> Path:
-    path = folder / "r.yaml"
-    path.write_text(yaml.safe_dump({**recipe, **changes}))
-    return path
 
 
 def test_two_steps_give_a_model_that_loads(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
+from pretraining_runs import IMAGES, written
 from pumit.errors import PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
@@ -133,30 +133,24 @@ def test_every_parameter_learns() -> None:
     assert all(p.grad is not None and bool(p.grad.any()) for p in t.network.parameters())
 
 
-def recipe(folder: Path, **changes: Any) -> Path:
-    content = {
-        "name": "encoder",
-        "network": "swin_ssl_small",
-        "network_sizes": TINY,
-        "threads": 1,
-        "device": "cpu",
-        "batch_size": 2,
-        "crop": {"depth": 32, "in_plane": 64},
-        "generated_size": 16,
-        "schedule": {"steps": 1, "warm_up": 1, "log_every": 1},
-        **changes,
-    }
-    (folder / "r.yaml").write_text(yaml.safe_dump(content))
-    return folder / "r.yaml"
+RECIPE: dict[str, Any] = {
+    **IMAGES,
+    "name": "encoder",
+    "network": "swin_ssl_small",
+    "network_sizes": TINY,
+    "batch_size": 2,
+    "crop": {"depth": 32, "in_plane": 64},
+    "schedule": {"steps": 1, "warm_up": 1, "log_every": 1},
+}
 
 
 @pytest.mark.slow
 def test_a_pretrained_checkpoint_is_an_encoder_and_can_begin_another(tmp_path: Path) -> None:
-    first = pretrain(recipe(tmp_path), tmp_path / "a")
+    first = pretrain(written(tmp_path, RECIPE), tmp_path / "a")
     found = load_checkpoint(first).recipe
     assert kind_of(found) == "encoder"
     assert found["sizes"]["merging"] == "current"
-    again = recipe(tmp_path, initial=str(first))
+    again = written(tmp_path, RECIPE, initial=str(first))
     pretrain(again, tmp_path / "b", overrides={"steps": 1})
 
 
@@ -174,7 +168,7 @@ def test_recipes_that_cannot_work_are_refused(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PumitError, match=reason):
-        pretrain(recipe(tmp_path, **changes), tmp_path / "run")
+        pretrain(written(tmp_path, RECIPE, **changes), tmp_path / "run")
 
 
 SHAPE = (32, 64, 48)

@@ -99,30 +99,26 @@ def test_every_family_has_a_small_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spacing", "depth", "halvings"),
+    ("field", "halvings"),
     [
-        (EVEN, 64, 4),
-        ((0.5, 1.0, 1.0), 64, 4),
-        ((1.9, 1.0, 1.0), 64, 4),
-        ((2.0, 1.0, 1.0), 64, 3),
-        ((5.0, 1.0, 1.0), 64, 2),
-        ((1e8, 1.0, 1.0), 64, 0),
-        (EVEN, 15, 3),
-        (EVEN, 1, 0),
+        (SeenField(EVEN, 64), 4),
+        (SeenField((0.5, 1.0, 1.0), 64), 4),
+        (SeenField((1.9, 1.0, 1.0), 64), 4),
+        (SeenField((2.0, 1.0, 1.0), 64), 3),
+        (SeenField((5.0, 1.0, 1.0), 64), 2),
+        (SeenField((1e8, 1.0, 1.0), 64), 0),
+        (SeenField(EVEN, 15), 3),
+        (SeenField(EVEN, 1), 0),
+        # A given patch and small steps keep the depth.
+        (SeenField(EVEN, 64, (24, 64, 64)), 3),
+        (SeenField(EVEN, 64, (1, 64, 64)), 0),
+        (SeenField(EVEN, 64, most_voxels=2 * 16**3), 4),
+        (SeenField(EVEN, 64, most_voxels=2 * 16**3 - 1), 3),
     ],
+    ids=str,
 )
-def test_depth_is_halved_last_and_no_deeper_than_the_data(
-    spacing: tuple[float, float, float], depth: int, halvings: int
-) -> None:
-    assert depth_halvings((1, 16, 16), SeenField(spacing, depth)) == halvings
-
-
-def test_a_given_patch_and_small_steps_keep_the_depth() -> None:
-    plane = (1, 16, 16)
-    assert depth_halvings(plane, SeenField(EVEN, 64, (24, 64, 64))) == 3
-    assert depth_halvings(plane, SeenField(EVEN, 64, (1, 64, 64))) == 0
-    assert depth_halvings(plane, SeenField(EVEN, 64, most_voxels=2 * 16**3)) == 4
-    assert depth_halvings(plane, SeenField(EVEN, 64, most_voxels=2 * 16**3 - 1)) == 3
+def test_depth_is_halved_last_and_no_deeper_than_the_data(field: SeenField, halvings: int) -> None:
+    assert depth_halvings((1, 16, 16), field) == halvings
 
 
 THICK: list[tuple[str, dict[str, Any]]] = [
