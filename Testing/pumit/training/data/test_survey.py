@@ -57,6 +57,8 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
     assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
     assert summary.in_cases == {"ball": 2, "box": 2}
     json.dumps(summary.as_row())
+    _, summary = look(tmp_path, classes={**CLASSES, "rib": 3})
+    assert "no case has any rib" in summary.doubts
     reports, _ = look(tmp_path, classes={"all": [1, 2], "box": [2]})  # regions share voxels
     assert reports["case_0"].classes == {"all": counts[1] + counts[2], "box": counts[2]}
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from labelled_scans import write_pairs
 from line_task import LineTask, draw_line
-from pumit.errors import CheckpointError, VolumeError
+from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, send_command
@@ -155,6 +155,21 @@ def test_out_of_memory_makes_patches_smaller_and_goes_on(
     short_of_memory.clear()
     train(folder, "short", plan=plan, schedule={**schedule, "steps": 4})
     assert [shape[2:] for shape in short_of_memory] == [(16, 32, 64)]
+
+
+@pytest.mark.slow
+def test_memory_for_nothing_at_all_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: SegmentationTask, batch: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(SegmentationTask, "forward", fail)
+    with pytest.raises(TrainingError, match="activation_checkpointing"):
+        train(folder, "nothing")
+    status = status_of(folder / "nothing")
+    assert status.state == "failed"
+    assert "not enough memory" in status.sentence
 
 
 class KilledOnce:

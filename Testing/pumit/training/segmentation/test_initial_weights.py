@@ -192,11 +192,17 @@ def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> Non
         load_initial_weights(network(name), path, sizes=given)
 
 
-def test_a_public_file_of_swin_unetr_begins_no_other(tmp_path: Path) -> None:
+def test_a_public_file_begins_no_network_but_swin_unetr(tmp_path: Path) -> None:
+    source = network("swin_unetr_small")
     path = tmp_path / "public.pt"
-    torch.save({"state_dict": {"swinViT.patch_embed.proj.weight": torch.zeros(1)}}, path)
+    state = {k.removeprefix("network."): v for k, v in moved(source).items()}
+    torch.save({"state_dict": state}, path)
     with pytest.raises(CheckpointError, match="not known here"):
         load_initial_weights(network("hymamba_small"), str(path))
+    begun = network("swin_unetr_small")
+    load_initial_weights(begun, str(path))
+    name = "network.swinViT.patch_embed.proj.weight"
+    assert torch.equal(begun.state_dict()[name], moved(source)[name])
 
 
 def test_the_encoder_sees_a_field_as_it_does_for_clicks() -> None:

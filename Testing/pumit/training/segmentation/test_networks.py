@@ -134,6 +134,8 @@ THICK: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "sizes"), THICK)
 def test_thick_slices_are_halved_less(name: str, sizes: dict[str, Any]) -> None:
     assert fitted_sizes(name, {}, (5.0, 1.0, 1.0), depth=20) == sizes
+    if name == "pumit_encoder_small":  # and so are few slices
+        assert fitted_sizes(name, {}, EVEN, depth=3) == sizes
 
 
 @pytest.mark.parametrize("name", [name for name, _ in THICK])
