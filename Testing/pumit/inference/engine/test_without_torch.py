@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from absent_torch import WITHOUT
+from ball_scan import BALL, at, scan, session_on
 from pumit.errors import PumitError
 from pumit.inference.engine import choice, openvino_engine
 from pumit.inference.engine.torch_engine import TorchEngine
@@ -124,3 +126,21 @@ def test_an_unknown_engine_is_refused(
     monkeypatch.setenv(choice.VARIABLE, "tensorrt")
     with pytest.raises(PumitError, match="PUMIT_ENGINE"):
         load_segmenter(tiny_checkpoint)
+
+
+def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through a session, which also counts the memory of what an engine computed."""
+    volume, _ = scan()
+    masks = []
+    for engine in ("openvino", "torch"):
+        monkeypatch.setenv(choice.VARIABLE, engine)
+        monkeypatch.setattr("pumit.inference.loading.pick_precision", lambda device: torch.float32)
+        monkeypatch.setattr(openvino_engine, "best_precision", lambda: "f32")
+        session = session_on(volume, load_segmenter(tiny_checkpoint, device="cpu"))
+        session.add_point(at(volume, BALL))
+        session.add_point(at(volume, (1, 2, 2)), positive=False)
+        masks.append(session.predict())
+        assert session.solver.image.embeddings
+        assert all(found.nbytes > 0 for found in session.solver.image.embeddings.values())
+    both = masks[0].sum() + masks[1].sum()
+    assert both == 0 or 2 * (masks[0] & masks[1]).sum() / both >= 0.999
