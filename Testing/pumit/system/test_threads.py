@@ -76,19 +76,9 @@ def test_a_core_that_another_program_keeps_busy_is_left_to_it(of_machine):
     of_machine(1.9)
     assert fitting.count(2) == 2
     assert fitting.count(1) == 1
-
-
-def test_where_no_core_is_free_one_thread_computes(of_machine):
-    fitting = FittingThreads()
     of_machine(0.1)
-    assert fitting.count(2) == 1
-
-
-def test_looks_that_follow_at_once_say_what_the_last_one_said(of_machine):
-    fitting = FittingThreads()
-    of_machine(1.0)
-    assert fitting.count(2) == 1
-    assert fitting.count(2) == 1
+    assert fitting.count(2) == 1  # one computes where none is free
+    assert fitting.count(2) == 1  # a look that follows at once says the same
 
 
 def test_a_machine_that_does_not_tell_is_used_as_a_whole(monkeypatch):
