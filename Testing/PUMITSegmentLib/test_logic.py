@@ -33,12 +33,6 @@ def test_a_click_without_a_segment_makes_one_and_asks(made: LogicScene) -> None:
     np.testing.assert_allclose(prompt.point_lps, (-14, -12, 10))
 
 
-def test_an_answer_is_visible_in_the_segment(made: LogicScene) -> None:
-    made.click()
-    made.answer(A)
-    assert np.array_equal(made.mask(made.logic.segmentID), A)
-
-
 def test_the_newest_of_two_clicks_is_answered(made: LogicScene) -> None:
     made.click((14, 12, 10))
     made.click((15, 12, 10))
