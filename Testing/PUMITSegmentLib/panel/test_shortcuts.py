@@ -79,19 +79,17 @@ def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenMo
     assert len(keysOn(window)) == sum(len(s.keys) for s in panel.panel.shortcuts.shortcuts)
 
 
-@pytest.mark.parametrize(
-    ("key", "kind"), [("P", "POINT"), ("X", "BOX_3D"), ("D", "BOX_2D"), ("S", "SCRIBBLE")]
-)
-def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule, key: str, kind: str) -> None:
+def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule) -> None:
     panel.load()
-    panel.key(key)
-    assert panel.logic.isPlacing
-    assert panel.logic.parameters.promptKind.name == kind
-    panel.key("Esc")
-    assert not panel.logic.isPlacing
-    panel.key(key)
-    panel.key(key)
-    assert not panel.logic.isPlacing
+    for key, kind in (("P", "POINT"), ("X", "BOX_3D"), ("D", "BOX_2D"), ("S", "SCRIBBLE")):
+        panel.key(key)
+        assert panel.logic.isPlacing
+        assert panel.logic.parameters.promptKind.name == kind
+        panel.key("Esc")
+        assert not panel.logic.isPlacing
+        panel.key(key)
+        panel.key(key)
+        assert not panel.logic.isPlacing
 
 
 def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
