@@ -99,14 +99,14 @@ def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) ->
 # --- placing that ends or begins elsewhere --------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["POINT", "BOX_2D", "LASSO"])
-def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed, kind: str) -> None:
-    armed.logic.stopPlacing()
-    armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
-    assert armed.pressed == [kind]
-    armed.interaction.SwitchToViewTransformMode()
-    assert armed.pressed == []
-    assert "then click in a slice view" in armed.ui.statusLabel.text
+def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed) -> None:
+    for kind in ("POINT", "BOX_2D", "LASSO"):
+        armed.logic.stopPlacing()
+        armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
+        assert armed.pressed == [kind]
+        armed.interaction.SwitchToViewTransformMode()
+        assert armed.pressed == []
+        assert "then click in a slice view" in armed.ui.statusLabel.text
 
 
 def test_a_right_click_ends_point(armed: Armed) -> None:
