@@ -117,23 +117,20 @@ def test_cases_removed_while_they_are_read_leave_an_empty_table(module: TrainMod
     assert not module.ui.startButton.enabled
 
 
-def test_the_scene_closed_while_it_is_planned(module: TrainModule) -> None:
-    addToTable(module)
-    module.press(module.ui.planButton)
-    module.settle()
-    slicer.mrmlScene.Clear()
-    module.settle()
-    assert not module.logic.planning.isPlanning
-    assert module.ui.planButton.text == "Plan"
-
-
-def test_an_error_of_a_program_is_a_sentence_in_the_panel(module: TrainModule) -> None:
+def test_a_plan_ends_by_a_sentence_of_its_program_or_with_the_scene(module: TrainModule) -> None:
     addToTable(module)
     module.press(module.ui.planButton)
     module.settle()
     module.programs.last.end(2, "No patch of this scan fits into 2 GiB of memory.")
     module.settle()
     assert "No patch of this scan fits" in module.ui.statusLabel.text
+    assert module.ui.planButton.text == "Plan"
+    module.press(module.ui.planButton)
+    module.settle()
+    assert module.logic.planning.isPlanning
+    slicer.mrmlScene.Clear()
+    module.settle()
+    assert not module.logic.planning.isPlanning
     assert module.ui.planButton.text == "Plan"
 
 
