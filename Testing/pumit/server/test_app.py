@@ -5,8 +5,8 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import time
 import struct
+import time
 
 import blosc2
 import numpy as np
