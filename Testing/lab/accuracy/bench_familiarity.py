@@ -31,7 +31,15 @@ from familiarity_fit import (
     scores,
     without_kind,
 )
-from familiarity_images import Sample, generated, measured, photographs, real, synthetic
+from familiarity_images import (
+    Sample,
+    generated,
+    measured,
+    phantoms,
+    photographs,
+    real,
+    synthetic,
+)
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pumit.inference.tokenizer.familiarity import FAMILIAR
@@ -39,6 +47,8 @@ from pumit.inference.tokenizer.reconstruction import Tokenizer, load_tokenizer
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.index import find_model
 from pumit.system.checksum import file_sha256
+
+PHANTOMS = 8
 
 
 def measure(tokenizer: Tokenizer, samples: Iterable[Sample]) -> Iterator[Row]:
@@ -58,6 +68,7 @@ def measure(tokenizer: Tokenizer, samples: Iterable[Sample]) -> Iterator[Row]:
 def samples_of(args: argparse.Namespace, cases: list[str]) -> Iterator[Sample]:
     rng = np.random.default_rng(args.seed)
     yield from generated(args.generated, 70_000 + args.seed)
+    yield from phantoms(PHANTOMS)
     yield from synthetic(rng)
     yield from photographs()
     if args.cases:

@@ -17,6 +17,7 @@ import skimage
 import torch
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.preprocessing.fields import depth_first
+from pumit.training.synthesis.phantom import torso_phantom
 from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
 from scipy import ndimage
@@ -100,6 +101,13 @@ def spoilt(
     if is_thick:
         yield Sample(role, "spacing lost", source, Volume(array, (1.0, 1.0, 1.0)))
     yield Sample(role, "inverted", source, Volume(array.max() - array, spacing))
+
+
+def phantoms(count: int) -> Iterator[Sample]:
+    """Yield generated trunks, without that of `pumit demo`, whose seed is 10."""
+    for seed in range(1, count + 1):
+        volume = torso_phantom(seed=seed).volume
+        yield Sample("known", "generated", f"trunk {seed}", volume)
 
 
 def synthetic(rng: np.random.Generator) -> Iterator[Sample]:
