@@ -38,7 +38,7 @@ class AutomaticSection:
         self._work, self._compute = work, work.compute
         self._models: list[dict[str, Any]] = []
         self._closed: list[dict[str, Any]] = []
-        self._isAvailabilityRequested = False
+        self._isListing = False
         self._isFilling = False
         ui.automaticButton.connect("clicked()", self._onRun)
         ui.automaticModelSelector.connect("currentIndexChanged(int)", self._onChosen)
@@ -136,13 +136,19 @@ class AutomaticSection:
             # Only a running worker or server can list its models.
             compute.ensureReady(self.refresh, self._status.showError)
         isLocal = compute.settings.mode is ComputeMode.LOCAL
-        if not isCollapsed and isLocal and not self._isAvailabilityRequested:
-            self._isAvailabilityRequested = True
+        if not isCollapsed:
+            compute.refreshCapabilities()  # a model may have been added since
+        if not isCollapsed and isLocal and not self._isListing:
+            self._isListing = True
             # On failure, the models that the worker lists still work.
-            compute.listAvailable(self._onAvailability, lambda error: None)
+            compute.listAvailable(self._onAvailability, self._onNoAvailability)
         self.refresh()
 
+    def _onNoAvailability(self, error: Exception) -> None:
+        self._isListing = False
+
     def _onAvailability(self, available) -> None:
+        self._isListing = False
         self._closed = [
             {"name": m.name, "kind": m.kind, "description": m.description, "licence": m.licence}
             for m in closedModels(available)

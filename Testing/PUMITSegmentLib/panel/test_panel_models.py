@@ -27,6 +27,11 @@ def test_models_are_listed_when_the_section_is_opened(panel: ModelPanel) -> None
     selector = panel.ui.automaticModelSelector
     names = [selector.itemText(i) for i in range(selector.count)]
     assert {"organs", "slow", "fake"} <= set(names)
+    panel.logic.compute.capabilities["models"] = []  # as before one was added elsewhere
+    panel.ui.automaticSection.collapsed = True
+    assert not selector.count
+    panel.ui.automaticSection.collapsed = False
+    panel.wait(lambda: selector.count)
 
 
 @pytest.mark.slow
