@@ -28,7 +28,9 @@ def nextStepInWords(selection) -> str:
             )
         words = words.replace("{count}", str(count))
     if selection.placed is not None:
-        words = _placing()[selection.placed.kind]
+        kind, isFlat = selection.placed.kind, selection.book.prompts.isFlat
+        isBox = kind is PromptKind.BOX_3D
+        words = _placing()[PromptKind.BOX_2D if isBox and isFlat else kind]
         if selection.book.prompts.isDepthNext:
             words = _(
                 "{name}: set the depth of the box. In another view, click where the box ends, or "

@@ -123,7 +123,7 @@ class SessionWork:
         generation = self.compute.generation
 
         def fail(error: Exception) -> None:
-            self.compute.heed(generation, error)
+            error = self.compute.heed(generation, error)
             if not cancelled.is_set():
                 self._end()
                 self._status.showError(error)

@@ -377,10 +377,11 @@ def test_a_scan_with_nan_is_cleaned_on_the_thread(made: LogicScene) -> None:
 def test_several_structures_that_were_found_can_be_undone_and_repeated(made: LogicScene) -> None:
     """The one that is selected goes first; the next one must not count as removed by hand."""
     made.logic.addFound(found(box((2, 2, 2), (5, 5, 5)), box((8, 8, 8), (12, 12, 12))))
-    names = segmentNames(made.logic.segmentationNode)
+    names = list(segmentNames(made.logic.segmentationNode))
     made.logic.startPlacing(PromptKind.POINT)
     assert made.logic.undo()
+    assert made.status == "Undone: 2 new segments."
     assert segmentNames(made.logic.segmentationNode) == {}
     assert made.logic.redo()
-    assert segmentNames(made.logic.segmentationNode) == names
+    assert list(segmentNames(made.logic.segmentationNode)) == names  # their order numbers labels
     assert not made.logic.canRedo

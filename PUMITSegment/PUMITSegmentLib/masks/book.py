@@ -379,9 +379,11 @@ class SegmentBook:
         return [i for i, state in states.items() if state in self._unanswered]
 
     def _restoreEach(self, states) -> None:
+        # Last first: a segment's place, which restores it, must not depend on those before it.
+        for segmentID in reversed([i for i, state in states.items() if state is None]):
+            self._drop(segmentID)
         for segmentID, state in states.items():
             if state is None:
-                self._drop(segmentID)
                 continue
             if self._segment(segmentID) is None:
                 self._appearances.get(segmentID, state.appearance).addTo(self.node, segmentID)

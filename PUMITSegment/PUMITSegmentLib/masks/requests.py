@@ -363,9 +363,8 @@ class MaskRequests:
 
     def _fail(self, request: _RunningRequest, error: Exception) -> None:
         if isinstance(error, _Lost):
-            cause = error.__cause__
-            assert isinstance(cause, PumitError)
-            error = cause
+            assert isinstance(error.__cause__, PumitError)
+            error = self._compute.heed(request.generation, error.__cause__)
             self._compute.reportLost(request.generation, error)
             self._drop(request.opened)
             request.opened = None
@@ -376,7 +375,7 @@ class MaskRequests:
                 self._ensureReady(request)
                 return
         else:
-            self._compute.heed(request.generation, error)
+            error = self._compute.heed(request.generation, error)
         if request.isOpeningOnly and not request.isCancelled.is_set():
             self._refused = (request.query.volumeKey, request.generation)
         if self._release(request) and not request.isOpeningOnly:

@@ -16,6 +16,11 @@ def segmentOfStep(changes: Changes) -> str:
     return (prompted or list(changes) or [""])[0]
 
 
+def isOfSeveral(changes: Changes) -> bool:
+    """Return whether a step adds or removes several segments, so that no one name describes it."""
+    return len(_comingOrGoing(changes)) > 1 and segmentOfStep(changes) in _comingOrGoing(changes)
+
+
 def stepInWords(changes: Changes) -> str:
     """Describe a step, such as "point outside"; empty if nothing changed.
 
@@ -25,6 +30,9 @@ def stepInWords(changes: Changes) -> str:
     if not changes:
         return ""
     before, after = changes[segmentOfStep(changes)]
+    if isOfSeveral(changes):
+        words = _("{count} new segments") if before is None else _("removal of {count} segments")
+        return words.format(count=len(_comingOrGoing(changes)))
     if before is None or after is None:
         return _("new segment") if before is None else _("removal of the segment")
     old, new = _byKey(before), _byKey(after)
@@ -66,6 +74,10 @@ def promptInWords(tag: PromptTag) -> str:
         PromptKind.LASSO: _("lasso outside"),
     }
     return inside[tag.kind] if tag.isPositive else outside.get(tag.kind, inside[tag.kind])
+
+
+def _comingOrGoing(changes: Changes) -> list[str]:
+    return [i for i, states in changes.items() if None in states]
 
 
 def _promptsOf(state: SegmentState | None) -> PromptSnapshot | None:

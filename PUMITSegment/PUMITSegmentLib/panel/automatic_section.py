@@ -19,6 +19,8 @@ from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.session_work import SessionWork
 
 _MOST_CLASSES = 12
+# States after a worker or server was lost, in which its models stay listed.
+_AGAIN = (ComputeState.FAILED, ComputeState.STARTING)
 
 
 class AutomaticSection:
@@ -37,8 +39,9 @@ class AutomaticSection:
         self._status = selection.status
         self._work, self._compute = work, work.compute
         self._models: list[dict[str, Any]] = []
+        self._serverModels: list[dict[str, Any]] = []
         self._closed: list[dict[str, Any]] = []
-        self._isAvailabilityRequested = False
+        self._isListing = False
         self._isFilling = False
         ui.automaticButton.connect("clicked()", self._onRun)
         ui.automaticModelSelector.connect("currentIndexChanged(int)", self._onChosen)
@@ -49,7 +52,10 @@ class AutomaticSection:
     def refresh(self) -> None:
         """Show the available models, and whether one can run."""
         ui, compute = self._ui, self._compute
-        serverModels = (compute.capabilities or {}).get("models") or []
+        known = compute.capabilities or {}
+        if compute.capabilities is None and compute.state in _AGAIN:
+            known = {"models": self._serverModels}  # Segment starts the same worker again
+        self._serverModels = serverModels = known.get("models") or []
         models = [
             model for model in serverModels if model.get("kind") in ("automatic", "promptable")
         ]
@@ -84,7 +90,8 @@ class AutomaticSection:
             return _("Choose a scan first")
         if self._work.isRunning:
             return _("Running; wait, or cancel it above")
-        if self._compute.state is not ComputeState.READY:
+        isLost = self._compute.state is ComputeState.FAILED and self._models
+        if not isLost and self._compute.state is not ComputeState.READY:
             return self._compute.sentence
         if self._models:
             return ""
@@ -132,17 +139,23 @@ class AutomaticSection:
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
         compute = self._compute
-        if not isCollapsed and compute.state is ComputeState.STOPPED:
+        if not isCollapsed and compute.state in (ComputeState.STOPPED, ComputeState.FAILED):
             # Only a running worker or server can list its models.
             compute.ensureReady(self.refresh, self._status.showError)
         isLocal = compute.settings.mode is ComputeMode.LOCAL
-        if not isCollapsed and isLocal and not self._isAvailabilityRequested:
-            self._isAvailabilityRequested = True
+        if not isCollapsed:
+            compute.refreshCapabilities()  # a model may have been added since
+        if not isCollapsed and isLocal and not self._isListing:
+            self._isListing = True
             # On failure, the models that the worker lists still work.
-            compute.listAvailable(self._onAvailability, lambda error: None)
+            compute.listAvailable(self._onAvailability, self._onNoAvailability)
         self.refresh()
 
+    def _onNoAvailability(self, error: Exception) -> None:
+        self._isListing = False
+
     def _onAvailability(self, available) -> None:
+        self._isListing = False
         self._closed = [
             {"name": m.name, "kind": m.kind, "description": m.description, "licence": m.licence}
             for m in closedModels(available)

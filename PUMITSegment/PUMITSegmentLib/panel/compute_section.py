@@ -31,7 +31,7 @@ class ComputeSection:
         self._compute = compute
         self._status = status
         self._isShowing = False
-        self._isAvailabilityRequested = False
+        self._isListing = False
         self._licences: dict[str, str] = {}
         self._fill()
         ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
@@ -134,14 +134,15 @@ class ComputeSection:
         self._ui.modelSelector.addItem(_("Shipped with PUMIT"), "default")
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
-        """List devices and models when the section is first opened."""
+        """List devices and models each time the section is opened: models come and go."""
         isLocal = self._compute.settings.mode is ComputeMode.LOCAL
-        if not isCollapsed and isLocal and not self._isAvailabilityRequested:
-            self._isAvailabilityRequested = True
+        if not isCollapsed and isLocal and not self._isListing:
+            self._isListing = True
             self._compute.listAvailable(self._onAvailability, self._onNoAvailability)
         self.refresh()
 
     def _onAvailability(self, available: Availability) -> None:
+        self._isListing = False
         devices = {device.name: device.title for device in available.devices}
         usable = [m for m in available.models if m.kind == "promptable" and m.isHere]
         self._licences = {m.name: m.licence for m in usable}
@@ -154,6 +155,9 @@ class ComputeSection:
             (self._ui.deviceSelector, devices),
             (self._ui.modelSelector, models),
         ):
+            for place in reversed(range(1, selector.count)):  # the first is always there
+                if selector.itemData(place) not in choices:
+                    selector.removeItem(place)
             for name, title in choices.items():
                 if selector.findData(name) < 0:
                     selector.addItem(title, name)
@@ -162,7 +166,7 @@ class ComputeSection:
 
     def _onNoAvailability(self, error: Exception) -> None:
         # The automatic choice still works; the setup area at the top shows what is missing.
-        self._isAvailabilityRequested = False
+        self._isListing = False
 
     def _onChanged(self, *_arguments) -> None:
         if self._isShowing:

@@ -72,7 +72,7 @@ class PromptNodes(VTKObservationMixin):
             onDrawn=self._onDrawn,
             whileFinishing=lambda: self._watch.muted(isReported=True),
         )
-        self._tool = PromptTool(self._scene, sliceViews, self._isFlat, events)
+        self._tool = PromptTool(self._scene, sliceViews, lambda: self.isFlat, events)
         # Segment whose prompts are shown; those of all segments at first.
         self._isEverythingShown, self._shownID = True, ""
         self._maskPrompts = MaskPrompts()
@@ -323,7 +323,9 @@ class PromptNodes(VTKObservationMixin):
         """Return whether a node is observed and holds a prompt."""
         return node in self._watch and isFinished(node, self._watch.tag(node))
 
-    def _isFlat(self) -> bool:
+    @property
+    def isFlat(self) -> bool:
+        """Whether the scan has one slice, so that boxes have no depth."""
         image = getattr(scanOf(self._segmentationNode), "GetImageData", lambda: None)()
         return image is not None and min(image.GetDimensions()) == 1
 

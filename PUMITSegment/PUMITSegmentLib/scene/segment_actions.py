@@ -11,7 +11,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.masks.book import SegmentBook
-from PUMITSegmentLib.masks.step_words import segmentOfStep, stepInWords
+from PUMITSegmentLib.masks.step_words import isOfSeveral, segmentOfStep, stepInWords
 from PUMITSegmentLib.next_step import whyNoSegment
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.scene.click_requests import ClickRequests
@@ -151,10 +151,12 @@ class SegmentActions:
     def _step(self, isUndo: bool) -> bool:
         if not self._selection.guard.allows(self.undo if isUndo else self.redo):
             return False
-        text = _("Undone: {step}, {name}.") if isUndo else _("Redone: {step}, {name}.")
         self._requests.cancel()
         selection, book = self._selection, self._selection.book
         changes = book.upcoming(isUndo)
+        text = _("Undone: {step}, {name}.") if isUndo else _("Redone: {step}, {name}.")
+        if isOfSeveral(changes):
+            text = _("Undone: {step}.") if isUndo else _("Redone: {step}.")
         segmentID = segmentOfStep(changes)
         name = segmentName(book.node, segmentID)
         with self._status.showingErrors():

@@ -261,7 +261,7 @@ class Compute:
                 onDone(capabilities)
 
         def fail(error: Exception) -> None:
-            self.heed(generation, error)
+            error = self.heed(generation, error)
             if onError is not None:
                 onError(readable(error))
 
@@ -283,8 +283,11 @@ class Compute:
 
         self._background.submit(request, onDone, lambda error: onError(readable(error)))
 
-    def heed(self, generation: int, error: Exception) -> None:
+    def heed(self, generation: int, error: Exception) -> Exception:
         """Disconnect if a request's error means that the connection is unusable.
+
+        Returns:
+            The error to show: no address of this computer's own worker means anything to a user.
 
         Args:
             generation: Generation in which the request was sent.
@@ -293,8 +296,13 @@ class Compute:
         from pumit.client.http_client import NotAccepted, TimedOut, Unreachable
 
         isGone = isinstance(error, Unreachable) and not isinstance(error, TimedOut)
+        if isGone and self._settings.mode is ComputeMode.LOCAL:
+            error = ServiceError(
+                _("The worker ended unexpectedly, perhaps for lack of memory; try it again.")
+            )
         if isGone or isinstance(error, NotAccepted):
             self.reportLost(generation, error)
+        return error
 
     def reportLost(self, generation: int, error: Exception) -> None:
         """Mark the connection of a generation as lost.

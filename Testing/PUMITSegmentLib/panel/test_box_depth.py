@@ -180,6 +180,7 @@ def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
     boxes.logic.parameters.sourceVolume = flat
     boxes.view.show(flat)
     boxes.press(boxes.ui.box3dButton)
+    assert "depth" not in boxes.status
     boxes.view.click(*boxes.view.rasToXy((6.5, 6.5, 0)))
     boxes.view.click(*boxes.view.rasToXy((12.5, 12.5, 0)))
     assert "depth" not in boxes.status

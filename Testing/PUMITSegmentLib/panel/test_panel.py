@@ -6,6 +6,7 @@ import numpy as np
 from panel_scene import Panel
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.writer import OverwriteMode
+from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.status import Activity
@@ -136,6 +137,15 @@ def test_devices_and_models_of_this_computer_can_be_chosen(panel: Panel) -> None
     ui.modelSelector.currentIndex = ui.modelSelector.findData("mine")
     settings = panel.logic.compute.settings
     assert (settings.device, settings.model) == ("cuda:0", "mine")
+    # While Slicer is open, a model is added and others are removed, also the chosen one.
+    added = Availability((), (AvailableModel("added", "promptable", "", True),))
+    panel.logic.compute._readAvailability = lambda: added
+    ui.computeSection.collapsed = True
+    ui.computeSection.collapsed = False
+    assert panel.logic.background.drain(30)
+    models = [ui.modelSelector.itemData(i) for i in range(ui.modelSelector.count)]
+    assert models == ["default", "added", "mine"]
+    assert panel.logic.compute.settings == settings
 
 
 def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:

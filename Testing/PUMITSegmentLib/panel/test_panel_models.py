@@ -79,6 +79,24 @@ def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_killed_during_a_run_starts_again_with_the_next(panel: ModelPanel) -> None:
+    panel.chooseModel("slow")
+    panel.press(panel.ui.automaticButton)
+    panel.wait(lambda: panel.ui.progressBar.value > 0)
+    panel.workers.made[-1]._process.kill()
+    panel.wait(lambda: not panel.logic.status.isWorking)
+    assert "The worker ended unexpectedly" in panel.status
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    panel.wait(lambda: "liver" in panel.segmentNames())
+    panel.logic.compute.capabilities["models"] = []  # as before one was added elsewhere
+    panel.ui.automaticSection.collapsed = True
+    assert not panel.ui.automaticModelSelector.count
+    panel.ui.automaticSection.collapsed = False
+    panel.wait(lambda: panel.ui.automaticModelSelector.count)
+
+
+@pytest.mark.slow
 def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
     panel.chooseModel("organs")
     panel.press(panel.ui.automaticButton)
