@@ -44,9 +44,7 @@ DEEPEST, BORDER = 0.6, 0.1
 def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
     """Return the band of a mask along its border, or the part deeper than half of the maximum.
 
-    Args:
-        depth: Distance to the outside of the mask, in-plane voxels.
-        at_border: Whether to return the band along the border.
+    `depth` is the distance to the outside of the mask, in-plane voxels.
     """
     half = 0.5 * float(depth.max())
     band = (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
