@@ -33,6 +33,7 @@ from pumit.training.segmentation.data_plan import (
     usual_shape,
 )
 from pumit.training.segmentation.networks import (
+    SeenField,
     fitted_sizes,
     network_sizes,
     patch_divisor,
@@ -99,10 +100,7 @@ def plan_segmentation(
     step_voxels: int,
     seed: int,
 ) -> SegmentationPlan:
-    """Plan everything that the recipe leaves open.
-
-    Args:
-        step_voxels: Voxels per step, unless the recipe gives it.
+    """Plan everything that the recipe leaves open, such as `step_voxels` per step.
 
     Raises:
         PumitError: If values of the recipe do not fit together.
@@ -111,14 +109,9 @@ def plan_segmentation(
     used = SplitData(data, facts, split).facts_of(split.training)
     network, chosen = recipe.network, recipe.plan
     spacing = planned_spacing(used, chosen)
-    given = fitted_sizes(
-        network,
-        recipe.network_sizes,
-        spacing,
-        depth=usual_shape(used, spacing)[0],
-        patch=chosen.patch_size or (),
-        most_voxels=(chosen.step_voxels or step_voxels) // MIN_BATCH,
-    )
+    most_voxels = (chosen.step_voxels or step_voxels) // MIN_BATCH
+    field = SeenField(spacing, usual_shape(used, spacing)[0], chosen.patch_size, most_voxels)
+    given = fitted_sizes(network, recipe.network_sizes, field)
     plan = plan_for(
         used,
         divisor=(patch_divisor if chosen.patch_size else patch_step)(network, given),
@@ -145,11 +138,7 @@ def build_task(
     classes: Sequence[ClassValue],
     cases: Sequence[PreparedCase],
 ) -> SegmentationTask:
-    """Return the training task of a run.
-
-    Args:
-        classes: Classes; regions change the loss, and names such as "left" turn flips off.
-    """
+    """Return the training task; regions change its loss, names such as "left" turn flips off."""
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(
         cases,
