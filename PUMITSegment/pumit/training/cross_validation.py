@@ -15,8 +15,7 @@ from pumit.models.user_index import register
 from pumit.runs import RECIPE
 from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split
-from pumit.training.data.split_data import split_set
+from pumit.training.data.split import Split, split_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import SegmentationRecipe

@@ -22,7 +22,7 @@ from pumit.training.data.checks import examine
 from pumit.training.data.class_matching import cut_classes
 from pumit.training.data.classes import UNKNOWN, ClassValue, base_values
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.data.split import SplitData, split_set
 from pumit.training.promptable.finetuning_task import ClickTask, OwnScans
 from pumit.training.promptable.lora import add_adapters
 from pumit.training.promptable.real_scan import FEWEST_VOXELS, RealScan, scan_of

@@ -29,7 +29,7 @@ from pumit.training.data.checks import examine
 from pumit.training.data.classes import UNKNOWN, ClassValue
 from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.data.split import SplitData, split_set
 from pumit.training.loop.fit import TrainingJob, Trial, finite
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Draw, Task

@@ -22,7 +22,7 @@ from pumit.training.data.classes import (
 )
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.data.split import SplitData, split_set
 from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.data_plan import (
