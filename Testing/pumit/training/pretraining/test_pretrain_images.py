@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_recipe_is_named(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"mask_ratio": 1.0}, "between 0 and 1"),
+        ({"mask_ratio": 1.0}, "mask_ratio in .* must be below 1"),
         ({"initial": "a", "eva02": "b"}, "both initial and eva02"),
     ],
     ids=str,
