@@ -69,11 +69,7 @@ def plan_clicks(
 
 
 def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
-    """Check that each class has at least `FEWEST_VOXELS` voxels in some case.
-
-    Raises:
-        PumitError: If not; lists these classes with their largest voxel count.
-    """
+    """Raise PumitError with the classes that have too few voxels in every case to be clicked on."""
     most = {
         c.label.name: max(0 if i in fact.cut else fact.class_voxels[i] for fact in facts)
         for i, c in enumerate(classes, start=1)
