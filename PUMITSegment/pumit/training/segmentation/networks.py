@@ -366,12 +366,20 @@ def fitted_names(name: str) -> tuple[str, ...]:
     return () if name in PUBLISHED_TOKENS else family.follows
 
 
-def fitted_sizes(name: str, given: Mapping[str, Any], field: SeenField) -> dict[str, Any]:
+def fitted_sizes(
+    name: str,
+    given: Mapping[str, Any],
+    spacing_mm: tuple[float, float, float],
+    *,
+    depth: int | None = None,
+    patch: Sequence[int] = (),
+    most_voxels: int | None = None,
+) -> dict[str, Any]:
     """Return the given sizes with those that follow from the spacing and the number of slices.
 
     Cells of the coarsest level become about as deep as wide in mm, and no deeper than the data. A
     published network keeps its own sizes if they fit. If a recipe gives one of the sizes that
-    follow from the data, all of them are left to it.
+    follow from the data, all of them are left to it. The other arguments are those of `SeenField`.
 
     Raises:
         PumitError: If the network is unknown or cannot segment.
@@ -379,6 +387,7 @@ def fitted_sizes(name: str, given: Mapping[str, Any], field: SeenField) -> dict[
     family = family_of(name)
     if any(key in given for key in family.follows) or not fitted_names(name):
         return dict(given)
+    field = SeenField(spacing_mm, depth, patch if len(patch) == 3 else None, most_voxels)
     if not name.endswith(FOR_ANY_DATA):
         own = family.stride({**RECIPES[name].sizes, **given})
         if replace(field, most_voxels=None).has_room(own):

@@ -33,7 +33,6 @@ from pumit.training.segmentation.data_plan import (
     usual_shape,
 )
 from pumit.training.segmentation.networks import (
-    SeenField,
     fitted_sizes,
     network_sizes,
     patch_divisor,
@@ -109,9 +108,14 @@ def plan_segmentation(
     used = SplitData(data, facts, split).facts_of(split.training)
     network, chosen = recipe.network, recipe.plan
     spacing = planned_spacing(used, chosen)
-    most_voxels = (chosen.step_voxels or step_voxels) // MIN_BATCH
-    field = SeenField(spacing, usual_shape(used, spacing)[0], chosen.patch_size, most_voxels)
-    given = fitted_sizes(network, recipe.network_sizes, field)
+    given = fitted_sizes(
+        network,
+        recipe.network_sizes,
+        spacing,
+        depth=usual_shape(used, spacing)[0],
+        patch=chosen.patch_size or (),
+        most_voxels=(chosen.step_voxels or step_voxels) // MIN_BATCH,
+    )
     plan = plan_for(
         used,
         divisor=(patch_divisor if chosen.patch_size else patch_step)(network, given),

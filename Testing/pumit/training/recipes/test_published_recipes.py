@@ -24,12 +24,7 @@ from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.segmentation.data_plan import checked_patch
-from pumit.training.segmentation.networks import (
-    SeenField,
-    fitted_sizes,
-    network_sizes,
-    patch_divisor,
-)
+from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.train import finetune
 from pumit.training.validate import read_recipe
 from pumit.volume import Volume
@@ -176,7 +171,7 @@ def test_they_build_the_published_networks(name: str, outputs: int) -> None:
     assert len(classes) + (not regions) == outputs
     patch, channels = plan["patch_size"], len(recipe["data"]["channels"])
     given = fitted_sizes(
-        network, recipe.get("network_sizes", {}), SeenField(tuple(plan["spacing_mm"]), patch=patch)
+        network, recipe.get("network_sizes", {}), tuple(plan["spacing_mm"]), patch=patch
     )
     fitting = checked_patch(patch, patch_divisor(network, given))
     sizes = network_sizes(network, given, patch=fitting, channels=channels, classes=outputs)

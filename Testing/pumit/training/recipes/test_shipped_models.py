@@ -6,7 +6,7 @@ import pytest
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.training.recipes.reader import read_yaml, shipped_recipe
-from pumit.training.segmentation.networks import SeenField, fitted_sizes, network_sizes
+from pumit.training.segmentation.networks import fitted_sizes, network_sizes
 
 
 @pytest.mark.parametrize("name", ["abdomen-ct", "abdomen-mr", "heart-mr", "hippocampus-mr"])
@@ -24,11 +24,9 @@ def test_a_recipe_gives_the_network_that_ships(name: str) -> None:
     given = fitted_sizes(
         recipe["network"],
         recipe["network_sizes"],
-        SeenField(
-            tuple(plan["spacing_mm"]),
-            depth=shipped["median_shape"][0],
-            patch=plan["patch_size"],
-        ),
+        tuple(plan["spacing_mm"]),
+        depth=shipped["median_shape"][0],
+        patch=plan["patch_size"],
     )
     sizes = network_sizes(
         recipe["network"],

@@ -21,7 +21,7 @@ from pumit.networks.promptable.segmentation import EncodedSegmentation, encoder_
 from pumit.preprocessing import intensity
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.segmentation.initial_weights import load_initial_weights
-from pumit.training.segmentation.networks import SeenField, fitted_sizes
+from pumit.training.segmentation.networks import fitted_sizes
 from pumit.training.train import finetune
 
 
@@ -54,10 +54,10 @@ def test_gradients_reach_all_at_any_degree(
 
 def test_the_degree_follows_from_spacing_and_slices() -> None:
     name = "pumit_encoder_small"
-    assert fitted_sizes(name, {}, SeenField((1.0, 1.0, 1.0), depth=64)) == {"da0": 0}
-    assert fitted_sizes(name, {}, SeenField((5.0, 1.0, 1.0), depth=20)) == {"da0": 2}
-    assert fitted_sizes(name, {}, SeenField((1.0, 1.0, 1.0), depth=3)) == {"da0": 2}
-    assert fitted_sizes(name, {}, SeenField((1e8, 1.0, 1.0), depth=1)) == {"da0": 5}
+    assert fitted_sizes(name, {}, (1.0, 1.0, 1.0), depth=64) == {"da0": 0}
+    assert fitted_sizes(name, {}, (5.0, 1.0, 1.0), depth=20) == {"da0": 2}
+    assert fitted_sizes(name, {}, (1.0, 1.0, 1.0), depth=3) == {"da0": 2}
+    assert fitted_sizes(name, {}, (1e8, 1.0, 1.0), depth=1) == {"da0": 5}
 
 
 def test_default_gives_its_encoder() -> None:

@@ -29,7 +29,7 @@ EVEN = (1.0, 1.0, 1.0)
 @pytest.mark.parametrize("name", [n for n in trainable_names() if not n.startswith("pumit")])
 def test_strides_are_known_without_building(name: str) -> None:
     for depth, spacing in ((64, EVEN), (12, (5.0, 1.0, 1.0)), (1, EVEN)):
-        sizes = fitted_sizes(name, {}, SeenField(spacing, depth=depth))
+        sizes = fitted_sizes(name, {}, spacing, depth=depth)
         with torch.device("meta"):
             network = build_network(name, **sizes)
         assert network.stride == patch_divisor(name, sizes), (name, depth)
@@ -99,12 +99,12 @@ THICK: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "sizes"), THICK)
 def test_thick_slices_are_halved_less(name: str, sizes: dict[str, Any]) -> None:
-    assert fitted_sizes(name, {}, SeenField((5.0, 1.0, 1.0), depth=20)) == sizes
+    assert fitted_sizes(name, {}, (5.0, 1.0, 1.0), depth=20) == sizes
 
 
 @pytest.mark.parametrize("name", [name for name, _ in THICK])
 def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
-    sizes = fitted_sizes(name, {}, SeenField((1e8, 1.0, 1.0), depth=1))
+    sizes = fitted_sizes(name, {}, (1e8, 1.0, 1.0), depth=1)
     assert patch_divisor(name, sizes)[0] == 1
     if name == "nnformer_small":
         sizes = network_sizes(name, sizes, patch=(1, 256, 256), channels=1, classes=2)
@@ -117,7 +117,7 @@ NNFORMERS = [name for name in trainable_names() if name.startswith("nnformer")]
 def attended(name: str, patch: tuple[int, int, int], **given: Any) -> list[str]:
     """ "global", "local" or "shifted" for each layer, counted in a forward pass."""
     if not given:
-        given = fitted_sizes(name, {}, SeenField(EVEN, depth=patch[0], patch=patch))
+        given = fitted_sizes(name, {}, EVEN, depth=patch[0], patch=patch)
     channels = RECIPES[name].sizes["in_channels"]
     sizes = network_sizes(name, given, patch=patch, channels=channels, classes=3)
     found = []
@@ -172,9 +172,9 @@ def test_models_of_earlier_versions_are_built_as_they_were() -> None:
 
 def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
     acdc = {"depth": 10, "patch": (14, 160, 160)}
-    assert fitted_sizes("nnformer_acdc", {}, SeenField((6.35, 1.52, 1.52), **acdc)) == {}
-    assert fitted_sizes("nnformer_synapse", {}, SeenField((3.0, 0.76, 0.76), depth=90)) == {}
-    assert "patch" in fitted_sizes("nnformer_synapse", {}, SeenField((3.0, 0.76, 0.76), depth=3))
+    assert fitted_sizes("nnformer_acdc", {}, (6.35, 1.52, 1.52), **acdc) == {}
+    assert fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=90) == {}
+    assert "patch" in fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=3)
 
 
 @pytest.mark.parametrize(
@@ -186,12 +186,12 @@ def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
     ],
 )
 def test_sizes_of_a_recipe_always_win(name: str, given: dict[str, Any]) -> None:
-    assert fitted_sizes(name, given, SeenField(EVEN, depth=64)) == given
+    assert fitted_sizes(name, given, EVEN, depth=64) == given
 
 
 def test_windows_of_a_recipe_leave_the_strides_open() -> None:
     given = {"windows": [[1, 5, 5]] * 4}
-    sizes = fitted_sizes("nnformer_small", given, SeenField(EVEN, depth=1))
+    sizes = fitted_sizes("nnformer_small", given, EVEN, depth=1)
     assert sizes == {**given, "patch": FLAT, "merges": [FLAT, FLAT, FLAT]}
     sizes = network_sizes("nnformer_small", sizes, patch=(1, 64, 64), channels=1, classes=2)
     assert sizes["windows"] == given["windows"]
@@ -199,8 +199,8 @@ def test_windows_of_a_recipe_leave_the_strides_open() -> None:
 
 def test_a_few_slices_have_flat_tokens() -> None:
     name = "pumit_segmentation_small"
-    assert fitted_sizes(name, {}, SeenField(EVEN, depth=1)) == {"fixed_patch": [4, 16, 16]}
-    assert fitted_sizes(name, {}, SeenField(EVEN, depth=12)) == {"fixed_patch": [8, 16, 16]}
+    assert fitted_sizes(name, {}, EVEN, depth=1) == {"fixed_patch": [4, 16, 16]}
+    assert fitted_sizes(name, {}, EVEN, depth=12) == {"fixed_patch": [8, 16, 16]}
 
 
 @pytest.mark.parametrize(("key", "value"), [("in_channels", 4), ("num_classes", 1)])

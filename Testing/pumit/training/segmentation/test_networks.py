@@ -12,7 +12,6 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.models.checkpoint import save_checkpoint
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from pumit.training.segmentation.networks import (
-    SeenField,
     build_segmentation,
     fitted_sizes,
     patch_divisor,
@@ -38,26 +37,27 @@ def test_a_misspelt_network_is_reported_its_name() -> None:
 @pytest.mark.parametrize(
     ("spacing", "patch", "depth"),
     [
-        ((1.0, 1.0, 1.0), None, 16),
-        ((0.7, 1.0, 1.0), None, 16),
-        ((2.0, 1.0, 1.0), None, 8),
-        ((5.0, 0.7, 0.7), None, 4),
+        ((1.0, 1.0, 1.0), (), 16),
+        ((0.7, 1.0, 1.0), (), 16),
+        ((2.0, 1.0, 1.0), (), 8),
+        ((5.0, 0.7, 0.7), (), 4),
         ((1.0, 1.0, 1.0), (24, 32, 32), 4),
         ((1.0, 1.0, 1.0), (48, 64, 64), 8),
         ((1.0, 1.0, 1.0), (16, 32, 32), 4),
         ((1.0, 1.0, 1.0), (32, 64, 32), 16),
+        ((1.0, 1.0, 1.0), ("x",), 16),
     ],
 )
 def test_tokens_are_as_deep_as_they_are_wide(
-    spacing: tuple[float, float, float], patch: tuple[int, ...] | None, depth: int
+    spacing: tuple[float, float, float], patch: tuple[Any, ...], depth: int
 ) -> None:
-    assert fitted_sizes(NAME, {}, SeenField(spacing, patch=patch))["fixed_patch"] == [depth, 16, 16]
+    assert fitted_sizes(NAME, {}, spacing, patch=patch)["fixed_patch"] == [depth, 16, 16]
 
 
 def test_small_steps_have_flatter_tokens() -> None:
     spacing = (1.0, 1.0, 1.0)
     depths = [
-        fitted_sizes(NAME, {}, SeenField(spacing, most_voxels=n))["fixed_patch"][0]
+        fitted_sizes(NAME, {}, spacing, most_voxels=n)["fixed_patch"][0]
         for n in (1 << 16, 1 << 15, 1 << 14, 1)
     ]
     assert depths == [16, 8, 4, 4]
@@ -72,8 +72,8 @@ def test_planned_patches_have_two_tokens_along_each_axis() -> None:
 
 def test_sizes_that_a_recipe_names_stay() -> None:
     given = {"fixed_patch": [8, 8, 8]}
-    assert fitted_sizes(NAME, given, SeenField((1.0, 1.0, 1.0))) == given
-    assert fitted_sizes("pumit_segmentation_btcv", {}, SeenField((1.0, 1.0, 1.0))) == {}
+    assert fitted_sizes(NAME, given, (1.0, 1.0, 1.0)) == given
+    assert fitted_sizes("pumit_segmentation_btcv", {}, (1.0, 1.0, 1.0)) == {}
 
 
 def saved(folder: Path, **sizes: Any) -> tuple[str, dict[str, torch.Tensor]]:
