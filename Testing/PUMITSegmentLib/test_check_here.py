@@ -61,18 +61,6 @@ def test_places_are_requested_only_when_requested_and_shown_one_after_another(
     assert len(answered.worker.requests) == 2
 
 
-def test_looking_changes_neither_the_segment_nor_its_prompts_nor_its_steps(
-    answered: LogicScene,
-) -> None:
-    logic = answered.logic
-    check(answered)
-    answered.worker.requests[-1].answer(~A, PLACES)
-    assert np.array_equal(answered.mask(logic.segmentID), A)
-    assert logic.promptCount(logic.segmentID) == 1
-    assert logic.undo()
-    assert not logic.canUndo or logic.promptCount(logic.segmentID) == 0
-
-
 def test_slices_go_to_the_place(answered: LogicScene, sliceView: Any) -> None:
     axial, sagittal = sliceView("Red", "Axial"), sliceView("Yellow", "Sagittal")
     for view in (axial, sagittal):
@@ -168,18 +156,23 @@ def test_an_error_is_said_and_can_be_tried_again(answered: LogicScene) -> None:
     assert marks() == [(5, 8, 9)]
 
 
-def test_the_mark_is_not_saved_and_no_prompt_and_not_what_is_placed_next(
+def test_looking_changes_no_segment_prompt_or_step_and_the_mark_is_not_saved(
     answered: LogicScene,
 ) -> None:
-    before = len(promptNodesOf(answered.logic.segmentationNode))
+    logic = answered.logic
+    before = len(promptNodesOf(logic.segmentationNode))
     check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
-    node = answered.logic.checkHere.mark.node
+    answered.worker.requests[-1].answer(~A, PLACES)
+    node = logic.checkHere.mark.node
     assert not node.GetSaveWithScene()
     assert node.GetLocked()
-    assert len(promptNodesOf(answered.logic.segmentationNode)) == before
+    assert len(promptNodesOf(logic.segmentationNode)) == before
     selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")
     assert selection.GetActivePlaceNodeID() != node.GetID()
+    assert np.array_equal(answered.mask(logic.segmentID), A)
+    assert logic.promptCount(logic.segmentID) == 1
+    assert logic.undo()
+    assert not logic.canUndo or logic.promptCount(logic.segmentID) == 0
 
 
 def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered: LogicScene) -> None:

@@ -33,12 +33,6 @@ def test_a_click_without_a_segment_makes_one_and_asks(made: LogicScene) -> None:
     np.testing.assert_allclose(prompt.point_lps, (-14, -12, 10))
 
 
-def test_an_answer_is_visible_in_the_segment(made: LogicScene) -> None:
-    made.click()
-    made.answer(A)
-    assert np.array_equal(made.mask(made.logic.segmentID), A)
-
-
 def test_the_newest_of_two_clicks_is_answered(made: LogicScene) -> None:
     made.click((14, 12, 10))
     made.click((15, 12, 10))
@@ -308,27 +302,20 @@ def test_masking_set_later_does_not_keep_a_step_from_being_undone(made: LogicSce
 # --- edits by hand --------------------------------------------------------------------------------
 
 
-def test_an_edit_by_hand_is_what_the_next_prompt_goes_on_from(made: LogicScene) -> None:
+def test_an_edit_by_hand_is_a_step_and_what_the_next_prompt_goes_on_from(made: LogicScene) -> None:
     made.click()
     made.answer(A)
     made.logic.exit()
-    made.editByHand(made.logic.segmentID, A | B)
-    made.logic.enter()
-    made.click((12, 12, 12))
-    prompts = made.worker.requests[-1].prompts
-    assert [type(prompt) for prompt in prompts] == [PointPrompt, MaskPrompt, PointPrompt]
-    assert np.array_equal(prompts[1].mask, A | B)
-
-
-def test_an_edit_by_hand_is_a_step(made: LogicScene) -> None:
-    made.click()
-    made.answer(A)
     made.editByHand(made.logic.segmentID, A | B)
     made.logic.enter()
     made.logic.undo()
     assert np.array_equal(made.mask(made.logic.segmentID), A)
     made.logic.redo()
     assert np.array_equal(made.mask(made.logic.segmentID), A | B)
+    made.click((12, 12, 12))
+    prompts = made.worker.requests[-1].prompts
+    assert [type(prompt) for prompt in prompts] == [PointPrompt, MaskPrompt, PointPrompt]
+    assert np.array_equal(prompts[1].mask, A | B)
 
 
 def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(

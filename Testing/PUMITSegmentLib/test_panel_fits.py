@@ -50,7 +50,6 @@ def computing(daily: Daily) -> None:
 
 STATES: dict[str, Callable[[Daily], object]] = {
     "clicking": lambda daily: None,
-    "several": severalSegments,
     "two_lines": twoLines,
     "error": error,
     "computing": computing,

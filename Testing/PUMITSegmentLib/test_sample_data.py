@@ -67,7 +67,7 @@ def sources(scene, monkeypatch) -> dict[str, list[Source]]:
     return registered
 
 
-def test_two_entries_are_offered_with_thumbnails(sources):
+def test_two_entries_are_offered_once_with_thumbnails_and_a_checksum(sources):
     registerSampleData(ICONS)
     generated, liver = sources["PUMIT"]
     for source in (generated, liver):
@@ -76,23 +76,16 @@ def test_two_entries_are_offered_with_thumbnails(sources):
             assert image.width > image.height
     assert liver.customDownloader is None
     assert generated.customDownloader is not None
-
-
-def test_registering_again_after_a_reload_adds_nothing(sources):
-    sample_data.registerSampleData()
-    reload(sample_data).registerSampleData()
-    assert len(sources["PUMIT"]) == 2
-
-
-def test_real_scan_is_addressed_by_its_checksum(sources):
-    registerSampleData(ICONS)
-    liver = sources["PUMIT"][1]
     algorithm, digest = liver.checksums.split(":")
     assert algorithm == "SHA256"
     assert re.fullmatch("[0-9a-f]{64}", digest)
     assert liver.uris == (
         f"https://github.com/Slicer/SlicerTestingData/releases/download/SHA256/{digest}"
     )
+    sources.clear()
+    sample_data.registerSampleData()
+    reload(sample_data).registerSampleData()
+    assert len(sources["PUMIT"]) == 2
 
 
 @pytest.mark.slow

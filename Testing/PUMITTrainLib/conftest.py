@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,3 +22,13 @@ def train(scene: Any, tmp_path: Path) -> Iterator[Any]:
     made = TrainScene(tmp_path / "runs")
     yield made
     made.close()
+
+
+@pytest.fixture
+def pictures() -> Path:
+    """Where the pictures of a tutorial go."""
+    if "PUMIT_SCREENSHOTS" not in os.environ:
+        pytest.skip("a real training takes minutes: set PUMIT_SCREENSHOTS to a folder")
+    folder = Path(os.environ["PUMIT_SCREENSHOTS"])
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

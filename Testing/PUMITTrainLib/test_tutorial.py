@@ -7,7 +7,6 @@ scans are generated: the example that the panel itself offers.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,6 @@ SEGMENT = REPOSITORY / "PUMITSegment" / "PUMITSegment.py"
 SIZE = (1500, 1000)
 # A slice on which liver, spleen and both kidneys are seen, RAS mm.
 ORGANS = (0.0, -10.0, -6.0)
-
-
-@pytest.fixture
-def pictures() -> Path:
-    """Where pictures go."""
-    if "PUMIT_SCREENSHOTS" not in os.environ:
-        pytest.skip("a real training takes minutes: set PUMIT_SCREENSHOTS to a folder")
-    folder = Path(os.environ["PUMIT_SCREENSHOTS"])
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def click(widget: Any) -> None:

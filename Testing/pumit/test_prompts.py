@@ -40,12 +40,9 @@ def test_box_from_bounds_has_the_eight_corners() -> None:
     assert len(np.unique(corners, axis=0)) == 8
 
 
-def test_box_json_may_give_bounds() -> None:
+def test_json_may_give_bounds_and_leave_out_what_is_usual() -> None:
     box = prompt_from_dict({"kind": "box", "lower_lps": [0, 0, 0], "upper_lps": [1, 2, 3]})
     assert box == BoxPrompt.from_bounds((0, 0, 0), (1, 2, 3))
-
-
-def test_point_is_positive_unless_it_says_otherwise() -> None:
     assert prompt_from_dict({"kind": "point", "point_lps": [1, 2, 3]}) == PointPrompt((1, 2, 3))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,22 +40,19 @@ def dice(a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_]) -> float:
 
 
 @pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel", "IJK"])
-def test_a_click_means_the_same_in_every_frame(frame: Frame) -> None:
+def test_a_click_and_a_box_mean_the_same_in_every_frame(frame: Frame) -> None:
     volume, ball = scan()
-    lps = volume.index_to_world((6, 18, 30))
-    point = {"LPS": lps, "RAS": lps * (-1, -1, 1), "voxel": (6, 18, 30), "IJK": (30, 18, 6)}[frame]
-    mask = pumit.segment(volume, [point], frame=frame)
+
+    def told(index: tuple[int, int, int]) -> Any:
+        lps = volume.index_to_world(index)
+        ras, ijk = lps * (-1, -1, 1), index[::-1]
+        return {"LPS": lps, "RAS": ras, "voxel": index, "IJK": ijk}[frame]
+
+    mask = pumit.segment(volume, [told((6, 18, 30))], frame=frame)
     assert mask.shape == volume.shape
     assert dice(mask, ball) > 0.9
-
-
-@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel", "IJK"])
-def test_a_box_means_the_same_in_every_frame(frame: Frame) -> None:
-    volume, ball = scan()
-    corners = volume.index_to_world([(1, 8, 15), (11, 28, 45)])
-    box = {"LPS": corners, "RAS": corners * (-1, -1, 1), "voxel": [(1, 8, 15), (11, 28, 45)]}
-    box["IJK"] = [(15, 8, 1), (45, 28, 11)]
-    assert dice(pumit.segment(volume, box=box[frame], frame=frame), ball) > 0.9  # type: ignore[arg-type]
+    box = [told((1, 8, 15)), told((11, 28, 45))]
+    assert dice(pumit.segment(volume, box=box, frame=frame), ball) > 0.9
 
 
 def test_arrays_and_paths_are_scans_too(tmp_path: Path) -> None:
@@ -97,12 +95,9 @@ def test_a_point_outside_is_answered_in_its_own_frame(
         pumit.segment(scan()[0], [point], frame=frame)
 
 
-def test_a_frame_that_does_not_exist_is_refused() -> None:
+def test_what_is_no_point_and_no_frame_is_refused() -> None:
     with pytest.raises(PromptError, match="choose LPS, RAS, voxel or IJK"):
         pumit.segment(scan()[0], [(0, 0, 0)], frame="XYZ")  # type: ignore[arg-type]
-
-
-def test_numbers_that_are_no_point_are_refused() -> None:
     with pytest.raises(PromptError, match="three numbers"):
         pumit.segment(scan()[0], [(1, 2)])
 

@@ -73,6 +73,8 @@ def stops(found) -> list[str]:
 @pytest.mark.parametrize("format_", ["DICOM_SEG", "SEG_NRRD", "NIFTI", "NRRD"])
 def test_sound_export_has_no_problem(problems, node, volume_node, format_):
     assert problems(node, volume_node, format_) == []
+    node.GetSegmentation().GetNthSegment(0).SetName("Läsion 病变")
+    assert problems(node, volume_node, format_) == []
 
 
 def test_nothing_at_all_is_said_in_a_sentence_each(problems, scene):
@@ -142,24 +144,18 @@ def test_name_that_dicom_cannot_hold_can_be_changed(problems, node, volume_node,
     assert problems(node, volume_node, "NIFTI") == []
 
 
-def test_unicode_name_is_no_problem(problems, node, volume_node):
-    node.GetSegmentation().GetNthSegment(0).SetName("Läsion 病变")
-    assert problems(node, volume_node) == []
-
-
 def test_volume_that_is_not_from_dicom(problems, node, volume_node):
     volume_node.SetAttribute("DICOM.instanceUIDs", None)
     assert "does not come from DICOM" in only(problems(node, volume_node)).sentence
     assert problems(node, volume_node, "SEG_NRRD") == []
 
 
-def test_deleted_source_files_are_counted(problems, node, volume_node, tmp_path):
+def test_source_files_that_are_deleted_or_unknown_are_counted(
+    problems, node, volume_node, database, tmp_path
+):
     for file in sorted((tmp_path / "series").iterdir())[:2]:
         file.unlink()
     assert only(problems(node, volume_node)).sentence.startswith("2 of 6 DICOM files")
-
-
-def test_database_that_does_not_know_the_scan(problems, node, volume_node, database):
     database.files.clear()
     assert only(problems(node, volume_node)).sentence.startswith("6 of 6 DICOM files")
 

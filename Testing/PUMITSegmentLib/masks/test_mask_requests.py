@@ -43,21 +43,15 @@ def made() -> MadeRequests:
     return MadeRequests()
 
 
-def test_an_answer_is_written(made: MadeRequests) -> None:
-    made.requests.request("liver")
-    assert made.status.isWorking
-    made.worker.requests[-1].answer()
-    assert made.written == ["liver"]
-    assert made.requests.running is None
-
-
 def test_an_overtaken_answer_is_never_written(made: MadeRequests) -> None:
     made.requests.request("liver")
     made.requests.request("liver")
+    assert made.status.isWorking
     made.worker.requests[0].answer()
     assert made.written == []
     made.worker.requests[1].answer()
     assert made.written == ["liver"]
+    assert made.requests.running is None
 
 
 def test_a_segment_that_was_displaced_is_computed_afterwards(made: MadeRequests) -> None:
@@ -155,28 +149,18 @@ def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
     assert [status.activity for status in seen][-1] is Activity.PROBLEM
 
 
-def test_a_scan_that_memory_does_not_hold_leaves_nothing_waiting(made: MadeRequests) -> None:
+@pytest.mark.parametrize("isScan", [True, False])
+def test_what_memory_does_not_hold_leaves_nothing_waiting(made: MadeRequests, isScan: bool) -> None:
     def fail() -> None:
         raise MemoryError
 
-    seen = []
-    made.status.listeners.append(seen.append)
-    made.queries["liver"] = replace(made.queries["liver"], readVolume=fail)
+    query = replace(made.queries["liver"], readVolume=fail)
+    made.queries["liver"] = query if isScan else MemoryError()
     made.requests.openScan("liver")
     made.requests.request("liver")
-    assert seen[-1].activity is Activity.PROBLEM
-    assert "not have enough memory" in seen[-1].text
-    assert made.requests.running is None
-    made.requests.request("spleen")
-    made.worker.requests[-1].answer()
-    assert made.written == ["spleen"]
-
-
-def test_prompts_that_memory_does_not_hold_leave_nothing_waiting(made: MadeRequests) -> None:
-    made.queries["liver"] = MemoryError()
-    made.requests.openScan("liver")
-    made.requests.request("liver")
+    assert made.status.current.activity is Activity.PROBLEM
     assert "not have enough memory" in made.status.current.text
+    assert made.requests.running is None
     made.requests.request("spleen")
     made.worker.requests[-1].answer()
     assert made.written == ["spleen"]

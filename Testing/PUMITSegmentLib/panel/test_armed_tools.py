@@ -62,17 +62,13 @@ def armed(loadModule: Any, sliceView: Any) -> Iterator[Armed]:
 # --- after Check here -----------------------------------------------------------------------------
 
 
-def test_outside_after_check_here_places_an_outside_point(armed: Armed) -> None:
-    armed.checkHere()
-    armed.press(armed.ui.negativeButton)
-    armed.view.clickAt((14, 12, 10))
-    assert armed.polarities() == [True, False]
-
-
-def test_point_stays_pressed_after_check_here_and_can_be_ended(armed: Armed) -> None:
+def test_point_stays_pressed_after_check_here_places_and_can_be_ended(armed: Armed) -> None:
     armed.checkHere()
     assert armed.isSlicerPlacing
     assert armed.pressed == ["POINT"]
+    armed.press(armed.ui.negativeButton)
+    armed.view.clickAt((14, 12, 10))
+    assert armed.polarities() == [True, False]
     armed.logic.stopPlacing()  # as Esc does
     assert not armed.isSlicerPlacing
     assert armed.pressed == []
@@ -103,14 +99,14 @@ def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) ->
 # --- placing that ends or begins elsewhere --------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["POINT", "BOX_2D", "LASSO"])
-def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed, kind: str) -> None:
-    armed.logic.stopPlacing()
-    armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
-    assert armed.pressed == [kind]
-    armed.interaction.SwitchToViewTransformMode()
-    assert armed.pressed == []
-    assert "then click in a slice view" in armed.ui.statusLabel.text
+def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed) -> None:
+    for kind in ("POINT", "BOX_2D", "LASSO"):
+        armed.logic.stopPlacing()
+        armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
+        assert armed.pressed == [kind]
+        armed.interaction.SwitchToViewTransformMode()
+        assert armed.pressed == []
+        assert "then click in a slice view" in armed.ui.statusLabel.text
 
 
 def test_a_right_click_ends_point(armed: Armed) -> None:
@@ -267,17 +263,7 @@ def test_each_click_begins_a_segment_where_that_is_wanted(armed: Armed) -> None:
     armed.process()
 
 
-def test_the_view_says_that_a_click_places_outside(armed: Armed) -> None:
-    views = armed.panel.viewStatus._overlay.views
-    actor = next(each.actor for each in views if each.sliceNode is armed.view.sliceNode)
-    assert "OUTSIDE" not in actor.GetInput()
-    armed.press(armed.ui.negativeButton)
-    assert actor.GetInput().startswith("OUTSIDE, CT abdomen\n")
-    armed.press(armed.ui.positiveButton)
-    assert "OUTSIDE" not in actor.GetInput()
-
-
-def test_the_pointer_shows_inside_or_outside(armed: Armed) -> None:
+def test_pointer_and_view_show_inside_or_outside(armed: Armed) -> None:
     from PUMITSegmentLib.scene.view_cursor import pointer
     from Qt import QtCore
 
@@ -291,28 +277,29 @@ def test_the_pointer_shows_inside_or_outside(armed: Armed) -> None:
         sides = [True, False]
         return str([s for s in sides if pointer(s).pixmap().toImage() == image])
 
+    views = armed.panel.viewStatus._overlay.views
+    actor = next(each.actor for each in views if each.sliceNode is armed.view.sliceNode)
     assert shown() == "[True]"
+    assert "OUTSIDE" not in actor.GetInput()
     armed.press(armed.ui.negativeButton)
     assert shown() == "[False]"
+    assert actor.GetInput().startswith("OUTSIDE, CT abdomen\n")
     armed.press(armed.ui.scribbleButton)
     assert shown() == "[False]"
     armed.press(armed.ui.positiveButton)
     assert shown() == "[True]"
+    assert "OUTSIDE" not in actor.GetInput()
     armed.press(armed.ui.scribbleButton)  # not pressed any more
     assert shown() == "usual"
     armed.press(armed.ui.pointButton)
+    armed.view.show(slicer.util.addVolumeFromArray(np.zeros((8, 8, 8), np.int16)))
+    armed.process()
+    assert shown() == "usual"  # over another scan
+    armed.view.show(armed.volumeNode)
+    armed.process()
+    assert shown() != "usual"
     armed.panel.exit()
     assert shown() == "usual"
-
-
-def test_a_view_of_another_scan_keeps_its_pointer(armed: Armed) -> None:
-    from Qt import QtCore
-
-    other = slicer.util.addVolumeFromArray(np.zeros((8, 8, 8), np.int16))
-    armed.view.show(other)
-    armed.process()
-    view = slicer.app.layoutManager().sliceWidget("Red").sliceView()
-    assert view.cursor.shape() != QtCore.Qt.BitmapCursor
 
 
 def test_a_click_on_the_point_of_an_object_begins_no_other_one(armed: Armed) -> None:

@@ -122,14 +122,12 @@ def test_the_next_box_may_be_begun_without_a_depth(boxes: Boxes) -> None:
     assert high[2] - low[2] == pytest.approx(6.0, abs=0.1)
 
 
-@pytest.mark.parametrize("end", ["button", "escape", "other tool", "mouse toolbar", "leave"])
+@pytest.mark.parametrize("end", ["button", "other tool", "mouse toolbar", "leave"])
 def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes, end: str) -> None:
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     if end == "button":
         boxes.press(boxes.ui.box3dButton)
-    elif end == "escape":
-        boxes.logic.stopPlacing()
     elif end == "other tool":
         boxes.press(boxes.ui.pointButton)
     elif end == "mouse toolbar":

@@ -31,7 +31,7 @@ def test_undo_says_what_and_where_and_selects_it(daily: Daily) -> None:
     assert daily.status == "Redone: point outside, Liver."
 
 
-def test_undo_names_an_edit_by_hand_a_removal_and_a_reset(daily: Daily) -> None:
+def test_undo_names_an_edit_by_hand_and_a_removal(daily: Daily) -> None:
     daily.logic.stopPlacing()
     daily.editByHand(daily.liver, B)
     daily.logic.startPlacing(daily.logic.parameters.promptKind)
@@ -41,6 +41,28 @@ def test_undo_names_an_edit_by_hand_a_removal_and_a_reset(daily: Daily) -> None:
     daily.press(daily.ui.undoButton)
     assert all(word in daily.status for word in ("Undone", "removal", "Liver"))
     assert daily.logic.segmentID == daily.liver
+
+
+def typeStructure(daily: Daily, text: str) -> None:
+    from Qt import QtCore, QtTest
+
+    daily.ui.termEdit.selectAll()  # "Liver" has a code already
+    QtTest.QTest.keyClicks(daily.ui.termEdit, text)
+    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
+
+
+def test_a_structure_is_found_by_what_people_type_and_a_typo_gives_names_to_press(
+    daily: Daily,
+) -> None:
+    for typed, name in (("LV", "Left ventricle"), ("L kidney", "Left kidney")):
+        typeStructure(daily, typed)
+        assert name in daily.status
+        assert "Named" in daily.status
+    typeStructure(daily, "galbladder")
+    assert daily.status == "galbladder is not in the list of structures. Did you mean this?"
+    assert "allbladder" in daily.ui.firstChoiceButton.text
+    daily.press(daily.ui.firstChoiceButton)
+    assert "Named Gallbladder" in daily.status
 
 
 # --- Ctrl and a click -----------------------------------------------------------------------------
@@ -58,11 +80,8 @@ def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily: Daily) -> Non
     daily.press(daily.ui.undoButton)
     assert daily.logic.promptCount(daily.liver) == 1
     assert "point outside" in daily.status
-
-
-def test_ctrl_click_places_nothing_once_placing_ended(daily: Daily) -> None:
+    daily.press(daily.ui.pointButton)  # nothing is placed now
     count = len(daily.worker.requests)
-    daily.press(daily.ui.pointButton)
     daily.view.clickAt((14, 12, 8), control=True)
     assert len(daily.worker.requests) == count
 
@@ -101,35 +120,6 @@ def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(dail
     daily.logic.segmentationNode.GetDisplayNode().SetSegmentVisibility(tumour, False)
     daily.view.clickAt((9, 9, 8))
     assert daily.logic.segmentID == daily.liver
-
-
-@pytest.mark.parametrize(
-    ("typed", "name"),
-    [
-        ("LV", "Left ventricle"),
-        ("L kidney", "Left kidney"),
-    ],
-)
-def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name: str) -> None:
-    from Qt import QtCore, QtTest
-
-    daily.ui.termEdit.selectAll()  # "Liver" has a code already
-    QtTest.QTest.keyClicks(daily.ui.termEdit, typed)
-    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
-    assert name in daily.status
-    assert "Named" in daily.status
-
-
-def test_a_typo_gives_names_to_press(daily: Daily) -> None:
-    from Qt import QtCore, QtTest
-
-    daily.ui.termEdit.selectAll()
-    QtTest.QTest.keyClicks(daily.ui.termEdit, "galbladder")
-    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
-    assert daily.status == "galbladder is not in the list of structures. Did you mean this?"
-    assert "allbladder" in daily.ui.firstChoiceButton.text
-    daily.press(daily.ui.firstChoiceButton)
-    assert "Named Gallbladder" in daily.status
 
 
 def volumesInTable(daily: Daily) -> dict[str, str]:
@@ -220,11 +210,7 @@ def test_a_held_key_hides_the_segments_and_letting_go_shows_them(daily: Daily) -
     daily.gui.exit()
     assert display.GetVisibility()
     daily.gui.enter()
-
-
-def test_a_hidden_segmentation_stays_hidden_after_the_key(daily: Daily) -> None:
-    display = daily.logic.segmentationNode.GetDisplayNode()
-    display.SetVisibility(False)
+    display.SetVisibility(False)  # by the user: it stays so after the key
     daily.panel.displayRow.hide(True)
     daily.panel.displayRow.hide(False)
     assert not display.GetVisibility()

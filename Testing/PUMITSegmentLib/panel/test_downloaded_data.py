@@ -61,7 +61,7 @@ def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
     return questions
 
 
-def test_the_question_says_what_would_go_and_how_much_it_takes(
+def test_only_a_yes_removes_downloads_and_nothing_else(
     panel: Panel, computer: dict[str, Path], find: Callable[[], list]
 ) -> None:
     (question,) = press(panel, find, False)
@@ -69,11 +69,6 @@ def test_the_question_says_what_would_go_and_how_much_it_takes(
     for words in ("downloaded models: 2.0 MB", "pip's cache", "3.0 MB", "1.0 MB", "stay"):
         assert words in question
     assert all(path.exists() for path in computer.values())
-
-
-def test_a_yes_removes_downloads_and_nothing_else(
-    panel: Panel, computer: dict[str, Path], find: Callable[[], list]
-) -> None:
     press(panel, find, True)
     left = {name for name, path in computer.items() if path.exists()}
     assert left == {"own", "old", "consent", "other", "scan"}

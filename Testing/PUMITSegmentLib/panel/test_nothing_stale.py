@@ -72,7 +72,7 @@ def test_a_segmentation_that_is_not_worked_on_takes_its_prompts_along_too(panel:
 # --- what is said ---------------------------------------------------------------------------------
 
 
-def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
+def test_cancel_says_whether_a_prompt_stays(panel: Panel) -> None:
     from Qt import QtTest
 
     panel.load()
@@ -90,12 +90,6 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
     panel.press(panel.ui.updateButton)  # as it says
     panel.answer(A)
     assert np.array_equal(panel.mask(panel.logic.segmentID), A)
-
-
-def test_cancel_of_places_to_check_changed_nothing(panel: Panel) -> None:
-    panel.load()
-    panel.click()
-    panel.answer(A)
     panel.press(panel.ui.checkHereButton)
     panel.logic.cancel()
     assert "Cancelled" in panel.ui.statusLabel.text
@@ -131,7 +125,7 @@ def test_a_test_that_succeeds_connects(panel: Panel) -> None:
 # --- undo -----------------------------------------------------------------------------------------
 
 
-def test_undo_of_remove_selects_what_came_back(panel: Panel) -> None:
+def test_undo_and_redo_select_the_segment_that_came_back(panel: Panel) -> None:
     panel.load()
     panel.press(panel.ui.newSegmentButton)
     first = panel.logic.segmentID
@@ -139,20 +133,14 @@ def test_undo_of_remove_selects_what_came_back(panel: Panel) -> None:
     panel.answer(A)
     panel.logic.stopPlacing()
     panel.press(panel.ui.newSegmentButton)
+    second = panel.logic.segmentID
+    panel.press(panel.ui.undoButton)
+    assert panel.logic.segmentID != second
+    panel.press(panel.ui.redoButton)
+    assert panel.logic.segmentID == second
     panel.ui.segmentsTable.setSelectedSegmentIDs([first])
     panel.press(panel.ui.removeSegmentButton)
     assert panel.logic.segmentID != first
     panel.press(panel.ui.undoButton)
     assert panel.logic.segmentID == first
     assert panel.ui.segmentsTable.selectedSegmentIDs() == (first,)
-
-
-def test_redo_of_new_selects_the_new_segment(panel: Panel) -> None:
-    panel.load()
-    panel.press(panel.ui.newSegmentButton)
-    panel.press(panel.ui.newSegmentButton)
-    second = panel.logic.segmentID
-    panel.press(panel.ui.undoButton)
-    assert panel.logic.segmentID != second
-    panel.press(panel.ui.redoButton)
-    assert panel.logic.segmentID == second

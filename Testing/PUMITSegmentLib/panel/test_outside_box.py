@@ -68,32 +68,32 @@ CUT_2D = (slice(8, 9), slice(6, 10), slice(8, 12))
 CUT_3D = (slice(6, 11), slice(6, 10), slice(8, 12))
 
 
-def test_a_2d_box_outside_takes_its_slice_out_and_asks_nobody(drawing: Drawing) -> None:
+def test_a_2d_box_outside_takes_its_slice_out_asks_nobody_and_is_undone(drawing: Drawing) -> None:
     count = len(drawing.worker.requests)
     drawing.outside(drawing.ui.box2dButton)
     assert len(drawing.worker.requests) == count
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+    drawing.press(drawing.ui.undoButton)
+    assert np.array_equal(drawing.segment, A)
+    drawing.press(drawing.ui.redoButton)
+    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+    drawing.press(drawing.ui.undoButton)
+    drawing.press(drawing.ui.undoButton)
+    assert not drawing.segment.any()
 
 
-def test_a_3d_box_outside_takes_its_voxels_out(drawing: Drawing) -> None:
+def test_a_3d_box_outside_is_red_and_keeps_its_voxels_out_of_what_is_found_later(
+    drawing: Drawing,
+) -> None:
     drawing.outside(drawing.ui.box3dButton)
+    assert drawing.ui.negativeButton.checked
+    rois = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    red, green, _blue = displayOf(rois[0]).GetSelectedColor()
+    assert red > 0.5 > green
     gone = A & ~drawing.segment
     assert gone.any()
     assert not (gone & ~(A & ~without(A, *CUT_3D))).any()  # none outside of the box
     assert not drawing.segment[7:10, 6:10, 8:12].any()  # about 4 mm deep around the slice
-
-
-def test_outside_stays_pressed_and_the_box_is_red(drawing: Drawing) -> None:
-    drawing.press(drawing.ui.negativeButton)
-    drawing.press(drawing.ui.box3dButton)
-    assert drawing.ui.negativeButton.checked
-    (roi,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
-    red, green, _blue = displayOf(roi).GetSelectedColor()
-    assert red > 0.5 > green
-
-
-def test_what_a_later_prompt_finds_stays_out_of_the_box(drawing: Drawing) -> None:
-    drawing.outside(drawing.ui.box3dButton)
     drawing.press(drawing.ui.positiveButton)
     drawing.press(drawing.ui.pointButton)
     drawing.view.clickAt((16, 12, 10))
@@ -102,17 +102,6 @@ def test_what_a_later_prompt_finds_stays_out_of_the_box(drawing: Drawing) -> Non
     request.answer(A | B)
     assert not drawing.segment[7:10, 6:10, 8:12].any()
     assert drawing.segment[15, 15, 15]
-
-
-def test_undo_and_redo_of_a_box_outside(drawing: Drawing) -> None:
-    drawing.outside(drawing.ui.box2dButton)
-    drawing.press(drawing.ui.undoButton)
-    assert np.array_equal(drawing.segment, A)
-    drawing.press(drawing.ui.redoButton)
-    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
-    drawing.press(drawing.ui.undoButton)
-    drawing.press(drawing.ui.undoButton)
-    assert not drawing.segment.any()
 
 
 def test_a_box_outside_that_is_removed_gives_its_voxels_back(drawing: Drawing) -> None:

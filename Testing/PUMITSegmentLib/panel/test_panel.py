@@ -15,26 +15,17 @@ A = box((5, 5, 5), (12, 12, 12))
 # --- opening --------------------------------------------------------------------------------------
 
 
-def test_the_panel_opens_on_an_empty_scene_and_starts_nothing(panel: Panel) -> None:
-    assert "scan" in panel.ui.statusLabel.text
-    assert panel.logic.compute.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
-    assert not panel.ui.progressBar.isVisible()
+def test_the_panel_opens_on_an_empty_scene_starts_nothing_and_says_why(panel: Panel) -> None:
+    from Qt import QtWidgets
 
-
-def test_disabled_buttons_say_why(panel: Panel) -> None:
     ui = panel.ui
+    assert "scan" in ui.statusLabel.text
+    assert panel.logic.compute.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
+    assert not ui.progressBar.isVisible()
     for button in (ui.pointButton, ui.newSegmentButton, ui.undoButton, ui.resetSegmentButton):
         assert not button.enabled
         assert len(button.toolTip) > 10
     assert "scan" in ui.pointButton.toolTip
-    panel.load()
-    assert ui.pointButton.enabled
-    assert "scan first" not in ui.pointButton.toolTip
-
-
-def test_every_control_has_a_tooltip(panel: Panel) -> None:
-    from Qt import QtWidgets
-
     controls = (
         *(QtWidgets.QAbstractButton, QtWidgets.QComboBox, QtWidgets.QLineEdit),
         QtWidgets.QPlainTextEdit,
@@ -43,11 +34,14 @@ def test_every_control_has_a_tooltip(panel: Panel) -> None:
         child.name
         for child in panel.panel.widget.findChildren(QtWidgets.QWidget)
         if isinstance(child, controls)
-        and child.name in vars(panel.ui)
+        and child.name in vars(ui)
         and not child.name.endswith(("Section", "cornerbutton"))
         and not child.toolTip
     ]
     assert missing == []
+    panel.load()
+    assert ui.pointButton.enabled
+    assert "scan first" not in ui.pointButton.toolTip
 
 
 # --- clicking -------------------------------------------------------------------------------------
@@ -109,9 +103,6 @@ def test_segments_are_shown_in_3d_by_the_button(panel: Panel) -> None:
     panel.press(panel.ui.show3DButton)
     segmentation = panel.logic.segmentationNode.GetSegmentation()
     assert segmentation.ContainsRepresentation("Closed surface")
-
-
-# --- status ---------------------------------------------------------------------------------------
 
 
 # --- compute --------------------------------------------------------------------------------------
@@ -178,9 +169,3 @@ def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
         QtTest.QTest.qWait(50)
     assert panel.logic.status.current.activity is Activity.PROBLEM
     assert "127.0.0.1" in ui.statusLabel.text
-
-
-# --- export ---------------------------------------------------------------------------------------
-
-
-# --- looks ----------------------------------------------------------------------------------------

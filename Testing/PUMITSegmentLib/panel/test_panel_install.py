@@ -70,15 +70,14 @@ def first(loadModule: Any) -> Iterator[FirstRun]:
     first.close()
 
 
-def test_what_is_missing_is_explained_and_nothing_is_installed(first: FirstRun) -> None:
+def test_what_is_missing_is_explained_and_installed_with_a_log_by_one_press(
+    first: FirstRun,
+) -> None:
     assert first.ui.setupFrame.isVisible()
     assert "torch" in first.ui.setupLabel.text
     assert "MB" in first.ui.setupLabel.text
     assert first.runner.ran == []
     assert first.ui.setupInstallButton.enabled
-
-
-def test_installing_shows_its_log_and_makes_it_ready(first: FirstRun) -> None:
     first.press(first.ui.setupInstallButton)
     assert [step.name for step in first.runner.ran] == ["light-the-torch"]
     assert not first.ui.setupFrame.isVisible()
@@ -93,7 +92,12 @@ def test_installing_shows_its_log_and_makes_it_ready(first: FirstRun) -> None:
     assert not first.ui.setupFrame.isVisible()
 
 
-def test_a_failure_is_said_and_can_be_tried_again(first: FirstRun) -> None:
+def test_installing_can_be_cancelled_and_tried_again_after_a_failure(first: FirstRun) -> None:
+    first.press(first.ui.setupInstallButton)
+    first.logic.cancel()
+    first.settle()
+    assert "cancelled" in first.ui.statusLabel.text
+    assert len(first.runner.ran) == 1
     first.runner.status = 1
     first.press(first.ui.setupInstallButton)
     first.runner.finish()
@@ -101,14 +105,6 @@ def test_a_failure_is_said_and_can_be_tried_again(first: FirstRun) -> None:
     assert "failed" in first.ui.statusLabel.text
     assert not first.ui.computeSection.collapsed
     assert first.ui.setupInstallButton.enabled
-
-
-def test_installing_can_be_cancelled(first: FirstRun) -> None:
-    first.press(first.ui.setupInstallButton)
-    first.logic.cancel()
-    first.settle()
-    assert "cancelled" in first.ui.statusLabel.text
-    assert len(first.runner.ran) == 1
 
 
 def test_an_empty_wheel_folder_says_what_it_lacks(first: FirstRun, tmp_path: Any) -> None:

@@ -19,16 +19,6 @@ def panel(loadModule: Any) -> Iterator[ModelPanel]:
     panel.close()
 
 
-def test_models_are_listed_when_the_section_is_opened(panel: ModelPanel) -> None:
-    assert panel.workers.made == []
-    panel.chooseModel("organs")
-    assert panel.ui.automaticButton.enabled
-    assert "liver" in panel.ui.automaticLabel.text
-    selector = panel.ui.automaticModelSelector
-    names = [selector.itemText(i) for i in range(selector.count)]
-    assert {"organs", "slow", "fake"} <= set(names)
-
-
 @pytest.mark.slow
 def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelPanel) -> None:
     panel.chooseModel("slow")
@@ -44,7 +34,13 @@ def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelP
 
 @pytest.mark.slow
 def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -> None:
+    assert panel.workers.made == []
     panel.chooseModel("organs")
+    assert panel.ui.automaticButton.enabled
+    assert "liver" in panel.ui.automaticLabel.text
+    selector = panel.ui.automaticModelSelector
+    names = [selector.itemText(i) for i in range(selector.count)]
+    assert {"organs", "slow", "fake"} <= set(names)
     panel.press(panel.ui.automaticButton)
     panel.wait(lambda: "liver" in panel.segmentNames())
     assert "organs" in panel.ui.statusLabel.text

@@ -79,11 +79,12 @@ def test_a_list_is_saved_and_loaded_with_codes_and_colours(daily: Daily, tmp_pat
         assert after[name][1] == pytest.approx(colour, abs=1e-3)
 
 
-@pytest.mark.parametrize("content", ["nothing", "[]", '{"segments": [{}]}'])
-def test_what_is_no_list_is_said(daily: Daily, tmp_path: Path, content: str) -> None:
+def test_what_is_no_list_is_said(daily: Daily, tmp_path: Path) -> None:
     file = tmp_path / "odd.pumit-list.json"
-    file.write_text(content)
     daily.panel.segmentSection.dialogs = Dialogs(file)
-    choose(daily, "All of a saved list...")
-    assert "is not a list of segments" in daily.status
-    assert len(segments(daily)) == 1
+    for content in ("nothing", "[]", '{"segments": [{}]}'):
+        daily.logic.status.waiting("Before")
+        file.write_text(content)
+        choose(daily, "All of a saved list...")
+        assert "is not a list of segments" in daily.status
+        assert len(segments(daily)) == 1

@@ -56,10 +56,17 @@ def keysOn(window: Any) -> list[str]:
     return [key.key.toString() for key in window.findChildren(QtGui.QShortcut)]
 
 
-def test_no_shortcut_is_slicers_or_another_shortcuts(panel: OpenModule) -> None:
-    keys = [key for shortcut in panel.panel.shortcuts.shortcuts for key in shortcut.keys]
+def test_no_shortcut_is_slicers_and_each_is_in_the_help_and_harmless_on_an_empty_scene(
+    panel: OpenModule,
+) -> None:
+    shortcuts = panel.panel.shortcuts.shortcuts
+    keys = [key for shortcut in shortcuts for key in shortcut.keys]
     assert len(set(keys)) == len(keys)
     assert TAKEN.isdisjoint(keys)
+    assert all(key in panel.ui.shortcutsLabel.text for key in keys)
+    for shortcut in shortcuts:
+        shortcut.action()
+    assert panel.ui.statusLabel.text
 
 
 def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenModule) -> None:
@@ -72,25 +79,17 @@ def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenMo
     assert len(keysOn(window)) == sum(len(s.keys) for s in panel.panel.shortcuts.shortcuts)
 
 
-def test_every_shortcut_is_listed_in_the_help(panel: OpenModule) -> None:
-    for shortcut in panel.panel.shortcuts.shortcuts:
-        for key in shortcut.keys:
-            assert key in panel.ui.shortcutsLabel.text
-
-
-@pytest.mark.parametrize(
-    ("key", "kind"), [("P", "POINT"), ("X", "BOX_3D"), ("D", "BOX_2D"), ("S", "SCRIBBLE")]
-)
-def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule, key: str, kind: str) -> None:
+def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule) -> None:
     panel.load()
-    panel.key(key)
-    assert panel.logic.isPlacing
-    assert panel.logic.parameters.promptKind.name == kind
-    panel.key("Esc")
-    assert not panel.logic.isPlacing
-    panel.key(key)
-    panel.key(key)
-    assert not panel.logic.isPlacing
+    for key, kind in (("P", "POINT"), ("X", "BOX_3D"), ("D", "BOX_2D"), ("S", "SCRIBBLE")):
+        panel.key(key)
+        assert panel.logic.isPlacing
+        assert panel.logic.parameters.promptKind.name == kind
+        panel.key("Esc")
+        assert not panel.logic.isPlacing
+        panel.key(key)
+        panel.key(key)
+        assert not panel.logic.isPlacing
 
 
 def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
@@ -155,9 +154,3 @@ def test_a_letter_typed_into_any_field_hides_no_segments(panel: OpenModule) -> N
         QtTest.QTest.keyPress(field, QtCore.Qt.Key_H)
         assert display.GetVisibility(), field
         QtTest.QTest.keyRelease(field, QtCore.Qt.Key_H)
-
-
-def test_keys_do_nothing_harmful_on_an_empty_scene(panel: OpenModule) -> None:
-    for shortcut in panel.panel.shortcuts.shortcuts:
-        shortcut.action()
-    assert panel.ui.statusLabel.text

@@ -36,8 +36,16 @@ def draw(prompted, view, kind: str, isPositive: bool) -> None:
     view.leave()
 
 
-@pytest.mark.parametrize("kind", ["POINT", "BOX_2D", "SCRIBBLE", "LASSO"])
-@pytest.mark.parametrize(("color", "isPositive"), [(GREEN, True), (RED, False)])
+@pytest.mark.parametrize(
+    ("kind", "color", "isPositive"),
+    [
+        ("POINT", GREEN, True),
+        ("POINT", RED, False),
+        ("BOX_2D", GREEN, True),
+        ("SCRIBBLE", RED, False),
+        ("LASSO", GREEN, True),
+    ],
+)
 def test_a_prompt_is_seen_on_a_fill_of_its_own_colour(
     prompted, axial, screenshots: Path, kind: str, color, isPositive: bool
 ) -> None:
@@ -78,8 +86,10 @@ def darkBeside(picture: np.ndarray, x: float, y: float, across: tuple[int, int])
     return sides
 
 
-@pytest.mark.parametrize(("isPositive", "color"), [(True, GREEN), (False, RED)])
-@pytest.mark.parametrize("kind", ["box2dButton", "box3dButton"])
+@pytest.mark.parametrize(
+    ("kind", "isPositive", "color"),
+    [("box2dButton", True, GREEN), ("box3dButton", False, RED)],
+)
 def test_edges_of_a_box_are_seen_on_a_fill_of_their_own_colour(
     daily, screenshots: Path, kind: str, isPositive: bool, color
 ) -> None:

@@ -57,7 +57,7 @@ def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, a
     assert folders() == []
 
 
-@pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
+@pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "LASSO"])
 def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -> None:
     from harness.program.scene_state import countPythonObservers
 

@@ -63,7 +63,7 @@ def cine(loadModule: Any, sliceView: Any) -> Iterator[Cine]:
     cine.close()
 
 
-def test_each_frame_has_its_own_segments(cine: Cine) -> None:
+def test_segments_prompts_and_steps_are_of_their_frame(cine: Cine) -> None:
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.goTo(1)
@@ -71,6 +71,7 @@ def test_each_frame_has_its_own_segments(cine: Cine) -> None:
     assert cine.logic.segmentID == cine.segmentID
     assert cine.logic.promptCount(cine.segmentID) == 0
     assert cine.ui.pointButton.checked
+    assert not cine.ui.undoButton.enabled
     cine.view.clickAt((9, 9, 9))
     assert len(cine.prompts) == 1
     cine.answer(B)
@@ -78,15 +79,6 @@ def test_each_frame_has_its_own_segments(cine: Cine) -> None:
     np.testing.assert_array_equal(cine.now(), A)
     cine.goTo(1)
     np.testing.assert_array_equal(cine.now(), B)
-
-
-def test_prompts_and_steps_wait_for_their_frame(cine: Cine) -> None:
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
-    cine.goTo(1)
-    assert not cine.ui.undoButton.enabled
-    cine.view.clickAt((9, 9, 9))
-    cine.answer(B)
     cine.press(cine.ui.undoButton)
     assert not cine.now().any()
     cine.goTo(0)
@@ -236,18 +228,6 @@ def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
         np.testing.assert_array_equal(cine.now(), mask)
 
 
-def test_continue_goes_on_from_the_frame_that_was_clicked(cine: Cine) -> None:
-    """Friction 11: it was grey there, and one had to step first."""
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
-    assert cine.ui.continueButton.enabled
-    assert cine.ui.continueButton.text == "Continue to 2"
-    cine.press(cine.ui.continueButton)
-    assert cine.browser.GetSelectedItemNumber() == 1
-    cine.answer(B)
-    assert cine.ui.continueButton.text == "Continue to 3"
-
-
 def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> None:
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
@@ -286,6 +266,10 @@ def test_a_new_segment_is_in_every_frame_that_is_shown(cine: Cine) -> None:
         for i in (cine.segmentID, spleen)
     ]
     assert names == ["Ventricle", "Spleen"]
+    assert cine.ui.frameRow.visible
+    cine.logic.parameters.sourceVolume = Panel.addScan(cine, "Plain")  # without frames
+    assert not cine.ui.frameRow.visible
+    assert not cine.ui.frameLabel.visible
 
 
 def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine: Cine) -> None:
@@ -300,13 +284,6 @@ def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine: Cine) -> 
     cine.goTo(2)
     np.testing.assert_array_equal(cine.mask(brain), A)
     assert not cine.ui.continueButton.enabled
-
-
-def test_a_scan_without_frames_has_no_row_for_them(cine: Cine) -> None:
-    assert cine.ui.frameRow.visible
-    cine.logic.parameters.sourceVolume = Panel.addScan(cine, "Plain")
-    assert not cine.ui.frameRow.visible
-    assert not cine.ui.frameLabel.visible
 
 
 def heightOfSurface(cine: Cine) -> float:
@@ -352,9 +329,12 @@ def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(c
 def test_frames_are_saved_with_the_scene(cine: Cine, tmp_path: Any) -> None:
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
-    cine.goTo(1)
+    # Friction 11: it was grey in the frame that was clicked, and one had to step first.
+    assert cine.ui.continueButton.enabled
     cine.press(cine.ui.continueButton)
+    assert cine.browser.GetSelectedItemNumber() == 1
     cine.answer(B)
+    assert cine.ui.continueButton.text == "Continue to 3"
     assert slicer.util.saveScene(str(tmp_path / "cine.mrb"))
     slicer.mrmlScene.Clear()
     slicer.util.loadScene(str(tmp_path / "cine.mrb"))

@@ -88,22 +88,17 @@ def edited(scene: Any) -> Any:
 
 @pytest.mark.parametrize("intensities", [None, RANGE], ids=["all", "range"])
 @pytest.mark.parametrize("mode", MODES)
-def test_segment_changes_inside_the_editable_area_alone(edited, mode, intensities) -> None:
+def test_segment_changes_inside_the_editable_area_alone_as_in_the_segment_editor(
+    scene, edited, mode, intensities
+) -> None:
+    other = Edited()
     editable = edited.restrict(mode, intensities)
     edited.write()
+    ours = edited.read("A")
     expected = (edited.new & editable) | (edited.masks["A"] & ~editable)
-    np.testing.assert_array_equal(edited.read("A"), expected)
+    np.testing.assert_array_equal(ours, expected)
     for name in "BC":
         np.testing.assert_array_equal(edited.read(name), edited.masks[name])
-
-
-@pytest.mark.parametrize("intensities", [None, RANGE], ids=["all", "range"])
-@pytest.mark.parametrize("mode", MODES)
-def test_result_is_that_of_the_segment_editors_own_logic(scene, edited, mode, intensities) -> None:
-    other = Edited()
-    edited.restrict(mode, intensities)
-    edited.write()
-    ours = edited.read("A")
 
     # The same by Slicer alone, with the whole volume as the modifier.
     node = scene.AddNewNodeByClass("vtkMRMLSegmentEditorNode")
@@ -122,10 +117,9 @@ def test_result_is_that_of_the_segment_editors_own_logic(scene, edited, mode, in
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("overwrite", ["NONE", "VISIBLE", "ALL"])
-def test_only_those_give_way_that_are_requested_to(scene, overwrite, seed, isShared) -> None:
-    edited = Edited(seed)
+def test_only_those_give_way_that_are_requested_to(scene, overwrite, isShared) -> None:
+    edited = Edited(seed=1)  # left-handed
     if isShared:  # B and C in one layer
         edited.masks["C"] &= ~edited.masks["B"]
         edited.writer.write(edited.segmentation, "C", edited.masks["C"], edited.volume)

@@ -14,7 +14,6 @@ from pumit.errors import Cancelled, ServiceError
 from PUMITSlicerLib.computing import dependencies
 from PUMITSlicerLib.computing.python_executable import SlicerPython, program_environment
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing import installation
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
 from PUMITSlicerLib.installing.steps import InstallStep, ProgramRunner
 
@@ -55,22 +54,11 @@ def test_without_torch_everything_comes_in_one_call():
         assert words in plan.explanation
 
 
-def test_what_conflicts_is_named():
-    says = "ERROR: Cannot install rich>=13 and a==1 because these package versions have conflicting"
-    error = installation._failure(
-        InstallStep("9 packages", "pip", ()), 1, [f"{says} dependencies."]
-    )
-    assert str(error).startswith("rich>=13 and a==1 is not compatible")
-
-
-def test_without_the_extension_one_sentence_says_how_to_get_torch():
+def test_without_the_extension_torch_comes_from_the_index_where_the_user_allows_it():
     plan = make_plan(LOCAL, withTorch=True, version_of=having(torch=None))
     assert not plan.isPossible
     assert len(plan.problems) == 1
     assert "Extensions Manager" in plan.problems[0]
-
-
-def test_torch_comes_from_the_index_where_the_user_allows_it():
     plan = make_plan(
         LOCAL, withTorch=True, allowsTorchFromIndex=True, version_of=having(torch=None)
     )
@@ -303,6 +291,11 @@ def test_what_does_not_become_visible_is_said(background):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
+        (
+            "ERROR: Cannot install rich>=13 and a==1 because these package versions have "
+            "conflicting dependencies.",
+            "rich>=13 and a==1 is not compatible",
+        ),
         ("OSError: [Errno 28] No space left on device", "The disk is full"),
         ("NewConnectionError: Failed to establish", "package index cannot be reached"),
         ("ERROR: ResolutionImpossible: for help", "is not compatible with the installed packages"),

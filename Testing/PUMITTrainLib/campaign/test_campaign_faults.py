@@ -24,6 +24,12 @@ def opened(modules: CampaignModules, tmp_path: Path) -> CampaignModules:
     return modules
 
 
+def rename(opened: CampaignModules, name: str) -> None:
+    """Call the segment that is worked on otherwise."""
+    logic = opened.segment.logic
+    logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID).SetName(name)
+
+
 def keysOn() -> list[str]:
     import slicer
     from Qt import QtGui
@@ -36,6 +42,7 @@ def test_keys_act_only_while_a_scan_is_checked(
     modules: CampaignModules, tmp_path: Path, loadModule: Any
 ) -> None:
     import slicer
+    from Qt import QtGui
 
     loadModule("Testing/harness/sample_module/BrightVoxels.py")
 
@@ -47,6 +54,13 @@ def test_keys_act_only_while_a_scan_is_checked(
     modules.logic.checking.openNext()
     modules.look()
     assert {"A", "J"} <= set(keysOn())
+    keys = {
+        key.key.toString(): key for key in slicer.util.mainWindow().findChildren(QtGui.QShortcut)
+    }
+    # One that is held decides once; one looks through segments with the other.
+    assert not keys["A"].autoRepeat
+    assert not keys["J"].autoRepeat
+    assert keys["."].autoRepeat
     slicer.util.selectModule("BrightVoxels")  # where A may be another key
     assert not {"A", "J"} & set(keysOn())
     slicer.util.selectModule("PUMITTrain")
@@ -82,23 +96,10 @@ def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: Campaig
     assert opened.campaign.scan("scan00").stored_state == "later"
 
 
-def test_a_key_that_is_held_decides_once(opened: CampaignModules) -> None:
-    import slicer
-    from Qt import QtGui
-
-    window = slicer.util.mainWindow()
-    keys = {key.key.toString(): key for key in window.findChildren(QtGui.QShortcut)}
-    assert not keys["A"].autoRepeat
-    assert not keys["J"].autoRepeat
-    assert keys["."].autoRepeat  # one looks through segments with it
-
-
 def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened: CampaignModules) -> None:
     """The next scan was opened between question and answer, and was accepted by the answer."""
     opened.draw()
-    logic = opened.segment.logic
-    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
-    segment.SetName("nucleus")
+    rename(opened, "nucleus")
     opened.key("A")
     work = opened.logic.campaign
     asked = work.question
@@ -112,22 +113,17 @@ def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened: CampaignModule
     assert not [s for s in opened.campaign.scans() if s.stored_state == "accepted"]
 
 
-def test_an_empty_scan_is_asked_about_each_time_that_it_is_opened(opened: CampaignModules) -> None:
+def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_opened(
+    opened: CampaignModules,
+) -> None:
     opened.key("A")
-    scans = [opened.campaign.scan(name).id for name in ("scan01", "scan00")]
-    for each in scans:
-        opened.logic.checking.open(each)
+    words = "Nothing is drawn in scan00. If it holds none of the classes, press Accept again."
+    assert opened.segment.status == words
+    for name in ("scan01", "scan00"):
+        opened.logic.checking.open(opened.campaign.scan(name).id)
         opened.look()
     opened.key("A")
-    assert opened.segment.status.startswith("Nothing is drawn in scan00.")
-    assert opened.campaign.scan("scan00").stored_state == "open"
-
-
-def test_an_empty_scan_is_accepted_only_by_who_insists(opened: CampaignModules) -> None:
-    opened.key("A")
-    assert opened.segment.status == (
-        "Nothing is drawn in scan00. If it holds none of the classes, press Accept again."
-    )
+    assert opened.segment.status == words
     assert opened.campaign.scan("scan00").stored_state == "open"
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
@@ -325,9 +321,7 @@ def test_a_label_with_other_names_asks_once_and_remembers(
 
 def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: CampaignModules) -> None:
     opened.draw()
-    logic = opened.segment.logic
-    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
-    segment.SetName("nucleus")
+    rename(opened, "nucleus")
     opened.key("A")
     words = "'nucleus' is no class of the campaign: choose the class it stands for."
     assert opened.status == words
@@ -341,9 +335,7 @@ def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: Campai
 
 def test_a_renamed_segment_can_rename_its_class_for_good(opened: CampaignModules) -> None:
     opened.draw()
-    logic = opened.segment.logic
-    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
-    segment.SetName("nucleus")
+    rename(opened, "nucleus")
     opened.key("A")
     selector = opened.ui.campaignAnswerSelector
     words = [selector.itemText(i) for i in range(selector.count)]
@@ -715,9 +707,7 @@ def test_the_picture_in_the_list_follows_what_is_accepted(opened: CampaignModule
 
 def test_what_is_unknown_is_accepted_without_a_question(opened: CampaignModules) -> None:
     opened.draw()
-    logic = opened.segment.logic
-    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
-    segment.SetName("ignore")
+    rename(opened, "ignore")
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
 

@@ -6,7 +6,6 @@ it nothing is done: it takes minutes. The scans are generated.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,6 @@ CLASSES = ("liver", "spleen", "left kidney")
 COUNT, LABELLED, SECONDS = 16, 4, 60.0
 # A slice on which the organs are seen, RAS mm.
 ORGANS = (0.0, -10.0, -6.0)
-
-
-@pytest.fixture
-def pictures() -> Path:
-    """Where pictures go."""
-    if "PUMIT_SCREENSHOTS" not in os.environ:
-        pytest.skip("a real training takes minutes: set PUMIT_SCREENSHOTS to a folder")
-    folder = Path(os.environ["PUMIT_SCREENSHOTS"])
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def makeLab(folder: Path) -> Path:

@@ -155,27 +155,20 @@ def test_the_selected_case_is_reported_in_full(shown: ShownPanel) -> None:
     assert "Warning: It is small." in text
 
 
-def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:
+def test_a_case_is_unticked_and_its_patient_written_in_the_table(shown: ShownPanel) -> None:
     from Qt import QtCore
 
     addRows(shown, goodRow("one"), goodRow("two"))
-    shown.cell(shown.ui.caseTable, 1, CASE).setCheckState(QtCore.Qt.Unchecked)
-    assert shown.logic.callsOf("setExcluded") == [(("", "two"), True)]
     addRows(shown, goodRow("one"), goodRow("two", isExcluded=True))
     assert shown.cell(shown.ui.caseTable, 1, REMARKS).text() == "left out"
-
-
-def test_a_patient_is_written_into_its_cell(shown: ShownPanel) -> None:
-    addRows(shown, goodRow("one"))
-    shown.edit(shown.ui.caseTable, 0, PATIENT, " P7 ")
-    assert shown.logic.callsOf("setPatient") == [(("", "one"), "P7")]
-
-
-def test_a_table_that_is_filled_asks_for_nothing(shown: ShownPanel) -> None:
     addRows(shown, goodRow("one"), goodRow("two"))
-    addRows(shown, goodRow("two", isExcluded=True))
+    # To be filled asks for nothing.
     assert shown.logic.callsOf("setExcluded") == []
     assert shown.logic.callsOf("setPatient") == []
+    shown.cell(shown.ui.caseTable, 1, CASE).setCheckState(QtCore.Qt.Unchecked)
+    assert shown.logic.callsOf("setExcluded") == [(("", "two"), True)]
+    shown.edit(shown.ui.caseTable, 0, PATIENT, " P7 ")
+    assert shown.logic.callsOf("setPatient") == [(("", "one"), "P7")]
 
 
 def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: ShownPanel) -> None:
@@ -258,6 +251,9 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.classTermEdit.enabled
     shown.ui.classTable.selectRow(1)
+    shown.type(shown.ui.classTermEdit, "xyzzy")
+    assert shown.logic.callsOf("setClass") == []
+    assert "xyzzy" in shown.ui.statusLabel.text
     shown.type(shown.ui.classTermEdit, "left kidney")
     ((index, row),) = shown.logic.callsOf("setClass")
     assert index == 1
@@ -265,13 +261,6 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
     assert "Left" in row.terminology
     addClasses(shown, ClassRow("a", (1,)), row)
     assert "Kidney" in shown.cell(shown.ui.classTable, 1, CODE).text()
-
-
-def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> None:
-    addClasses(shown, ClassRow("a", (1,)))
-    shown.type(shown.ui.classTermEdit, "xyzzy")
-    assert shown.logic.callsOf("setClass") == []
-    assert "xyzzy" in shown.ui.statusLabel.text
 
 
 def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:

@@ -63,24 +63,19 @@ def test_a_run_that_ended_early_is_finished_by_a_process(module: TrainModule, st
     assert "step 148" in ui.statusLabel.text
 
 
-def test_a_paused_run_is_finished(module: TrainModule) -> None:
-    addToTable(module)
-    folder = start(module)
-    validated(module, folder)
-    writeRun(module, folder, "paused", step=160, steps=1000, **BEST)
-    module.press(module.ui.finishButton)
-    module.settle()
-    assert read_command(folder) == "finish"
-    assert not module.ui.pauseButton.enabled
-
-
-def test_a_run_that_is_stopping_is_not_finished_too(module: TrainModule) -> None:
+def test_a_paused_run_is_finished_and_one_that_is_stopping_is_not(module: TrainModule) -> None:
     addToTable(module)
     folder = start(module)
     validated(module, folder)
     send_command(folder, "stop")
     writeRun(module, folder, step=160, steps=1000, **BEST)
     assert not module.ui.finishButton.enabled
+    (folder / "control").unlink()
+    writeRun(module, folder, "paused", step=160, steps=1000, **BEST)
+    module.press(module.ui.finishButton)
+    module.settle()
+    assert read_command(folder) == "finish"
+    assert not module.ui.pauseButton.enabled
 
 
 def test_a_run_stopped_before_its_first_validation_says_so(module: TrainModule) -> None:

@@ -102,11 +102,7 @@ def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) 
     assert "About 11 minutes" in shown.ui.estimateLabel.text
     assert "Only three patients." in shown.ui.estimateLabel.text
     assert shown.ui.learnSection.toolTip.endswith("better clicks, balanced, 11 minutes")
-
-
-def test_an_estimate_that_is_out_of_date_is_not_shown_as_if_it_held(shown: ShownPanel) -> None:
-    shown.logic.planning.estimate = SimpleNamespace(sentence="About 11 minutes.", seconds=660.0)
-    shown.logic.planning.isUpToDate = False
+    planning.isUpToDate = False
     shown.refresh()
     assert "About 11 minutes" not in shown.ui.estimateLabel.text
     assert "plan again" in shown.ui.estimateLabel.text

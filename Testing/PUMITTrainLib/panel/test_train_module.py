@@ -40,17 +40,14 @@ def test_from_the_scene_to_a_training_that_runs(module: TrainModule) -> None:
     assert ui.useButton.enabled
 
 
-def test_opening_the_panel_reads_plans_and_starts_nothing(module: TrainModule) -> None:
+def test_opening_starts_nothing_and_what_is_added_is_read_once(module: TrainModule) -> None:
     assert module.programs.calls == []
     assert module.launcher.launched == []
+    addToTable(module)
+    assert [call.arguments[0] for call in module.programs.calls] == ["data"]
 
 
 # --- careless -------------------------------------------------------------------------------------
-
-
-def test_what_is_added_is_read_once(module: TrainModule) -> None:
-    addToTable(module)
-    assert [call.arguments[0] for call in module.programs.calls] == ["data"]
 
 
 def test_start_pressed_twice_is_one_training(module: TrainModule) -> None:
@@ -66,32 +63,24 @@ def test_start_pressed_twice_is_one_training(module: TrainModule) -> None:
     assert len(module.launcher.launched) == 1
 
 
-def test_the_run_goes_on_when_its_scene_is_closed(module: TrainModule) -> None:
+def test_the_run_goes_on_whatever_is_left_or_closed(module: TrainModule) -> None:
     addToTable(module)
     folder = start(module)
+    module.gui.exit()
+    write_status(folder, RunStatus("training", "Step 12 of 40.", "mine", step=12, steps=40))
+    module.gui.enter()
+    module.settle()
+    module.process()
+    assert module.ui.runSection.text == "3. Run: training, 30 %"
+    module.reopen()
+    writeRun(module, folder, step=16)
+    assert module.logic.runs.selected.folder == folder
+    assert module.ui.runSection.text == "3. Run: training, 40 %"
+    assert module.ui.stopButton.enabled
     slicer.mrmlScene.Clear()
     module.settle()
     assert module.ui.casesSection.text == "1. Cases: none yet"
-    module.logic.runs.select(folder)
-    writeRun(module, folder, step=20)
-    assert module.ui.runSection.text == "3. Run: training, 50 %"
-
-
-def test_a_module_that_is_closed_and_opened_again_finds_its_run(module: TrainModule) -> None:
-    addToTable(module)
-    folder = start(module)
-    module.reopen()
-    writeRun(module, folder, step=20)
-    assert module.logic.runs.selected.folder == folder
-    assert module.ui.runSection.text == "3. Run: training, 50 %"
-    assert module.ui.stopButton.enabled
-
-
-def test_a_slicer_that_was_closed_shows_the_run_that_went_on(module: TrainModule) -> None:
-    addToTable(module)
-    folder = start(module)
-    slicer.mrmlScene.Clear()  # as a new Slicer's: nothing of it names the run
-    module.reopen()
+    module.reopen()  # as a new Slicer's: nothing in its scene names the run
     writeRun(module, folder, step=20)
     assert module.ui.runSection.text == "3. Run: training, 50 %"
 
@@ -128,34 +117,20 @@ def test_cases_removed_while_they_are_read_leave_an_empty_table(module: TrainMod
     assert not module.ui.startButton.enabled
 
 
-def test_the_scene_closed_while_it_is_planned(module: TrainModule) -> None:
-    addToTable(module)
-    module.press(module.ui.planButton)
-    module.settle()
-    slicer.mrmlScene.Clear()
-    module.settle()
-    assert not module.logic.planning.isPlanning
-    assert module.ui.planButton.text == "Plan"
-
-
-def test_leaving_the_module_while_it_trains_changes_nothing(module: TrainModule) -> None:
-    addToTable(module)
-    folder = start(module)
-    module.gui.exit()
-    write_status(folder, RunStatus("training", "Step 30 of 40.", "mine", step=30, steps=40))
-    module.gui.enter()
-    module.settle()
-    module.process()
-    assert module.ui.runSection.text == "3. Run: training, 75 %"
-
-
-def test_an_error_of_a_program_is_a_sentence_in_the_panel(module: TrainModule) -> None:
+def test_a_plan_ends_by_a_sentence_of_its_program_or_with_the_scene(module: TrainModule) -> None:
     addToTable(module)
     module.press(module.ui.planButton)
     module.settle()
     module.programs.last.end(2, "No patch of this scan fits into 2 GiB of memory.")
     module.settle()
     assert "No patch of this scan fits" in module.ui.statusLabel.text
+    assert module.ui.planButton.text == "Plan"
+    module.press(module.ui.planButton)
+    module.settle()
+    assert module.logic.planning.isPlanning
+    slicer.mrmlScene.Clear()
+    module.settle()
+    assert not module.logic.planning.isPlanning
     assert module.ui.planButton.text == "Plan"
 
 

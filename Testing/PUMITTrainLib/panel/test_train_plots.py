@@ -51,11 +51,8 @@ def learn(shown: ShownPanel, steps: int) -> None:
     shown.refresh()
 
 
-def test_nothing_is_in_the_scene_before_plots_are_requested(learning: ShownPanel) -> None:
+def test_plots_show_loss_and_dice_of_every_class_and_follow_the_run(learning: ShownPanel) -> None:
     assert [nodes(kind) for kind in KINDS] == [[], [], []]
-
-
-def test_plots_show_loss_and_dice_of_every_class(learning: ShownPanel) -> None:
     learning.press(learning.ui.showPlotsButton)
     assert slicer.app.layoutManager().plotViewCount == 2
     assert chartOf("PUMITDice").GetYAxisTitle() == "Dice"
@@ -66,15 +63,23 @@ def test_plots_show_loss_and_dice_of_every_class(learning: ShownPanel) -> None:
         for row in range(table.GetNumberOfRows())
     ]
     np.testing.assert_allclose(values, [[50, 0.05], [100, 0.1]])
-
-
-def test_plots_follow_the_run(learning: ShownPanel) -> None:
-    learning.press(learning.ui.showPlotsButton)
     before = {kind: len(nodes(kind)) for kind in KINDS}
     learn(learning, 300)
-    series = seriesOf("PUMITDice")["mean"]
-    assert series.GetTableNode().GetNumberOfRows() == 6
+    assert seriesOf("PUMITDice")["mean"].GetTableNode().GetNumberOfRows() == 6
     assert {kind: len(nodes(kind)) for kind in KINDS} == before
+
+
+@pytest.mark.parametrize("how", ["deleted", "scene closed"])
+def test_plots_that_are_gone_come_back_with_the_next_step(learning: ShownPanel, how: str) -> None:
+    learning.press(learning.ui.showPlotsButton)
+    if how == "deleted":
+        for node in [node for kind in KINDS for node in nodes(kind)]:
+            slicer.mrmlScene.RemoveNode(node)
+    else:
+        slicer.mrmlScene.Clear()
+    learn(learning, 200)
+    assert set(seriesOf("PUMITDice")) == {"liver", "tumour", "mean"}
+    assert chartOf("PUMITLoss") is not None
 
 
 def test_the_legend_lies_on_no_curve(learning: ShownPanel) -> None:
@@ -116,22 +121,6 @@ def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel)
     assert (
         slicer.app.layoutManager().layout == slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView
     )
-
-
-def test_plots_that_somebody_deletes_come_back_with_the_next_step(learning: ShownPanel) -> None:
-    learning.press(learning.ui.showPlotsButton)
-    for kind in KINDS:
-        for node in nodes(kind):
-            slicer.mrmlScene.RemoveNode(node)
-    learn(learning, 200)
-    assert set(seriesOf("PUMITDice")) == {"liver", "tumour", "mean"}
-
-
-def test_a_scene_that_is_closed_takes_the_plots_with_it(learning: ShownPanel) -> None:
-    learning.press(learning.ui.showPlotsButton)
-    slicer.mrmlScene.Clear()
-    learn(learning, 200)
-    assert chartOf("PUMITLoss") is not None
 
 
 def test_plots_are_not_saved_and_go_with_the_module(learning: ShownPanel) -> None:

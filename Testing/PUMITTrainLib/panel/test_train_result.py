@@ -94,7 +94,7 @@ def test_a_gain_is_explained_to_people_who_do_not_program(
     )
 
 
-def test_a_picture_has_a_caption_and_opens_in_full_size(
+def test_the_picture_of_the_selected_case_has_a_caption_and_opens_in_full_size(
     shown: ShownPanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import qt
@@ -108,7 +108,8 @@ def test_a_picture_has_a_caption_and_opens_in_full_size(
     QtGui.QPixmap(40, 20).save(str(picture))
     finished(shown, tmp_path)
     assert not shown.ui.worstCaptionLabel.isVisible()
-    shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8, "tumour": 0.31}, picture),)
+    worst = FakeScore("case_07", {"liver": 0.8, "tumour": 0.31}, picture)
+    shown.logic.results.scores = (worst, FakeScore("case_02", {"liver": 0.9}))
     shown.refresh()
     caption = shown.ui.worstCaptionLabel
     assert caption.isVisible()
@@ -118,25 +119,21 @@ def test_a_picture_has_a_caption_and_opens_in_full_size(
     assert "full size" in shown.ui.worstLabel.toolTip
     shown.press(shown.ui.worstLabel)
     assert opened == [str(picture)]
-
-
-def test_the_picture_of_the_selected_case_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
-    from Qt import QtGui
-
-    QtGui.QPixmap(40, 20).save(str(tmp_path / "worst.png"))
-    finished(shown, tmp_path)
-    worst = FakeScore("case_07", {"liver": 0.8}, tmp_path / "worst.png")
-    shown.logic.results.scores = (worst, FakeScore("case_02", {"liver": 0.9}))
-    shown.refresh()
-    assert shown.ui.worstLabel.isVisible()
     shown.ui.scoreTable.selectRow(1)
     assert not shown.ui.worstLabel.isVisible()
 
 
-def test_the_model_is_used_by_one_click(shown: ShownPanel, tmp_path: Path) -> None:
+def test_the_model_is_used_and_its_card_opened_by_one_click(
+    shown: ShownPanel, tmp_path: Path
+) -> None:
     finished(shown, tmp_path)
     shown.press(shown.ui.useButton)
     assert shown.logic.callsOf("use") == [()]
+    assert not shown.ui.cardButton.enabled
+    shown.logic.results.cardFile = tmp_path / "card.md"
+    shown.refresh()
+    shown.press(shown.ui.cardButton)
+    assert shown.logic.callsOf("openCard") == [()]
 
 
 def test_a_model_is_exported_and_imported_as_one_file(shown: ShownPanel, tmp_path: Path) -> None:
@@ -154,12 +151,3 @@ def test_a_model_is_exported_and_imported_as_one_file(shown: ShownPanel, tmp_pat
     shown.refresh()
     assert not shown.ui.exportButton.enabled
     assert not shown.ui.importButton.enabled
-
-
-def test_the_card_can_be_opened_when_it_is_written(shown: ShownPanel, tmp_path: Path) -> None:
-    finished(shown, tmp_path)
-    assert not shown.ui.cardButton.enabled
-    shown.logic.results.cardFile = tmp_path / "card.md"
-    shown.refresh()
-    shown.press(shown.ui.cardButton)
-    assert shown.logic.callsOf("openCard") == [()]

@@ -72,16 +72,19 @@ def test_the_question_ends_when_the_other_training_does(ready: ShownPanel) -> No
     assert not ready.ui.questionFrame.isVisible()
 
 
-def test_ready_is_not_in_the_colour_of_a_run_that_vanished(
+def test_why_a_run_failed_stands_in_the_panel_and_goes_with_the_run(
     ready: ShownPanel, tmp_path: Path
 ) -> None:
-    ready.logic.runs.show(runView(tmp_path / "a", "failed"))
-    ready.refresh()
-    assert "#c75000" in ready.ui.runSentenceLabel.styleSheet
-    ready.logic.runs.show()
-    ready.refresh()
-    assert "press Start" in ready.ui.runSentenceLabel.text
-    assert ready.ui.runSentenceLabel.styleSheet == ""
+    sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
+    for later in ((), (runView(tmp_path / "a"),)):
+        ready.logic.runs.show(runView(tmp_path / "a", "failed", sentence=sentence))
+        ready.refresh()
+        assert sentence in ready.ui.runSentenceLabel.text
+        assert "#c75000" in ready.ui.runSentenceLabel.styleSheet
+        ready.logic.runs.show(*later)
+        ready.refresh()
+        assert ("press Start" in ready.ui.runSentenceLabel.text) == (not later)
+        assert ready.ui.runSentenceLabel.styleSheet == ""
 
 
 def test_a_halted_process_is_not_said_to_train(ready: ShownPanel, tmp_path: Path) -> None:
@@ -147,27 +150,13 @@ def test_progress_is_reported_in_words_and_by_a_bar(ready: ShownPanel, tmp_path:
     assert ready.ui.runNumbersLabel.text == (
         "step 250 of 1000, 2 minutes used, about 8 minutes left, 3.1 steps a second, 1.2 GiB"
     )
-    ready.logic.runs.show(runView(tmp_path / "liver-mr", "preparing", step=0, leftSeconds=None))
-    ready.refresh()
-    assert ready.ui.runProgressBar.maximum == 0
-
-
-def test_heading_and_bar_say_the_same_percentage(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "liver-mr", step=11, steps=40))
     ready.refresh()
     percent = ready.ui.runProgressBar.text.replace("%", " %")
     assert ready.ui.runSection.text == f"3. Run: training, {percent}"
-
-
-def test_why_a_run_failed_stands_in_the_panel(ready: ShownPanel, tmp_path: Path) -> None:
-    sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
-    ready.logic.runs.show(runView(tmp_path / "one", "failed", sentence=sentence))
+    ready.logic.runs.show(runView(tmp_path / "liver-mr", "preparing", step=0, leftSeconds=None))
     ready.refresh()
-    assert sentence in ready.ui.runSentenceLabel.text
-    assert "color" in ready.ui.runSentenceLabel.styleSheet
-    ready.logic.runs.show(runView(tmp_path / "one"))
-    ready.refresh()
-    assert ready.ui.runSentenceLabel.styleSheet == ""
+    assert ready.ui.runProgressBar.maximum == 0
 
 
 @pytest.mark.parametrize(
@@ -301,6 +290,10 @@ def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Pat
     ready.logic.runs.show(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
     ready.refresh()
     ready.press(ready.ui.removeRunButton)
+    ready.ui.runTable.selectRow(1)
+    assert not ready.ui.questionFrame.isVisible()  # it was about the other one
+    ready.ui.runTable.selectRow(0)
+    ready.press(ready.ui.removeRunButton)
     assert ready.logic.callsOf("remove") == []
     assert "old" in ready.ui.questionLabel.text
     ready.press(ready.ui.yesButton)
@@ -308,13 +301,3 @@ def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Pat
     ready.logic.runs.selected = ready.logic.runs.all[1]
     ready.refresh()
     assert not ready.ui.removeRunButton.enabled
-
-
-def test_a_question_about_one_run_is_withdrawn_with_the_run(
-    ready: ShownPanel, tmp_path: Path
-) -> None:
-    ready.logic.runs.show(runView(tmp_path / "a", "stopped"), runView(tmp_path / "b", "stopped"))
-    ready.refresh()
-    ready.press(ready.ui.removeRunButton)
-    ready.ui.runTable.selectRow(1)
-    assert not ready.ui.questionFrame.isVisible()

@@ -22,14 +22,19 @@ def untick(module: TrainModule, row: int) -> None:
     module.process()
 
 
-def test_a_case_left_out_of_one_folder_stays_in_another(
+def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(
     module: TrainModule, tmp_path: Path
 ) -> None:
     first, second = site(tmp_path / "first"), site(tmp_path / "second")
     addFolder(module, first)
     untick(module, 0)
-    addFolder(module, second)
     table = module.ui.caseTable
+    module.ui.sourcePathEdit.currentPath = str(second)
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    assert module.logic.cases.isChecking
+    assert table.rowCount == 2  # the cases of before stay meanwhile
+    answerFound(module)
     assert column(module, table, CASE) == [
         *("case_001", "folder1-case_002", "folder2-case_001", "folder2-case_002"),
     ]
@@ -37,6 +42,11 @@ def test_a_case_left_out_of_one_folder_stays_in_another(
     assert module.logic.cases.config()["folders"] == [
         {"folder": str(first), "leave_out": ["case_001"]},
         {"folder": str(second)},
+    ]
+    module.edit(table, 2, 3, "P7")
+    assert module.logic.cases.config()["folders"] == [
+        {"folder": str(first), "leave_out": ["case_001"]},
+        {"folder": str(second), "patients": {"case_001": "P7"}},
     ]
     module.reopen()
     module.press(module.ui.checkCasesButton)
@@ -93,27 +103,3 @@ def test_sources_add_up_and_each_is_removed_alone(module: TrainModule, tmp_path:
     assert ui.caseTable.rowCount == 0
     assert not ui.sourceTable.isVisible()
     assert not ui.startButton.enabled
-
-
-def test_cases_stay_in_the_table_while_a_source_is_added(
-    module: TrainModule, tmp_path: Path
-) -> None:
-    addFolder(module, site(tmp_path / "first"))
-    module.ui.sourcePathEdit.currentPath = str(site(tmp_path / "second"))
-    module.press(module.ui.addCasesButton)
-    module.settle()
-    assert module.logic.cases.isChecking
-    assert module.ui.caseTable.rowCount == 2
-    answerFound(module)
-    assert module.ui.caseTable.rowCount == 4
-
-
-def test_a_patient_is_said_of_the_case_of_one_folder(module: TrainModule, tmp_path: Path) -> None:
-    first, second = site(tmp_path / "first"), site(tmp_path / "second")
-    addFolder(module, first)
-    addFolder(module, second)
-    module.edit(module.ui.caseTable, 2, 3, "P7")
-    assert module.logic.cases.config()["folders"] == [
-        {"folder": str(first)},
-        {"folder": str(second), "patients": {"case_001": "P7"}},
-    ]

@@ -27,21 +27,9 @@ def one_line(error: BaseException) -> bool:
     return "\n" not in str(error)
 
 
-def test_label_off_the_grid_is_refused(make_campaign: Make, tmp_path: Path) -> None:
-    campaign = make_campaign(1)
-    scan = campaign.scans()[0]
-    other = Volume(np.zeros((12, 16, 16), np.uint8), (2.0, 1.0, 1.0), origin_lps=(40, 0, 0))
-    labels = np.zeros(other.shape, np.uint8)
-    labels[5] = 1
-    write_labels(labels, other, tmp_path / "off.nii.gz")
-    with pytest.raises(VolumeError, match="cannot be accepted") as raised:
-        campaign.accept(scan, tmp_path / "off.nii.gz")
-    assert one_line(raised.value)
-    assert campaign.scan(scan).state == "open"
-    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
-
-
-def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callable) -> None:
+def test_label_off_the_grid_is_refused(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     right = truth_of(scan)
@@ -56,7 +44,13 @@ def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callab
     ):
         with pytest.raises(VolumeError, match="cannot be accepted: it is off the image's grid"):
             campaign.accept(scan, wrong)
+    far = replace(right.volume, origin_lps=(40, 0, 0))
+    write_labels(right.segments[0].mask.astype(np.uint8), far, tmp_path / "off.nii.gz")
+    with pytest.raises(VolumeError, match="cannot be accepted") as raised:
+        campaign.accept(scan, tmp_path / "off.nii.gz")
+    assert one_line(raised.value)
     assert campaign.scan(scan).state == "open"
+    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
 
 
 def test_label_that_reaches_beyond_its_scan_is_refused(
@@ -115,55 +109,43 @@ def test_scan_that_cannot_be_read_is_one_line(make_campaign: Make, make_folder: 
     assert one_line(raised.value)
 
 
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def no_room(*_: object) -> None:
+    raise DiskFullError("The result cannot be written: the disk is full.")
+
+
+@pytest.mark.parametrize(
+    ("place", "failure"),
+    [
+        ("pumit.system.atomic._is_full", lambda folder: True),
+        ("pumit.campaign.labels.shutil.copyfile", full),
+        ("pumit.campaign.folder.write_shared", no_room),
+    ],
+    ids=["before", "copy of the label", "state"],
+)
 def test_full_disk_changes_nothing(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    campaign = make_campaign(2)
-    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]), "Ada")
-    before = (campaign.home(scan) / "label.seg.nrrd").read_bytes()
-    monkeypatch.setattr("pumit.system.atomic._is_full", lambda folder: True)
-    with pytest.raises(DiskFullError, match="disk is full") as raised:
-        campaign.accept(scan, None, "Bob")
-    assert one_line(raised.value)
-    monkeypatch.undo()
-    assert (campaign.home(scan) / "label.seg.nrrd").read_bytes() == before
-    assert campaign.scan(scan).reviewer == "Ada"
-    assert not list(campaign.home(scan).glob(".accepted-*"))
-
-
-def test_disk_that_fills_up_before_the_copy_leaves_the_label(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    campaign = make_campaign(2)
-    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
-    before = (campaign.home(scan) / "label.seg.nrrd").read_bytes()
-
-    def full(source: Path, target: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("pumit.campaign.labels.shutil.copyfile", full)
-    with pytest.raises(DiskFullError):
-        campaign.accept(scan, None)
-    assert (campaign.home(scan) / "label.seg.nrrd").read_bytes() == before
-
-
-def test_disk_that_fills_up_after_the_label_takes_it_back(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch,
+    place: str, failure: Callable,
+) -> None:  # fmt: skip
     campaign = make_campaign(2)
     first, second = campaign.scans()
-    accepted = campaign.accept(first, truth_of(first))
+    accepted = campaign.accept(first, truth_of(first), "Ada")
     before = (campaign.home(first) / "label.seg.nrrd").read_bytes()
-
-    def full(path: Path, content: object) -> None:
-        raise DiskFullError("The result cannot be written: the disk is full.")
-
-    monkeypatch.setattr("pumit.campaign.folder.write_shared", full)
-    for scan in (accepted, second):
-        with pytest.raises(DiskFullError):
-            campaign.accept(scan, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, failure)
+        with pytest.raises(DiskFullError, match="disk is full") as raised:
+            campaign.accept(accepted, None, "Bob")
+        if failure is not full:  # of a scan without a label none is copied
+            with pytest.raises(DiskFullError):
+                campaign.accept(second, None)
+            assert not (campaign.home(second) / "label.seg.nrrd").exists()
+    assert one_line(raised.value)
     assert (campaign.home(first) / "label.seg.nrrd").read_bytes() == before
-    assert not (campaign.home(second) / "label.seg.nrrd").exists()
+    assert campaign.scan(first).reviewer == "Ada"
+    assert not list(campaign.home(first).glob(".accepted-*"))
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -245,9 +227,6 @@ def test_a_lock_that_does_not_fit_on_a_full_disk_blocks_no_one(
 ) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("pumit.campaign.shared_file.json.dump", full)
     with pytest.raises(PumitError, match="No space left"):

@@ -12,30 +12,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pumit.campaign import Campaign, CampaignConflict, CampaignSettings, LockTaken
+from pumit.campaign import (
+    Campaign,
+    CampaignConflict,
+    CampaignSettings,
+    LockTaken,
+    ScanEntry,
+)
+from pumit.campaign.exporting import export
 from pumit.campaign.progress import TrainingRound
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
+from pumit.export.write import write_segmentation
 from pumit.io.labels.label_file import named_segments, read_label_file
-from pumit.segmentation import Segment
+from pumit.segmentation import Algorithm, Segment
 from two_balls import make_scan
 
 Make = Callable[..., Campaign]
-
-
-def test_scans_without_labels_are_open_and_the_others_labelled(make_campaign: Make) -> None:
-    campaign = make_campaign(4, 2)
-    scans = campaign.scans()
-    assert [s.name for s in scans] == ["scan00", "scan01", "scan02", "scan03"]
-    assert [s.state for s in scans] == ["labelled", "labelled", "open", "open"]
-    assert [c.name for c in campaign.classes] == ["outer", "inner"]
-
-
-def test_classes_are_read_off_the_labels_where_none_is_given(make_campaign: Make) -> None:
-    campaign = make_campaign(2, 1, classes=[])
-    assert [c.value for c in campaign.classes] == [1, 2]
 
 
 def test_accepted_label_has_the_classes_codes_and_who_accepted_it(
@@ -53,30 +48,23 @@ def test_accepted_label_has_the_classes_codes_and_who_accepted_it(
     assert b"PUMIT.Reviewer:Ada" in label.read_bytes()
 
 
-def test_accepting_again_keeps_the_label_before_as_a_copy(
+def test_accepting_again_without_any_structure_keeps_the_label_before_as_a_copy(
     make_campaign: Make, truth_of: Callable
 ) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     scan = campaign.accept(scan, truth_of(scan))
-    first = (campaign.home(scan) / "label.seg.nrrd").read_bytes()
-    campaign.accept(scan, None)
+    label = campaign.home(scan) / "label.seg.nrrd"
+    first = label.read_bytes()
+    assert campaign.accept(scan, None).state == "accepted"
+    assert not read_label_file(label).volume.array.any()
     kept = list((campaign.home(scan) / "previous").iterdir())
     assert [file.read_bytes() for file in kept] == [first]
-
-
-def test_accepted_scan_without_any_structure_has_an_empty_label(make_campaign: Make) -> None:
-    campaign = make_campaign(2)
-    scan = campaign.accept(campaign.scans()[0], None)
-    assert scan.state == "accepted"
-    assert not read_label_file(campaign.home(scan) / "label.seg.nrrd").volume.array.any()
 
 
 def test_accepted_label_file_is_brought_to_the_classes(
     make_campaign: Make, truth_of: Callable, tmp_path: Path
 ) -> None:
-    from pumit.export.write import write_segmentation
-
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     write_segmentation(truth_of(scan, ("Outer", "foo")), tmp_path / "mine.seg.nrrd")
@@ -202,14 +190,11 @@ def test_agreement_is_of_what_was_drawn(
 def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign: Make) -> None:
     one = make_campaign(2)
     other = Campaign.open(one.folder)
-    first = one.next_scan("list")
-    assert first is not None
+    first = next_of(one)
     with one.lock(first, "Ada"):
         entry = other.scan(first)
         assert (entry.state, entry.checked_by) == ("checking", "Ada")
-        following = other.next_scan("list")
-        assert following is not None
-        assert following.id != first.id
+        assert next_of(other).id != first.id
         with pytest.raises(LockTaken, match="Ada has scan00 open; take another"):
             other.lock(first, "Bob")
     other.lock(first, "Bob").release()
@@ -233,18 +218,20 @@ def test_silent_lock_is_free_by_the_clock_of_the_disk(
     assert new.is_held
 
 
+def next_of(campaign: Campaign, order: str = "list") -> ScanEntry:
+    chosen = campaign.next_scan(order)
+    assert chosen is not None
+    return chosen
+
+
 def test_later_and_left_out_scans_come_last_or_never(make_campaign: Make) -> None:
     campaign = make_campaign(3)
     first, second, third = campaign.scans()
     campaign.later(first)
     campaign.leave_out(second)
-    chosen = campaign.next_scan("list")
-    assert chosen is not None
-    assert chosen.id == third.id
+    assert next_of(campaign).id == third.id
     campaign.leave_out(third)
-    chosen = campaign.next_scan("list")
-    assert chosen is not None
-    assert chosen.id == first.id
+    assert next_of(campaign).id == first.id
     assert campaign.take_in(second).state == "open"
 
 
@@ -393,17 +380,12 @@ def test_the_button_says_what_is_next(make_campaign: Make, truth_of: Callable) -
     for scan in campaign.scans_to_predict():
         campaign.set_prediction(scan, number=1, word="check", expected={"outer": 0.7})
     assert campaign.next_action().sentence == "Open the next scan (for validation)"
-    scan = campaign.next_scan()
-    assert scan is not None
+    scan = next_of(campaign, "uncertain")
     campaign.accept(scan, truth_of(scan), clicks=9)
     assert campaign.next_action().sentence == "Check the next (7 left)"
-    for _ in range(3):
-        scan = campaign.next_scan()
-        assert scan is not None
+    for _ in range(4):
+        scan = next_of(campaign, "uncertain")
         campaign.accept(scan, truth_of(scan), clicks=4)
-    scan = campaign.next_scan()
-    assert scan is not None
-    campaign.accept(scan, truth_of(scan), clicks=4)
     assert not campaign.validation.is_rough
     assert campaign.next_action().sentence.startswith("Train again on ")
     second = TrainingRound(2, "finished", "rounds/2", trained, trained[:1], False, 0.9, 0.895)
@@ -428,8 +410,6 @@ def test_scans_of_validation_patients_are_never_predicted(make_campaign: Make) -
 def test_label_with_an_unknown_name_is_asked_about_once(
     make_folder: Callable, truth_of: Callable, tmp_path: Path
 ) -> None:
-    from pumit.export.seg_nrrd import write_seg_nrrd
-
     folder = make_folder(2)
     campaign = Campaign.create(tmp_path / "a", [folder], ["outer", "inner"])
     segments = truth_of(campaign.scans()[0], ("outer", "core"))
@@ -443,9 +423,6 @@ def test_label_with_an_unknown_name_is_asked_about_once(
 def test_label_that_a_model_made_counts_as_a_prediction(
     make_folder: Callable, truth_of: Callable, tmp_path: Path
 ) -> None:
-    from pumit.export.write import write_segmentation
-    from pumit.segmentation import Algorithm
-
     folder = make_folder(2)
     campaign = Campaign.create(tmp_path / "a", [folder], ["outer", "inner"])
     segments = truth_of(campaign.scans()[0])
@@ -460,29 +437,9 @@ def test_label_that_a_model_made_counts_as_a_prediction(
     assert shown.name == "scan00.seg.nrrd"
 
 
-def test_scans_of_a_data_set_without_labels_are_open(make_campaign: Make, tmp_path: Path) -> None:
-    from pumit.campaign.exporting import export
-
-    export(make_campaign(4, 4), "nnunet", tmp_path / "set")
-    (tmp_path / "set" / "labelsTr" / "campaign_002.nii.gz").unlink()
-    (tmp_path / "set" / "imagesTs").mkdir()
-    moved = tmp_path / "set" / "imagesTr" / "campaign_003_0000.nii.gz"
-    shutil.move(moved, tmp_path / "set" / "imagesTs" / moved.name)
-    (tmp_path / "set" / "labelsTr" / "campaign_003.nii.gz").unlink()
-    campaign = Campaign.create(tmp_path / "again", [tmp_path / "set"])
-    assert {s.name: s.state for s in campaign.scans()} == {
-        "campaign_001": "labelled",
-        "campaign_002": "open",
-        "campaign_003": "open",
-        "campaign_004": "labelled",
-    }
-
-
 def test_campaign_without_classes_gets_them_from_what_is_drawn(
     make_campaign: Make, truth_of: Callable, tmp_path: Path
 ) -> None:
-    from pumit.campaign.exporting import export
-
     campaign = make_campaign(3, classes=[])
     first, _second, third = campaign.scans()
     campaign.accept(third, None)

@@ -115,9 +115,3 @@ def test_accepting_again_after_undo_keeps_what_it_took(
     assert run("accept", folder, scan.name)[0] == 0
     now = campaign.scan(scan.id)
     assert (now.clicks, now.seconds) == (3, 20.0)
-
-
-def test_a_folder_that_is_not_there_is_named(run: Any, tmp_path: Path) -> None:
-    status, _, error = run("status", str(tmp_path / "nowhere"))
-    assert status != 0
-    assert "There is no folder 'nowhere'" in error

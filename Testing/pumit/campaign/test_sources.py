@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pumit.campaign import Campaign
 from pumit.campaign.exporting import export
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
+from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import read_label_file
 from two_balls import make_scan
@@ -62,24 +64,6 @@ def test_a_loose_file_hides_no_scan_of_the_tree(tmp_path: Path) -> None:
     }
 
 
-def test_folders_of_scans_and_of_labels_may_be_given_one_by_one(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    for number in range(3):
-        label = lab / "labels" / f"s{number}.nii.gz" if number < 2 else None
-        write_scan(lab / "images" / f"s{number}.nii.gz", number, label)
-    campaign = Campaign.create(tmp_path / "c", [lab / "images", lab / "labels"])
-    assert states(campaign) == {"s0": "labelled", "s1": "labelled", "s2": "open"}
-
-
-def test_a_label_without_a_scan_is_told(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    write_scan(lab / "images" / "a.nii.gz", 0, lab / "labels" / "a.nii.gz")
-    write_scan(tmp_path / "gone.nii.gz", 1, lab / "labels" / "b.nii.gz")
-    campaign = Campaign.create(tmp_path / "c", [lab])
-    assert states(campaign) == {"a": "labelled"}
-    assert campaign.problems == ["labels/b is a label for which no scan is left and is not used."]
-
-
 def test_scans_in_another_campaign_are_not_taken_for_a_labs(
     make_campaign: Callable[..., Campaign], truth_of: Callable[..., Any]
 ) -> None:
@@ -91,10 +75,12 @@ def test_scans_in_another_campaign_are_not_taken_for_a_labs(
     assert len(other.scans()) == 3
 
 
-def data_set(folder: Path, labels: dict[str, Any], change: Any = None, **more: Any) -> Path:
-    """Make a data set of nnU-Net, two of its three scans labelled."""
+def data_set(
+    folder: Path, labels: dict[str, Any], change: Any = None, first: int = 0, **more: Any
+) -> Path:
+    """Make a data set of nnU-Net, two of its three scans labelled, the scans from a number on."""
     for number in range(3):
-        write_scan(folder / "imagesTr" / f"s{number}_0000.nii.gz", number)
+        write_scan(folder / "imagesTr" / f"s{number}_0000.nii.gz", first + number)
         volume, values = make_scan(number)
         if number < 2:
             (folder / "labelsTr").mkdir(exist_ok=True)
@@ -133,13 +119,6 @@ def test_the_ignore_label_of_nnunet_is_unknown_everywhere(tmp_path: Path) -> Non
     assert again.truth(again.scans()[0], volume)["ignore"][:3].all()
 
 
-def test_channels_of_a_data_set_keep_their_names(tmp_path: Path) -> None:
-    labels = {"background": 0, "outer": 1, "inner": 2}
-    campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels)])
-    content, _ = exported(campaign, tmp_path / "e")
-    assert content["channel_names"] == {"0": "CT"}  # by which nnU-Net knows Hounsfield units
-
-
 def test_a_class_of_several_values_has_all_of_them(tmp_path: Path) -> None:
     labels = {"background": 0, "whole": [1, 2], "core": 2}
     more = {"regions_class_order": [1, 2]}
@@ -151,6 +130,7 @@ def test_a_class_of_several_values_has_all_of_them(tmp_path: Path) -> None:
     content, written = exported(campaign, tmp_path / "e")
     assert content["labels"] == labels
     assert content["regions_class_order"] == [1, 2]
+    assert content["channel_names"] == {"0": "CT"}  # by which nnU-Net knows Hounsfield units
     assert np.array_equal(written, values)
 
 
@@ -187,8 +167,6 @@ def test_what_a_data_set_says_was_drawn_is_kept(tmp_path: Path) -> None:
 def test_a_class_that_a_named_label_lacks_is_unknown_in_it(
     tmp_path: Path, truth_of: Callable[..., Any]
 ) -> None:
-    from pumit.export.seg_nrrd import write_seg_nrrd
-
     lab = tmp_path / "lab"
     for number in range(2):
         write_scan(lab / f"scan{number:02d}.nii.gz", number)
@@ -225,9 +203,7 @@ def test_a_class_can_be_renamed_and_stays_renamed(
 def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path) -> None:
     lab = tmp_path / "lab"
     data_set(lab / "Dataset001", {"background": 0, "outer": 1, "inner": 2})
-    other = data_set(lab / "Dataset002", {"background": 0, "inner": 1, "rim": 2})
-    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
-        write_scan(file, number)  # other scans than those of the first one
+    other = data_set(lab / "Dataset002", {"background": 0, "inner": 1, "rim": 2}, first=5)
     write_scan(other / "imagesTs" / "t_0000.nii.gz", 9, other / "labelsTs" / "t.nii.gz")
     campaign = Campaign.create(tmp_path / "c", [lab])
     assert [c.name for c in campaign.classes] == ["outer", "inner"]
@@ -252,10 +228,6 @@ def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path)
 def test_all_label_files_of_a_scan_are_shown_and_accepted(
     tmp_path: Path, truth_of: Callable[..., Any]
 ) -> None:
-    from dataclasses import replace
-
-    from pumit.export.seg_nrrd import write_seg_nrrd
-
     lab = tmp_path / "lab"
     home = lab / "site" / "a" / "ct"
     write_scan(home / "scan00.nii.gz", 0)
@@ -273,18 +245,6 @@ def test_all_label_files_of_a_scan_are_shown_and_accepted(
     made = campaign.accept(scan, files.drawn)
     volume = campaign.volume(made)
     assert set(campaign.truth(made, volume)) == {"outer", "inner"}
-
-
-def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: Path) -> None:
-    home = tmp_path / "lab" / "site" / "a" / "ct"
-    write_scan(home / "x.nii.gz", 0, home / "x_mask.nii.gz")
-    write_scan(home / "x.nii.gz", 0, home / "x_seg.nii.gz")
-    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
-    (scan,) = campaign.scans()
-    assert [Path(p).name for p in scan.given_labels] == ["x_seg.nii.gz"]
-    assert campaign.problems == [
-        "site/a/ct/x_mask is a label for which no scan is left and is not used."
-    ]
 
 
 def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -337,27 +297,22 @@ def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
     write_scan(lab / "images" / "p2" / "ct.nii.gz", 2)
     write_scan(tmp_path / "gone.nii.gz", 3, lab / "labels" / "p3" / "ct.nii.gz")
     write_scan(lab / "images" / "a.nii.gz", 4, lab / "labels" / "predictions" / "a.nii.gz")
+    write_scan(lab / "images" / "b.nii.gz", 5, lab / "predictions" / "b.nii.gz")
+    write_scan(lab / "images" / "t.nii.gz", 6, lab / "labels" / "labelsTs" / "t.nii.gz")
     campaign = Campaign.create(tmp_path / "c", [lab])
-    assert states(campaign) == {"mr": "labelled", "ct": "open", "a": "open"}
+    expected = {"mr": "labelled", **dict.fromkeys(("ct", "a", "b", "t"), "open")}
+    assert states(campaign) == expected
+    # Both folders may be given one by one.
+    again = Campaign.create(tmp_path / "d", [lab / "images", lab / "labels"])
+    assert states(again)["mr"] == "labelled"
     words = "is a label for which no scan is left and is not used."
-    assert campaign.problems == [
+    unused = "is a test label or a prediction and is not used."
+    assert set(campaign.problems) == {
         f"labels/p3/ct {words}",
-        "labels/predictions/a is a test label or a prediction and is not used.",
-    ]
-
-
-def test_labels_of_a_test_set_are_found_at_any_depth(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    write_scan(lab / "images" / "t.nii.gz", 0, lab / "labels" / "labelsTs" / "t.nii.gz")
-    assert states(Campaign.create(tmp_path / "c", [lab])) == {"t": "open"}
-
-
-def test_predictions_of_the_lab_are_neither_scans_nor_labels(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    write_scan(lab / "images" / "t.nii.gz", 0, lab / "predictions" / "t.nii.gz")
-    campaign = Campaign.create(tmp_path / "c", [lab])
-    assert states(campaign) == {"t": "open"}
-    assert campaign.problems == ["predictions/t is a test label or a prediction and is not used."]
+        f"labels/predictions/a {unused}",
+        f"predictions/b {unused}",
+        f"labels/labelsTs/t {unused}",
+    }
 
 
 def test_the_innermost_data_set_says_what_its_values_are(tmp_path: Path) -> None:
@@ -383,14 +338,6 @@ def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(
         assert np.array_equal(campaign.truth(scan, volume)["inner"], values == 1)
 
 
-def test_a_hidden_folder_is_no_data_set(tmp_path: Path) -> None:
-    labels = {"background": 0, "outer": 1, "inner": 2}
-    for home in (".snapshot", ""):
-        data_set(tmp_path / "lab" / home / "d", labels)
-    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
-    assert not any(".snapshot" in image for scan in campaign.scans() for image in scan.images)
-
-
 def test_a_campaign_may_be_in_the_folder_of_its_scans(
     tmp_path: Path, truth_of: Callable[..., Any]
 ) -> None:
@@ -410,9 +357,7 @@ def test_a_campaign_may_be_in_the_folder_of_its_scans(
 def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path: Path) -> None:
     data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
     other = tmp_path / "lab" / "d2"
-    data_set(other, {"background": 0, "inner": 2}, lambda values: values // 2 * 2)
-    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
-        write_scan(file, number)
+    data_set(other, {"background": 0, "inner": 2}, lambda values: values // 2 * 2, first=5)
     campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
     drawn = {Path(s.images[0]).parts[-3]: s.drawn for s in campaign.scans() if s.given_labels}
     assert drawn == {"d1": (), "d2": ("inner",)}
@@ -423,8 +368,6 @@ def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path: Path) 
 def test_a_label_of_other_structures_tells_nothing_of_the_classes(
     tmp_path: Path, truth_of: Callable[..., Any]
 ) -> None:
-    from pumit.export.seg_nrrd import write_seg_nrrd
-
     lab = tmp_path / "lab"
     for number in range(2):
         write_scan(lab / f"scan{number:02d}.nii.gz", number)
@@ -487,11 +430,11 @@ def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path
 def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
     labels = {"background": 0, "outer": 1, "inner": 2}
     ct = data_set(tmp_path / "lab" / "ct", labels)
+    data_set(tmp_path / "lab" / ".snapshot" / "ct", labels, first=7, channel_names={"0": "MR"})
     one = Campaign.create(tmp_path / "one", [tmp_path / "lab"])
     assert one.channels == ("CT",)
-    mr = data_set(tmp_path / "lab" / "mr", labels, channel_names={"0": "MR"})
-    for number, file in enumerate(sorted((mr / "imagesTr").iterdir()), start=5):
-        write_scan(file, number)
+    assert len(one.scans()) == 3  # none of the hidden folder
+    mr = data_set(tmp_path / "lab" / "mr", labels, first=5, channel_names={"0": "MR"})
     write_scan(tmp_path / "plain" / "a.nii.gz", 9)
     both = Campaign.create(tmp_path / "both", [tmp_path / "lab"])
     later = Campaign.create(tmp_path / "later", [ct])
@@ -519,9 +462,7 @@ def test_a_second_label_of_a_scan_is_no_scan(tmp_path: Path) -> None:
 
 def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Path) -> None:
     data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
-    other = data_set(tmp_path / "lab" / "d2", {"background": 0, "inner": 1, "outer": 2})
-    for number, file in enumerate(sorted((other / "imagesTr").iterdir()), start=5):
-        write_scan(file, number)
+    other = data_set(tmp_path / "lab" / "d2", {"background": 0, "inner": 1, "outer": 2}, first=5)
     (other / "dataset.json").write_text("{")
     campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
     found = [Path(s.images[0]).parts[-3] for s in campaign.scans() if s.given_labels]

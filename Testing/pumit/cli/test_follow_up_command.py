@@ -46,7 +46,6 @@ def test_lesions_are_answered_at_the_next_date(run: Run, sample: Path, tmp_path:
     x, y, z = truth.volume.index_to_world(middle).tolist()
     output = tmp_path / "result"
     ran = run("follow-up", *scans(sample), "-o", output, "--new", f"{-x},{-y},{z}")
-    assert ran.status == 0, ran.err
     assert sorted(p.name for p in output.iterdir()) == FILES
     assert re.search(r"^Registration good: ", ran.out)
     assert re.search(r"Lesion merged 1 \+ Lesion merged 2\s+merged", ran.out)
@@ -60,7 +59,6 @@ def test_lesions_are_answered_at_the_next_date(run: Run, sample: Path, tmp_path:
 def test_masks_of_both_dates_are_compared_as_json(run: Run, sample: Path, tmp_path: Path) -> None:
     ran = run("follow-up", *scans(sample), "--later-mask", sample / "later.seg.nrrd",
               "-o", tmp_path / "result", "--json")  # fmt: skip
-    assert ran.status == 0, ran.err
     facts = json.loads(ran.out)
     changes = {row["lesion"]: row["change"] for row in facts["lesions"]}
     assert changes["Lesion grown"] == "grown"
@@ -78,8 +76,8 @@ def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_p
     transform = SimpleITK.TranslationTransform(3, (20.0, 30.0, -160.0))
     SimpleITK.WriteTransform(transform, str(tmp_path / "wrong.tfm"))
     ran = run("follow-up", *scans(sample), "--registration", tmp_path / "wrong.tfm",
-              "--later-mask", sample / "later.seg.nrrd", "-o", tmp_path / "result")  # fmt: skip
-    assert ran.status == 2
+              "--later-mask", sample / "later.seg.nrrd", "-o", tmp_path / "result",
+              status=2)  # fmt: skip
     assert "Registration poor" in ran.err
     assert ran.err.count("\n") == 1
     assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
@@ -102,8 +100,7 @@ def test_two_patients_are_not_compared(refused: Run, run: Run, tmp_path: Path) -
     text = refused(*command, "-o", tmp_path / "result")
     assert "two different patients" in text
     assert "8871" not in text
-    allowed = run(*command, "-o", tmp_path / "result", "--other-patient", "--register-only")
-    assert allowed.status == 0, allowed.err
+    run(*command, "-o", tmp_path / "result", "--other-patient", "--register-only")
 
 
 def _grid(folder: Path) -> Any:

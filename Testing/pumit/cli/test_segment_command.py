@@ -23,14 +23,6 @@ from pumit.inference.interactive.segmenter import Segmenter
 from pumit.volume import Volume
 
 
-@pytest.fixture
-def bright(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
-    """Let every model be the one that segments what is bright."""
-    monkeypatch.setattr(
-        "pumit.inference.interactive.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
-    )
-
-
 def truth(scan: Path) -> np.ndarray:
     return SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(scan))) > 50
 
@@ -42,7 +34,6 @@ def test_a_click_writes_the_mask_on_the_scans_grid(
 ) -> None:
     assert inside.startswith("-")
     ran = run("segment", scan, "--point", inside, "-o", tmp_path / name)
-    assert ran.status == 0, ran.err
     assert ran.err == ""
     assert "mL, estimated IoU" in ran.out
     written, source = (SimpleITK.ReadImage(str(p)) for p in (tmp_path / name, scan))
@@ -63,8 +54,7 @@ def test_a_dicom_series_gives_a_dicom_seg_that_references_it(
     volume = write_dicom_series(Volume.read(scan), tmp_path / "series")
     out = tmp_path / "out.dcm"
     arguments = ["--terminology", "left kidney", "--name", "My kidney"]
-    ran = run("segment", tmp_path / "series", "--point", inside, *arguments, "-o", out)
-    assert ran.status == 0, ran.err
+    run("segment", tmp_path / "series", "--point", inside, *arguments, "-o", out)
     seg = pydicom.dcmread(out)
     assert seg.Modality == "SEG"
     assert volume.source is not None
@@ -98,7 +88,6 @@ def test_another_answer_is_written(
     written = []
     for number in (1, 2):
         ran = run("segment", scan, "--point", inside, "--answer", number, "-o", out)
-        assert ran.status == 0, ran.err
         assert f"answer {number} of 2" in ran.out
         written.append(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out))) > 0)
     assert written[0].sum() > 1.5 * written[1].sum()
@@ -114,8 +103,10 @@ def test_another_answer_is_written(
 @pytest.mark.usefixtures("bright")
 def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
     out = tmp_path / "out.nii.gz"
-    ran = run("segment", scan, "--point", inside, "--terminology", "liver", "--json", "-o", out)
-    assert ran.status == 0, ran.err
+    picture = tmp_path / "picture.png"
+    options = ["--terminology", "liver", "--picture", picture, "--json"]
+    ran = run("segment", scan, "--point", inside, *options, "-o", out)
+    assert picture.read_bytes().startswith(b"\x89PNG")
     facts = json.loads(ran.out)
     assert facts["segment"] == "Liver"
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out)))
@@ -131,7 +122,6 @@ def test_places_to_check_lie_on_the_segments_border(
 ) -> None:
     out = tmp_path / "out.nii.gz"
     ran = run("segment", scan, "--point", inside, "--check-here", "--json", "-o", out)
-    assert ran.status == 0, ran.err
     places = json.loads(ran.out)["check_here"]
     assert places
     written = SimpleITK.ReadImage(str(out))
@@ -147,14 +137,6 @@ def test_places_to_check_lie_on_the_segments_border(
 
 
 @pytest.mark.usefixtures("bright")
-def test_a_picture_is_written_beside(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
-    picture = tmp_path / "picture.png"
-    ran = run("segment", scan, "--point", inside, "-o", tmp_path / "o.nrrd", "--picture", picture)
-    assert ran.status == 0, ran.err
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.usefixtures("bright")
 @pytest.mark.parametrize(
     "prompts",
     [
@@ -166,8 +148,7 @@ def test_a_picture_is_written_beside(run: Any, scan: Path, inside: str, tmp_path
 def test_voxels_are_column_row_and_slice(
     run: Any, scan: Path, tmp_path: Path, prompts: list[str]
 ) -> None:
-    ran = run("segment", scan, *prompts, "-o", tmp_path / "o.nii.gz")
-    assert ran.status == 0, ran.err
+    run("segment", scan, *prompts, "-o", tmp_path / "o.nii.gz")
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))) > 0
     assert dice(mask, truth(scan)) > 0.95
 
@@ -180,15 +161,9 @@ def test_a_pixel_of_a_picture_is_column_and_row(run: Any, refused: Any, tmp_path
     line = refused("segment", tmp_path / "photo.png", "--point=70,20", "-o", tmp_path / "o.nii.gz")
     assert "The point 70, 20, 0 (i, j, k) is outside of the volume, which spans i 0 to 59" in line
     ran = run("segment", tmp_path / "photo.png", "--point=45,20", "-o", tmp_path / "o.nii.gz")
-    assert ran.status == 0, ran.err
     assert "pixels" in ran.out
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))).squeeze()
     assert dice(mask > 0, array > 0) > 0.9
-
-
-def test_two_numbers_are_no_point_of_a_volume(refused: Any, scan: Path, tmp_path: Path) -> None:
-    line = refused("segment", scan, "--point=20,20", "-o", tmp_path / "o.nii.gz")
-    assert "3 numbers in a volume" in line
 
 
 def test_every_kind_of_prompt_reaches_the_model(
@@ -208,22 +183,16 @@ def test_every_kind_of_prompt_reaches_the_model(
             ["--box", box, "--prompts", prompts, "--point", inside, "--negative", outside],
         )
     ):
-        ran = run(*common, *given_prompts, "-o", tmp_path / f"{k}.nii.gz")
+        ran = run(*common, *given_prompts, "-o", tmp_path / f"{k}.nii.gz", status=None)
         # A random network may answer with nothing; then it says so.
-        assert ran.status == 0 or "finds nothing" in ran.err, ran.err
-
-
-# What is refused
+        assert not ran.err or "finds nothing" in ran.err
 
 
 def bad_prompts(scan: Path, inside: str, outside: str) -> dict[str, tuple[list[str], str]]:
     r, a, s = inside.split(",")
     return {
         "nothing": ([], "No prompt is given"),
-        "two numbers": (["--point", "1,2"], "--point needs 3 numbers"),
-        "four numbers": (["--point", "1,2,3,4"], "--point needs 3 numbers"),
-        "words": (["--point", "a,b,c"], "--point needs 3 numbers"),
-        "blanks": (["--point", "1 2 3"], "--point needs 3 numbers"),
+        "two numbers": (["--point", "1,2"], "--point needs 3 numbers in a volume"),
         "nothing given": (["--point", ""], "--point needs 3 numbers"),
         "not a number": (["--point", "nan,1,2"], "finite"),
         "infinite": (["--negative", "inf,1,2"], "finite"),
@@ -313,11 +282,6 @@ def test_unusable_targets_are_found_before_the_scan_is_read(
     assert reason in refused("segment", scan, "--point", inside, "-o", tmp_path / output)
 
 
-def test_a_truncated_scan_is_one_line(refused: Any, scan: Path, tmp_path: Path) -> None:
-    scan.write_bytes(scan.read_bytes()[:-500])
-    refused("segment", scan, "--point", "1,2,3", "-o", tmp_path / "o.nii.gz")
-
-
 def test_a_scan_that_is_missing_or_flat_is_one_line(
     refused: Any, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
@@ -329,42 +293,12 @@ def test_a_scan_that_is_missing_or_flat_is_one_line(
     assert "same value (3)" in refused("segment", flat, *rest)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle"])
 def test_a_damaged_checkpoint_is_one_line(
-    refused: Any, scan: Path, inside: str, tmp_path: Path, tiny_checkpoint: Path, damage: str
+    refused: Any, scan: Path, inside: str, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
-    whole = tiny_checkpoint.read_bytes()
-    middle = len(whole) // 2
-    damaged = {
-        "truncated": whole[:middle],
-        "flipped": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
-        "pickle": b"\x80\x04" + whole,
-    }[damage]
-    tiny_checkpoint.write_bytes(damaged)
+    tiny_checkpoint.write_bytes(tiny_checkpoint.read_bytes()[:-500])
     out = tmp_path / "o.nii.gz"
     refused("segment", scan, "--point", inside, "--model", tiny_checkpoint, "-o", out)
-
-
-@pytest.mark.usefixtures("bright")
-def test_a_failed_write_keeps_the_earlier_result(
-    run: Any, scan: Path, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "o.nii.gz"
-    out.write_text("earlier")
-    files = sorted(tmp_path.iterdir())
-
-    def fail(*args: object, **kwargs: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", fail)
-    ran = run("segment", scan, "--point", inside, "-o", out)
-    assert ran.status == 2
-    assert ran.err.count("\n") == 1
-    assert out.read_text() == "earlier"
-    assert sorted(tmp_path.iterdir()) == files
-
-
-# Numbers
 
 
 @given(st.text(max_size=30), st.integers(1, 6))
@@ -399,19 +333,11 @@ def test_a_name_tells_the_side(
     assert image.GetMetaData("Segment0_Name") == name
 
 
-@pytest.mark.usefixtures("bright")
-def test_a_point_outside_is_named_as_it_was_typed(refused: Any, scan: Path, tmp_path: Path) -> None:
-    message = refused("segment", scan, "--point=500,-24.5,7.25", "-o", tmp_path / "a.nrrd")
-    assert "The point 500, -24.5, 7.25 mm (R, A, S) is outside" in message
-    right, upper = SimpleITK.ReadImage(str(scan)).TransformIndexToPhysicalPoint((0, 0, 0))[::2]
-    assert f"{-right:.4g}" in message
-    assert f"{upper:.4g}" in message
-
-
 def test_a_first_point_that_finds_a_great_deal_says_so(
     run: Any,
     scan: Path,
     inside: str,
+    outside: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     bright: None,
@@ -430,7 +356,7 @@ def test_a_first_point_that_finds_a_great_deal_says_so(
     ran = run("segment", scan, "--point", inside, "-o", out, "--json")
     printed = json.loads(ran.out)
     assert (printed["quality"], len(printed["remarks"])) == ("unreliable", 1)
-    more = run("segment", scan, "--point", inside, "--negative", "0,0,0", "-o", out)
+    more = run("segment", scan, "--point", inside, "--negative", outside, "-o", out)
     assert "more than you meant" not in more.err
 
 

@@ -79,15 +79,6 @@ def test_a_tunnel_to_another_machine_carries_compressed_arrays(server):
     assert Client("https://gpu.example", TOKEN).codec == "zstd"
 
 
-def test_a_netrc_file_does_not_replace_the_token(server, monkeypatch, tmp_path):
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
-    monkeypatch.setenv("NETRC", str(netrc))
-    client = server.client()
-    client._http.trust_env = True
-    assert client.capabilities()["version"]
-
-
 def test_a_wrong_token_is_named(server):
     with pytest.raises(ServiceError, match="does not accept this access code"):
         RemoteSession(server.client("not the token of it"))
@@ -120,15 +111,18 @@ def test_an_impossible_token_is_refused(token):
         Client("http://127.0.0.1:1", token)
 
 
-def test_without_a_token_none_is_sent_whatever_a_netrc_file_says(stranger, monkeypatch, tmp_path):
+@pytest.mark.parametrize("token", [TOKEN, ""])
+def test_a_netrc_file_neither_replaces_the_token_nor_adds_one(
+    stranger, monkeypatch, tmp_path, token
+):
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login somebody password else\n")
     monkeypatch.setenv("NETRC", str(netrc))
     url, seen = stranger(200, b"{}")
-    client = Client(url, "")
+    client = Client(url, token)
     client._http.trust_env = True
     client.raw_capabilities()
-    assert "Authorization" not in seen[0]
+    assert seen[0].get("Authorization") == (f"Bearer {token}" if token else None)
 
 
 @pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])

@@ -39,10 +39,6 @@ def beating(*answers: Exception | None, beats: int = 1, is_loopback: bool = True
     return made
 
 
-def test_a_worker_that_computes_for_an_hour_on_a_starved_machine_is_not_gone() -> None:
-    assert beating(LATE, beats=1200).is_server_alive
-
-
 def test_the_answer_of_a_starved_worker_is_awaited() -> None:
     """A neighbour takes the processors: no beat is answered, and in the end the answer comes."""
     heartbeat = beating(LATE, beats=1200)
@@ -63,16 +59,31 @@ def test_the_answer_of_a_starved_worker_is_awaited() -> None:
     assert answer == "mask"
 
 
-@pytest.mark.parametrize(("beats", "is_alive"), [(10, True), (40, False)])
-def test_a_server_elsewhere_that_answers_nothing_for_a_minute_is_gone(
-    beats: int, is_alive: bool
+LOCAL, ELSEWHERE = True, False
+ENDED = ServiceError("The session has ended.")
+
+
+@pytest.mark.parametrize(
+    ("where", "answers", "beats", "is_alive"),
+    [
+        # A worker that computes for an hour on a starved machine is not gone.
+        (LOCAL, [LATE], 1200, True),
+        # A server elsewhere that answers nothing for a minute is; it may come back.
+        (ELSEWHERE, [LATE], 10, True),
+        (ELSEWHERE, [LATE], 40, False),
+        (ELSEWHERE, [*[LATE] * 40, ANSWERED], 41, True),
+        # One that refuses is gone at once.
+        (LOCAL, [BROKEN], 1, False),
+        (ELSEWHERE, [BROKEN], 1, False),
+        # It closes a connection that was not used for some seconds, just as the beat is sent.
+        *((LOCAL, [BROKEN, after], 1, True) for after in (ANSWERED, LATE, ENDED)),
+    ],
+)
+def test_who_is_gone_is_told_by_the_beats(
+    where: bool, answers: list[Exception | None], beats: int, is_alive: bool
 ) -> None:
-    assert beating(LATE, beats=beats, is_loopback=False).is_server_alive == is_alive
-
-
-def test_a_server_elsewhere_that_answers_again_is_back() -> None:
-    heartbeat = beating(*[LATE] * 40, ANSWERED, beats=41, is_loopback=False)
-    assert heartbeat.is_server_alive
+    found = beating(*answers, beats=beats, is_loopback=where)
+    assert found.is_server_alive == is_alive
 
 
 def test_a_computer_that_was_asleep_does_not_take_its_server_for_gone(
@@ -85,14 +96,3 @@ def test_a_computer_that_was_asleep_does_not_take_its_server_for_gone(
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 8 * 3600)
     assert heartbeat.is_server_alive
-
-
-@pytest.mark.parametrize("is_loopback", [True, False])
-def test_a_server_that_refuses_is_gone_at_once(is_loopback: bool) -> None:
-    assert not beating(BROKEN, is_loopback=is_loopback).is_server_alive
-
-
-@pytest.mark.parametrize("after", [ANSWERED, LATE, ServiceError("The session has ended.")])
-def test_one_broken_connection_is_not_the_end_of_a_server(after: Exception | None) -> None:
-    """It closes a connection that was not used for some seconds, just as the beat is sent."""
-    assert beating(BROKEN, after).is_server_alive

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import numpy as np
 import pytest
 from fake_engine import FakeSession
 from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import Cancelled, PromptError
+from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt
 from pumit.server.sessions import mask_priors
 from pumit.volume import Volume
@@ -50,7 +47,8 @@ def test_a_click_is_one_request_and_one_turn(
     session.add_point(tuple(volume.index_to_world((4, 5, 5))))
     answer = session.answer(session.prompts(), place_count=2)
     assert requests == [protocol.PATH_PREDICT]
-    assert turns == ["click"]
+    assert turns[0] == "click"
+    assert set(turns) <= {"click", "foresight"}
     assert answer.mask.any()
     assert answer.estimated_iou == 1 / 2
     assert answer.expected_dice == pytest.approx(2 / 3)
@@ -151,33 +149,6 @@ def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(
         session.set_volume(volume)
         np.testing.assert_array_equal(session.answer(prompts).mask, expected)
         session.close()
-
-
-def test_a_change_of_the_prompts_leaves_a_prediction_to_the_next_one(
-    session: RemoteSession, server: Running, volume: Volume
-) -> None:
-    session.add_prompt(point(volume, 4, 10, 10), "slow")
-    ended: list[BaseException] = []
-
-    def predict() -> None:
-        try:
-            session.predict("slow")
-        except BaseException as error:
-            ended.append(error)
-
-    older = threading.Thread(target=predict)
-    older.start()
-    while not server.is_predicting(session._lease):
-        time.sleep(0.01)
-    session.add_prompt(point(volume, 4, 12, 12), "slow")
-    session.undo()
-    assert server.is_predicting(session._lease)
-    newer = threading.Thread(target=predict)
-    newer.start()
-    older.join(5)
-    assert [type(error) for error in ended] == [Cancelled]
-    session.cancel("slow")
-    newer.join(5)
 
 
 def test_a_refused_prompt_is_one_sentence_and_the_session_goes_on(

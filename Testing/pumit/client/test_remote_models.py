@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 from fake_engine import FakeEngine
 from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import Cancelled, CheckpointError, ServiceError, VolumeError
+from pumit.errors import Cancelled, CheckpointError, ServiceError
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire.bundle import pack_bundle, unpack_bundle
@@ -122,22 +120,6 @@ def test_a_server_without_a_score_is_understood(
     assert answer.sentence == "The model knows this image half."
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda meta, arrays: meta.update(familiarity={"score": 300}),
-        lambda meta, arrays: meta.update(familiarity="high"),
-        lambda meta, arrays: arrays.update(usual_shares=np.ones(3)),
-    ],
-)
-def test_a_score_that_makes_no_sense_is_refused(
-    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any
-) -> None:
-    bent(session, monkeypatch, change)
-    with pytest.raises(ServiceError, match="cannot be read"):
-        session.reconstruct()
-
-
 @pytest.mark.parametrize("name", ["nobody", "../../etc/passwd", "/tmp/x.safetensors", "tokens"])
 def test_an_unknown_model_is_answered_in_a_sentence(session: RemoteSession, name: str) -> None:
     with pytest.raises(CheckpointError, match="offers no model"):
@@ -146,63 +128,34 @@ def test_an_unknown_model_is_answered_in_a_sentence(session: RemoteSession, name
         session.reconstruct("organs" if name == "tokens" else name)
 
 
-def test_prompts_outlive_the_automatic_answer(session: RemoteSession, volume: Volume) -> None:
-    session.add_point(tuple(volume.index_to_world((4, 10, 10))))
-    expected = session.predict()
-    session.segment_automatically("organs")
-    session.reconstruct()
-    np.testing.assert_array_equal(session.predict(), expected)
-
-
-def test_cancelling_stops_it_and_keeps_the_session(session: RemoteSession) -> None:
-    seen: list[float] = []
-    with pytest.raises(Cancelled):
-        session.segment_automatically("slow", watch=Watch(lambda: len(seen) > 1, seen.append))
-    assert 0 < seen[-1] < 1
-    assert session.segment_automatically("organs").found.labels.any()
-
-
-def test_a_newer_volume_ends_it(session: RemoteSession, server: Running, volume: Volume) -> None:
-    ended: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            session.segment_automatically("slow")
-        except BaseException as error:
-            ended.append(error)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    while not server.is_predicting(session._lease):
-        time.sleep(0.01)
+def test_a_newer_volume_ends_it(session: RemoteSession, asking: Any, volume: Volume) -> None:
+    older = asking(lambda: session.segment_automatically("slow"))
     session.set_volume(volume)
-    asking.join(5)
-    assert [type(error) for error in ended] == [Cancelled]
-
-
-def test_without_a_volume_both_say_so(server: Running) -> None:
-    with server.client() as client, RemoteSession(client) as session:
-        with pytest.raises(VolumeError, match="No volume is open"):
-            session.segment_automatically("organs")
-        with pytest.raises(VolumeError, match="No volume is open"):
-            session.reconstruct()
+    assert older.error(5) is Cancelled
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("ask", "change"),
     [
-        lambda meta, arrays: arrays.clear(),
-        lambda meta, arrays: meta.update(bbox=[[0, 1], [0, 1], [0, 1]]),
-        lambda meta, arrays: meta.update(classes=[]),
-        lambda meta, arrays: meta.update(classes=[{"name": "x"}, {"name": "y"}]),
+        ("labels", lambda meta, arrays: arrays.clear()),
+        ("labels", lambda meta, arrays: meta.update(bbox=[[0, 1], [0, 1], [0, 1]])),
+        ("labels", lambda meta, arrays: meta.update(classes=[])),
+        ("labels", lambda meta, arrays: meta.update(classes=[{"name": "x"}, {"name": "y"}])),
+        ("reconstruction", lambda meta, arrays: meta.update(familiarity={"score": 300})),
+        ("reconstruction", lambda meta, arrays: meta.update(familiarity="high")),
+        ("reconstruction", lambda meta, arrays: arrays.update(usual_shares=np.ones(3))),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_refused(
-    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any
+    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, ask: str, change: Any
 ) -> None:
     bent(session, monkeypatch, change)
+    asked = {
+        "labels": lambda: session.segment_automatically("organs"),
+        "reconstruction": session.reconstruct,
+    }
     with pytest.raises(ServiceError, match="cannot be read"):
-        session.segment_automatically("organs")
+        asked[ask]()
 
 
 def test_a_bundle_round_trips_and_every_truncation_is_noticed() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from asking import Asking
 from fake_engine import FakeSession
 from pumit.client.http_client import Unreachable
 from pumit.client.remote_session import RemoteSession
@@ -79,29 +80,6 @@ def test_a_mask_without_voxels_comes_back_empty(session, volume):
     assert not mask.any()
 
 
-def test_undo_redo_and_reset_reach_every_level(session, volume):
-    masks = []
-    for index in range(5, 25, 5):
-        session.add_point(_centre(volume, 4, index, index))
-        masks.append(session.predict())
-    for expected in masks[-2::-1]:
-        assert session.undo()
-        np.testing.assert_array_equal(session.predict(), expected)
-    assert session.undo()
-    assert not session.undo()
-    assert session.segments == []
-    for expected in masks:
-        assert session.redo()
-        np.testing.assert_array_equal(session.predict(), expected)
-    assert not session.redo()
-    session.reset()
-    assert session.prompts() == []
-    with pytest.raises(PromptError, match="no prompts"):
-        session.predict()
-    assert session.undo()
-    np.testing.assert_array_equal(session.predict(), masks[-1])
-
-
 def test_prompts_change_as_those_of_the_library_do(session, tiny_segmenter, volume):
     """Any sequence of changes, those that change nothing among them, leaves both the same."""
     random = np.random.default_rng(3)
@@ -125,26 +103,6 @@ def test_prompts_change_as_those_of_the_library_do(session, tiny_segmenter, volu
                 each.undo()
         assert session.segments == library.segments
         assert all(session.prompts(name) == library.prompts(name) for name in library.segments)
-
-
-def test_one_prompt_of_several_can_be_removed(session, volume):
-    for index in (5, 15, 25):
-        session.add_point(_centre(volume, 4, index, index))
-    session.remove_prompt(1)
-    expected = [("1", prompt) for prompt in session.prompts()]
-    assert len(expected) == 2
-    np.testing.assert_array_equal(session.predict(), _same_as_library(volume, expected))
-    with pytest.raises(PromptError, match="no prompt 2"):
-        session.remove_prompt(2)
-
-
-def test_the_estimate_belongs_to_the_present_prompts(session, volume):
-    session.add_point(_centre(volume, 4, 5, 5))
-    assert session.estimated_iou() == 1 / 2
-    session.add_point(_centre(volume, 4, 9, 9))
-    assert session.estimated_iou() == 1 / 3
-    session.undo()
-    assert session.estimated_iou() == 1 / 2
 
 
 def test_another_answer_comes_from_the_server_and_is_undone(session, volume, server):
@@ -203,6 +161,8 @@ def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volum
         session.set_mask_prior(np.ones((2, 2, 2)))
     with pytest.raises(PromptError, match="empty"):
         session.set_mask_prior(np.zeros(volume.shape))
+    with pytest.raises(PromptError, match="no prompt 2"):
+        session.remove_prompt(2)
     assert session.segments == []
     session.add_point(_centre(volume, 4, 10, 10))
     assert session.predict().any()
@@ -219,7 +179,12 @@ def test_a_refused_volume_leaves_the_session_as_it_was(session, volume):
 
 def test_without_a_volume_the_session_says_so(server):
     with server.client() as client, RemoteSession(client) as session:
-        for act in (session.predict, lambda: session.add_point((0, 0, 0))):
+        for act in (
+            session.predict,
+            session.reconstruct,
+            lambda: session.segment_automatically("organs"),
+            lambda: session.add_point((0, 0, 0)),
+        ):
             with pytest.raises(VolumeError, match="No volume is open"):
                 act()
         assert not session.undo()
@@ -264,63 +229,35 @@ def test_cancelling_stops_the_computation_and_keeps_the_session(session, server,
     assert session.predict().any()
 
 
-def test_a_prediction_tells_its_progress_to_the_end(session, volume):
-    session.add_point(_centre(volume, 4, 10, 10))
-    seen: list[float] = []
-    session.predict(watch=Watch(progress=seen.append))
-    assert seen[-1] == 1.0
-
-
-@pytest.mark.parametrize("newer", ["predict", "volume", "cancel"])
-def test_the_newest_request_wins(session, server, volume, newer):
+@pytest.mark.parametrize("newer", ["predict", "change", "volume", "cancel"])
+def test_the_newest_request_wins(session, server, volume, asking, newer):
     session.add_point(_centre(volume, 4, 10, 10), segment="slow")
-    ended: list[BaseException] = []
-
-    def ask():
-        try:
-            session.predict("slow")
-        except BaseException as error:
-            ended.append(error)
-
-    older = threading.Thread(target=ask)
-    older.start()
-    while not server.is_predicting(session._lease):
-        time.sleep(0.01)
+    older = asking(lambda: session.predict("slow"))
     if newer == "volume":
         session.set_volume(volume)
     elif newer == "cancel":
         session.cancel()
     else:
-        threading.Thread(target=ask).start()
-    older.join(5)
-    assert not older.is_alive()
-    assert [type(error) for error in ended] == [Cancelled]
+        if newer == "change":  # leaves the prediction to the next request
+            session.add_point(_centre(volume, 4, 12, 12), segment="slow")
+            session.undo()
+            assert server.is_predicting(session._lease)
+        threading.Thread(target=pytest.raises, args=(Cancelled, session.predict, "slow")).start()
+    assert older.error(5) is Cancelled
     session.cancel()
 
 
-def test_another_segment_does_not_cancel_a_prediction(session, server, volume):
+def test_another_segment_does_not_cancel_a_prediction(session, volume, asking):
     session.add_point(_centre(volume, 4, 10, 10), segment="slow")
     session.add_point(_centre(volume, 4, 10, 10))
-    ended: list[BaseException] = []
-
-    def ask():
-        try:
-            session.predict("slow")
-        except BaseException as error:
-            ended.append(error)
-
-    first = threading.Thread(target=ask)
-    first.start()
-    while not server.is_predicting(session._lease):
-        time.sleep(0.01)
+    first = asking(lambda: session.predict("slow"))
     second = threading.Thread(target=session.predict)
     second.start()
     time.sleep(0.1)
-    assert not ended
+    assert first.is_alive()
     session.cancel("slow")
-    first.join(5)
+    assert first.error(5) is Cancelled
     second.join(5)
-    assert [type(error) for error in ended] == [Cancelled]
 
 
 def test_a_request_about_one_patient_is_not_answered_with_the_scan_of_another(
@@ -341,25 +278,12 @@ def test_a_request_about_one_patient_is_not_answered_with_the_scan_of_another(
     opening = threading.Thread(target=session.set_volume, args=(other,))
     opening.start()
     assert sending.wait(20)
-    ended: list[BaseException | None] = []
-
-    def ask(request):
-        try:
-            request()
-        except BaseException as error:
-            ended.append(error)
-        else:
-            ended.append(None)
-
     requests = (lambda: session.answer(prompts), lambda: session.segment_automatically("organs"))
-    asking = [threading.Thread(target=ask, args=(request,)) for request in requests]
-    for thread in asking:
-        thread.start()
+    started = [Asking(request) for request in requests]
     time.sleep(0.2)  # to be asked before the other scan has arrived
     may_end.set()
-    for thread in (opening, *asking):
-        thread.join(20)
-    assert [type(error) for error in ended] == [Cancelled, Cancelled]
+    opening.join(20)
+    assert [request.error(20) for request in started] == [Cancelled, Cancelled]
     assert session.answer(prompts).mask.any()  # about the other scan, which it now is
 
 
@@ -376,21 +300,18 @@ def test_two_sessions_see_their_own_images_only(server, volume):
         assert two.predict().any()
 
 
-def test_an_expired_session_is_opened_again_with_what_was_undone(serving, volume):
-    server = serving(idle_timeout_s=2.0)
-    with server.client() as client, RemoteSession(client, heartbeat_s=0.1) as session:
-        session.set_volume(volume)
-        session.add_point(_centre(volume, 4, 5, 5))
-        session.reset()
-        session.add_point(_centre(volume, 4, 10, 10))
-        expected = session.predict()
-        session.add_point(_centre(volume, 4, 20, 20))
-        session.undo()
-        time.sleep(3.0)
-        np.testing.assert_array_equal(session.predict(), expected)
-        assert len(server.engine.sessions) == 2
-        assert session.redo()
-        assert session.predict().sum() > expected.sum()
+def test_an_expired_session_is_opened_again_with_what_was_undone(session, server, volume):
+    session.add_point(_centre(volume, 4, 5, 5))
+    session.reset()
+    session.add_point(_centre(volume, 4, 10, 10))
+    expected = session.predict()
+    session.add_point(_centre(volume, 4, 20, 20))
+    session.undo()
+    server.state.leases.release(session._lease)
+    np.testing.assert_array_equal(session.predict(), expected)
+    assert len(server.engine.sessions) == 2
+    assert session.redo()
+    assert session.predict().sum() > expected.sum()
 
 
 def test_closing_frees_the_session_and_its_memory(serving, volume):
@@ -404,20 +325,3 @@ def test_closing_frees_the_session_and_its_memory(serving, volume):
         first.close()
         with RemoteSession(client) as second:
             second.set_volume(volume)
-
-
-def test_a_session_continues_on_another_server(serving, volume):
-    first, second = serving(), serving()
-    with first.client() as client, second.client() as other:
-        session = RemoteSession(client, heartbeat_s=0.1)
-        session.set_volume(volume)
-        session.set_mask_prior(np.eye(28, dtype=bool)[None, :1].repeat(9, 0).repeat(30, 1), "2")
-        session.add_box(_centre(volume, 1, 2, 3), _centre(volume, 5, 8, 9))
-        expected = [session.predict("1"), session.predict("2")]
-        first.stop()
-        with pytest.raises(ServiceError):
-            session.predict()
-        session.rebuild(other)
-        np.testing.assert_array_equal(session.predict("1"), expected[0])
-        np.testing.assert_array_equal(session.predict("2"), expected[1])
-        session.close()

@@ -64,11 +64,6 @@ def test_measuring_a_case_again_and_again_makes_no_more_cases() -> None:
     assert many.high - many.low == pytest.approx(few.high - few.low, rel=0.1)
 
 
-def test_the_same_values_give_the_same_interval() -> None:
-    values = scattered(3, 8, between_seeds=0.02, between_cases=0.05)
-    assert crossed_mean(values) == crossed_mean(values.copy())
-
-
 def test_too_few_values_have_no_interval() -> None:
     nothing = crossed_mean(np.full((2, 3), np.nan))
     assert (nothing.mean, nothing.low, nothing.missing) == (None, None, 6)

@@ -79,6 +79,8 @@ def test_depth_is_measured_in_millimetres() -> None:
 def test_the_deepest_voxel_lies_inside_at_the_border_of_the_volume() -> None:
     mask = block((2, 6, 6), (0, 2), (0, 2), (0, 6))
     assert mask[deepest(mask, (5.0, 1.0, 1.0))]
+    planar = block((1, 40, 40), (0, 1), (10, 31), (10, 31))
+    assert deepest(planar, (1.0, 0.5, 0.5)) == (0, 20, 20)
 
 
 def test_targets_are_the_largest_labels_that_are_large_enough() -> None:
@@ -166,13 +168,19 @@ def test_a_case_is_evaluated_from_its_folder(tmp_path: Path, bright_segmenter: S
     labels = mask * 5
     labels[0, 0, :3] = 2  # too small
     write_case(tmp_path / "case_a", volume, labels)
-    (row,) = evaluate_case(bright_segmenter, tmp_path / "case_a", clicks=3)
+    gestures = ("loose_box", "flat_box", "scribble", "lasso")
+    (row,) = evaluate_case(
+        bright_segmenter, tmp_path / "case_a", clicks=3, gestures=gestures, tolerance_mm=0.0
+    )
     assert row["case"] == "case_a"
     assert row["label"] == 5
     assert row["voxels"] == int(mask.sum())
     assert row["box"] > 0.9
     assert len(row["clicks"]) == 3
     assert min(row["clicks"]) > 0.9
+    assert row["gestures"].keys() == set(gestures)
+    assert len(row["nsd"]) == 3
+    assert all(0 <= v <= 1 for v in (*row["nsd"], *row["gestures"].values()))
     json.dumps(row)
 
 
@@ -211,27 +219,6 @@ def test_groups_have_means_of_their_own_cases() -> None:
     assert found.keys() == {"ct_chaos", "mr_acdc"}
     hearts = {"cases": 2, "targets": 2, "box": 0.5, "dice@1": 0.6}
     assert hearts.items() <= found["mr_acdc"].items()
-
-
-def test_the_deepest_place_of_a_planar_target_is_its_middle() -> None:
-    mask = np.zeros((1, 40, 40), bool)
-    mask[0, 10:31, 10:31] = True
-    assert deepest(mask, (1.0, 0.5, 0.5)) == (0, 20, 20)
-
-
-def test_a_row_tells_gestures_and_surfaces(tmp_path: Path, bright_segmenter: Segmenter) -> None:
-    volume, target = ball_scan()
-    write_case(tmp_path / "case_a", volume, target)
-    (row,) = evaluate_case(
-        bright_segmenter,
-        tmp_path / "case_a",
-        clicks=2,
-        gestures=("loose_box", "flat_box", "scribble", "lasso"),
-        tolerance_mm=0.0,
-    )
-    assert row["gestures"].keys() == {"loose_box", "flat_box", "scribble", "lasso"}
-    assert len(row["nsd"]) == 2
-    assert all(0 <= v <= 1 for v in (*row["nsd"], *row["gestures"].values()))
 
 
 def test_clicks_go_on_until_the_goal(tmp_path: Path, bright_segmenter: Segmenter) -> None:

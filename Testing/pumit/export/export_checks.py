@@ -8,13 +8,16 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import highdicom as hd
 import numpy as np
 import pytest
 import SimpleITK
+from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
 from pumit.file_image import DicomSource
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
+from pydicom import dcmread
 from scipy.spatial.transform import Rotation
 
 ALGORITHM = Algorithm("pumit default", "0.1.0")
@@ -92,3 +95,42 @@ def assert_same_masks(masks: dict[str, np.ndarray], segments: tuple[Segment, ...
     assert sorted(masks) == sorted(s.name for s in segments)
     for segment in segments:
         np.testing.assert_array_equal(masks[segment.name], segment.mask)
+
+
+def disjoint(volume: Volume) -> Segmentation:
+    """The two segments without the voxels that they share."""
+    segmentation = two_overlapping(volume)
+    first, second = segmentation.segments
+    rest = Segment(second.name, second.mask & ~first.mask)
+    return Segmentation(volume, (first, rest), segmentation.algorithm)
+
+
+def as_enhanced(volume: Volume, path: Path) -> Volume:
+    """The same scan as one multi-frame file."""
+    assert volume.source is not None
+    hd.legacy.LegacyConvertedEnhancedCTImage(
+        [dcmread(file) for file in volume.source.files],
+        series_instance_uid=hd.UID(),
+        series_number=2,
+        sop_instance_uid=hd.UID(),
+        instance_number=1,
+    ).save_as(path)
+    return Volume.read(path)
+
+
+def read_by_instance(path: Path, volume: Volume, **options: bool) -> tuple[np.ndarray, list[str]]:
+    """Pixels as highdicom reads them by the instances of the source, and those instances."""
+    assert volume.source is not None
+    uids = [str(dcmread(file).SOPInstanceUID) for file in volume.source.files]
+    pixels = hd.seg.segread(path).get_pixels_by_source_instance(
+        uids, ignore_spatial_locations=True, assert_missing_frames_are_empty=True, **options
+    )
+    return pixels, uids
+
+
+def check_with_others(segmentation: Segmentation, folder: Path) -> None:
+    """Write a DICOM-SEG that the validator accepts and from which dcmqi reads the same masks."""
+    write_dicom_seg(segmentation, folder / "out.dcm")
+    assert dciodvfy(folder / "out.dcm") == []
+    masks = dcmqi_segments(folder / "out.dcm", folder / "dcmqi", segmentation.volume)
+    assert_same_masks(masks, segmentation.segments)

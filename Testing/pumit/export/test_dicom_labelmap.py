@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import highdicom as hd
 import numpy as np
 import pytest
 from export_checks import (
@@ -13,6 +12,8 @@ from export_checks import (
     assert_same_masks,
     dciodvfy,
     dcmqi_segments,
+    disjoint,
+    read_by_instance,
     two_overlapping,
 )
 from pumit.errors import ExportError
@@ -24,33 +25,19 @@ from pumit.segmentation import Segment, Segmentation
 from pydicom import dcmread
 
 
-def disjoint(segmentation: Segmentation) -> Segmentation:
-    first, second = segmentation.segments
-    rest = Segment(second.name, second.mask & ~first.mask)
-    return Segmentation(segmentation.volume, (first, rest), segmentation.algorithm)
-
-
 @pytest.mark.parametrize("mirror", [1.0, -1.0], ids=["right_handed", "left_handed"])
 def test_others_read_a_label_map_voxel_exact(tmp_path: Path, mirror: float) -> None:
     direction = OBLIQUE @ np.diag([1.0, 1.0, mirror])
     volume = write_dicom_series(a_volume(direction), tmp_path / "series")
-    segmentation = disjoint(two_overlapping(volume))
+    segmentation = disjoint(volume)
     path = tmp_path / "out.labelmap.dcm"
     write_segmentation(segmentation, path)
     assert_same_masks(dcmqi_segments(path, tmp_path / "dcmqi", volume), segmentation.segments)
-    assert volume.source is not None
     # 1. highdicom, by the source's own instances.
-    seg = hd.seg.segread(path)
-    assert seg.segmentation_type == hd.seg.SegmentationTypeValues.LABELMAP
-    uids = [str(dcmread(file).SOPInstanceUID) for file in volume.source.files]
-    labels = seg.get_pixels_by_source_instance(
-        uids,
-        combine_segments=True,
-        ignore_spatial_locations=True,
-        assert_missing_frames_are_empty=True,
-    )
+    labels, _ = read_by_instance(path, volume, combine_segments=True)
     # 2. pydicom, frame by frame at the place that each states.
     ds = dcmread(path)
+    assert ds.SegmentationType == "LABELMAP"
     placed = np.zeros(volume.shape, dtype=np.uint8)
     for group, frame in zip(ds.PerFrameFunctionalGroupsSequence, ds.pixel_array, strict=True):
         position = [float(v) for v in group.PlanePositionSequence[0].ImagePositionPatient]

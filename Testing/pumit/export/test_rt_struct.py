@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import highdicom as hd
 import numpy as np
 import pytest
 import SimpleITK
@@ -14,6 +13,7 @@ from export_checks import (
     ALGORITHM,
     OBLIQUE,
     a_volume,
+    as_enhanced,
     assert_same_masks,
     dciodvfy,
     reversed_slices,
@@ -138,15 +138,7 @@ def test_structures_name_their_images_and_their_makers(tmp_path: Path) -> None:
 
 def test_frames_of_a_multi_frame_image_are_named_by_number(tmp_path: Path) -> None:
     volume = write_dicom_series(a_volume(), tmp_path / "series")
-    assert volume.source is not None
-    hd.legacy.LegacyConvertedEnhancedCTImage(
-        [dcmread(file) for file in volume.source.files],
-        series_instance_uid=hd.UID(),
-        series_number=2,
-        sop_instance_uid=hd.UID(),
-        instance_number=1,
-    ).save_as(tmp_path / "enhanced.dcm")
-    volume = Volume.read(tmp_path / "enhanced.dcm")
+    volume = as_enhanced(volume, tmp_path / "enhanced.dcm")
     segmentation = two_overlapping(volume)
     write_segmentation(segmentation, tmp_path / "out.rtstruct.dcm")
     assert dciodvfy(tmp_path / "out.rtstruct.dcm") == []

@@ -13,10 +13,11 @@ from export_checks import (
     OBLIQUE,
     a_volume,
     assert_same_masks,
+    check_with_others,
     dcmqi_segments,
     two_overlapping,
 )
-from generated_scans import dicom_slice
+from generated_scans import dicom_slice, group
 from pumit.errors import AmbiguousSeriesError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.write import write_segmentation
@@ -44,10 +45,7 @@ def test_a_scan_with_negated_cosines_gets_its_segments_where_they_are(
 ) -> None:
     volume = write_dicom_series(a_volume(OBLIQUE @ np.diag(flip)), tmp_path / "series")
     segmentation = two_overlapping(volume)
-    write_segmentation(segmentation, tmp_path / "out.dcm")
-    assert_same_masks(
-        dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume), segmentation.segments
-    )
+    check_with_others(segmentation, tmp_path)
     assert_same_masks(back(tmp_path / "out.dcm", volume), segmentation.segments)
 
 
@@ -128,30 +126,26 @@ def test_a_picture_gets_its_segment_back(tmp_path: Path, kind: str, suffix: str)
     np.testing.assert_array_equal(back(target, volume)["s"], mask)
 
 
+FRAMES = np.random.default_rng(0).integers(0, 255, (5, 12, 16)).astype(np.uint8)
+
+
 def tomography(path: Path, places: bool) -> Path:
     """Five frames of an eye, a quarter of a millimetre apart, or without a place."""
-    frames = np.random.default_rng(0).integers(0, 255, (5, 12, 16)).astype(np.uint8)
-    ds = dicom_slice(frames[0], None, pixel_spacing=None, intercept=0.0, Modality="OPT")
+    ds = dicom_slice(FRAMES[0], None, pixel_spacing=None, intercept=0.0, Modality="OPT")
     ds.SOPClassUID = ds.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.77.1.5.4"
-    ds.NumberOfFrames, ds.PixelData = len(frames), frames.tobytes()
-    shared = Dataset()
+    ds.NumberOfFrames, ds.PixelData = len(FRAMES), FRAMES.tobytes()
+    shared, ds.PerFrameFunctionalGroupsSequence = Dataset(), []
     if places:
-        measures, orientation = Dataset(), Dataset()
-        measures.PixelSpacing, measures.SliceThickness = [0.004, 0.011], 0.25
-        orientation.ImageOrientationPatient = [1, 0, 0, 0, 0, -1]
-        shared.PixelMeasuresSequence = [measures]
-        shared.PlaneOrientationSequence = [orientation]
+        shared.PixelMeasuresSequence = group(PixelSpacing=[0.004, 0.011], SliceThickness=0.25)
+        shared.PlaneOrientationSequence = group(ImageOrientationPatient=[1, 0, 0, 0, 0, -1])
     ds.SharedFunctionalGroupsSequence = [shared]
-    groups = []
-    for k in range(len(frames)):
-        group, content, position = Dataset(), Dataset(), Dataset()
-        content.FrameAcquisitionNumber = k + 1
-        group.FrameContentSequence = [content]
+    for k in range(len(FRAMES)):
+        frame = Dataset()
+        frame.FrameContentSequence = group(FrameAcquisitionNumber=k + 1)
         if places:
-            position.ImagePositionPatient = [1.0, 2.0 + 0.25 * k, 3.0]
-            group.PlanePositionSequence = [position]
-        groups.append(group)
-    ds.PerFrameFunctionalGroupsSequence = groups
+            place = [1.0, 2.0 + 0.25 * k, 3.0]
+            frame.PlanePositionSequence = group(ImagePositionPatient=place)
+        ds.PerFrameFunctionalGroupsSequence.append(frame)
     ds.save_as(path, enforce_file_format=True)
     return path
 
@@ -169,10 +163,12 @@ def test_tomography_of_an_eye_gets_its_segment_back(tmp_path: Path, suffix: str)
 
 def test_one_frame_of_an_eye_without_places_gets_its_segment_back(tmp_path: Path) -> None:
     path = tomography(tmp_path / "oct.dcm", places=False)
-    with pytest.raises(AmbiguousSeriesError) as caught:
+    with pytest.raises(AmbiguousSeriesError, match="frame 3 of 5") as caught:
         Volume.read(path)
     series = [uid for uid, _ in caught.value.series]
+    assert len(series) == 5
     volume = Volume.read(path, series=series[2])
+    np.testing.assert_array_equal(volume.array, FRAMES[2:3])
     mask = np.zeros(volume.shape, dtype=bool)
     mask[0, 3:9, 4:11] = True
     write_segmentation(Segmentation(volume, (Segment("s", mask),), ALGORITHM), tmp_path / "s.dcm")

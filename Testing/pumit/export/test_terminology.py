@@ -17,41 +17,35 @@ from pumit.segmentation import TISSUE, CodedConcept
 from pydicom.sr._concepts_dict import concepts
 
 
-def test_organ_is_an_anatomical_structure():
-    liver = concept_for("Liver")
-    assert liver.category == CodedConcept("123037004", "SCT", "Anatomical Structure")
-    assert liver.type == CodedConcept("10200004", "SCT", "Liver")
-    assert liver.type_modifier is liver.anatomic_region is None
+def parts_of(meaning: SegmentTerminology) -> tuple[CodedConcept | None, ...]:
+    return (
+        meaning.category,
+        meaning.type,
+        meaning.type_modifier,
+        meaning.anatomic_region,
+        meaning.region_modifier,
+    )
+
+
+ORGAN, LESION = "Anatomical Structure", "Morphologically Altered Structure"
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
-    [("SCT:10200004", "liver"), ("sct: 10200004", "liver"), ("urinary bladder", "bladder")],
+    ("text", "meanings"),
+    [
+        *((text, (ORGAN, "Liver")) for text in ("Liver", "SCT:10200004", "sct: 10200004")),
+        *((text, (ORGAN, "Bladder")) for text in ("bladder", "urinary bladder")),
+        *(
+            (text, (ORGAN, "Kidney", "Left"))
+            for text in ("left kidney", "Kidney left", "kidney_left", "KIDNEY-LEFT")
+        ),
+        ("left atrium", (ORGAN, "Left atrium")),
+        ("left lung nodule", (LESION, "Nodule", None, "Lung", "Left")),
+    ],
 )
-def test_codes_and_synonyms_mean_the_same_as_the_name(text, name):
-    assert concept_for(text) == concept_for(name)
-
-
-@pytest.mark.parametrize("text", ["left kidney", "Kidney left", "kidney_left", "KIDNEY-LEFT"])
-def test_side_becomes_a_modifier(text):
-    kidney = concept_for(text)
-    assert kidney.type.value == "64033007"
-    assert kidney.type_modifier == CodedConcept("7771000", "SCT", "Left")
-
-
-def test_side_that_is_part_of_a_name_stays_there():
-    atrium = concept_for("left atrium")
-    assert (atrium.type.value, atrium.type_modifier) == ("82471001", None)
-
-
-def test_lesion_in_an_organ_has_the_organ_as_its_region():
-    nodule = concept_for("left lung nodule")
-    assert nodule.category.meaning == "Morphologically Altered Structure"
-    assert nodule.type.meaning == "Nodule"
-    assert nodule.anatomic_region is not None
-    assert nodule.anatomic_region.meaning == "Lung"
-    assert nodule.region_modifier is not None
-    assert nodule.region_modifier.meaning == "Left"
+def test_a_name_or_code_means_a_structure_its_side_and_its_region(text, meanings):
+    parts = parts_of(concept_for(text))
+    assert tuple(p and p.meaning for p in parts) == (*meanings, *[None] * (5 - len(meanings)))
 
 
 @pytest.mark.parametrize(
@@ -85,13 +79,7 @@ def test_every_name_survives_slicers_entry():
 def test_entry_keeps_every_part():
     entry = "c~SCT^1^a~SCT^2^b~SCT^3^d~r~SCT^4^e~SCT^5^f"
     terminology = concept_for(entry)
-    parts = (
-        terminology.category,
-        terminology.type,
-        terminology.type_modifier,
-        terminology.anatomic_region,
-        terminology.region_modifier,
-    )
+    parts = parts_of(terminology)
     assert [p and p.value for p in parts] == ["1", "2", "3", "4", "5"]
     assert serialize_terminology(terminology).split("~")[1:4] == entry.split("~")[1:4]
 

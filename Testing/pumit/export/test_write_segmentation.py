@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import SimpleITK
-from export_checks import OBLIQUE, a_volume, two_overlapping
+from export_checks import OBLIQUE, a_volume, disjoint, two_overlapping
 from pumit.errors import ExportError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.write import SUFFIXES, check_suffix, write_segmentation
@@ -16,16 +16,6 @@ from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
 
 LABELMAPS = [".nii.gz", ".nii", ".nrrd", ".mha"]
-
-
-def disjoint(volume: Volume) -> Segmentation:
-    segmentation = two_overlapping(volume)
-    first, second = segmentation.segments
-    return Segmentation(
-        volume,
-        (first, Segment(second.name, second.mask & ~first.mask)),
-        segmentation.algorithm,
-    )
 
 
 @contextlib.contextmanager

@@ -12,7 +12,12 @@ import SimpleITK
 from pumit.errors import VolumeError
 from pumit.volume import Volume
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+from pydicom.uid import (
+    CTImageStorage,
+    EnhancedCTImageStorage,
+    ExplicitVRLittleEndian,
+    generate_uid,
+)
 from scipy.spatial.transform import Rotation
 
 Array = npt.NDArray[Any]
@@ -132,3 +137,43 @@ def along_normal(
     axes = np.asarray(orientation).reshape(2, 3)
     step = gap_mm * np.cross(axes[0], axes[1])
     return [tuple(np.array([-50.0, 20, 100]) + k * step) for k in range(count)]
+
+
+def group(**items: object) -> list[Dataset]:
+    ds = Dataset()
+    for keyword, value in items.items():
+        setattr(ds, keyword, value)
+    return [ds]
+
+
+def write_enhanced(
+    path: Path,
+    positions: list[np.ndarray],
+    *,
+    orientation: tuple[float, ...] = AXIAL,
+    slopes: list[float] | None = None,
+    times: list[int] | None = None,
+) -> np.ndarray:
+    """Write one enhanced CT, intercept -1024; return its stored values, frame by frame."""
+    stored = np.arange(len(positions) * 42, dtype=np.uint16).reshape(-1, 6, 7) + 900
+    ds = dicom_slice(stored[0], None, pixel_spacing=None, SOPClassUID=EnhancedCTImageStorage)
+    del ds.RescaleSlope, ds.RescaleIntercept
+    ds.NumberOfFrames, ds.PixelData = len(positions), stored.tobytes()
+    shared, frames = Dataset(), []
+    shared.PixelMeasuresSequence = group(PixelSpacing=[0.9, 0.7], SliceThickness=2)
+    shared.PlaneOrientationSequence = group(
+        ImageOrientationPatient=[round(c, 9) for c in orientation]
+    )
+    for k, position in enumerate(positions):
+        frame = Dataset()
+        place = [round(float(p), 6) for p in position]
+        frame.PlanePositionSequence = group(ImagePositionPatient=place)
+        slope = slopes[k] if slopes else 1
+        frame.PixelValueTransformationSequence = group(RescaleSlope=slope, RescaleIntercept=-1024)
+        if times:
+            frame.FrameContentSequence = group(TemporalPositionIndex=times[k])
+        frames.append(frame)
+    ds.SharedFunctionalGroupsSequence = [shared]
+    ds.PerFrameFunctionalGroupsSequence = frames
+    ds.save_as(path, enforce_file_format=True)
+    return stored

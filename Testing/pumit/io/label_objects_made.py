@@ -42,6 +42,16 @@ def a_series(folder: Path, seed: int = 0) -> Volume:
     return write_dicom_series(a_volume(seed), folder)
 
 
+def reordered(volume: Volume, array: Array) -> Volume:
+    """The same voxels with the axes in another order, one of them against the first."""
+    d, h, w = volume.spacing_mm
+    start = volume.index_to_world((SHAPE[0] - 1, 0, 0))
+    direction = np.column_stack(
+        [volume.direction[:, 1], -volume.direction[:, 2], volume.direction[:, 0]]
+    )
+    return Volume(array.transpose(2, 0, 1)[:, ::-1], (w, d, h), tuple(start), direction)
+
+
 def blobs() -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Two rugged masks that overlap, so that any flip or shift shows."""
     rng = np.random.default_rng(1)

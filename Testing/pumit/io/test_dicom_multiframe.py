@@ -6,57 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from generated_scans import AXIAL, dicom_slice, refused, rotation
+from generated_scans import AXIAL, group, refused, rotation, write_enhanced
 from pumit.errors import AmbiguousSeriesError, ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
-from pydicom.dataset import Dataset
-from pydicom.uid import EnhancedCTImageStorage
 
 OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
-
-
-def group(**items: object) -> list[Dataset]:
-    ds = Dataset()
-    for keyword, value in items.items():
-        setattr(ds, keyword, value)
-    return [ds]
-
-
-def write_enhanced(
-    path: Path,
-    positions: list[np.ndarray],
-    *,
-    orientation: tuple[float, ...] = AXIAL,
-    slopes: list[float] | None = None,
-    times: list[int] | None = None,
-) -> np.ndarray:
-    """Write one enhanced CT; return its stored values, frame by frame."""
-    stored = np.arange(len(positions) * 42, dtype=np.uint16).reshape(-1, 6, 7) + 900
-    ds = dicom_slice(stored[0], None, pixel_spacing=None, SOPClassUID=EnhancedCTImageStorage)
-    del ds.RescaleSlope, ds.RescaleIntercept
-    ds.NumberOfFrames, ds.PixelData = len(positions), stored.tobytes()
-    shared, frames = Dataset(), []
-    shared.PixelMeasuresSequence = group(PixelSpacing=[0.9, 0.7], SliceThickness=2)
-    shared.PlaneOrientationSequence = group(
-        ImageOrientationPatient=[round(c, 9) for c in orientation]
-    )
-    for k, position in enumerate(positions):
-        frame = Dataset()
-        place = [round(float(p), 6) for p in position]
-        frame.PlanePositionSequence = group(ImagePositionPatient=place)
-        slope = slopes[k] if slopes else 1
-        frame.PixelValueTransformationSequence = group(RescaleSlope=slope, RescaleIntercept=-1024)
-        if times:
-            frame.FrameContentSequence = group(TemporalPositionIndex=times[k])
-        frames.append(frame)
-    ds.SharedFunctionalGroupsSequence = [shared]
-    ds.PerFrameFunctionalGroupsSequence = frames
-    ds.save_as(path, enforce_file_format=True)
-    return stored
 
 
 @pytest.mark.parametrize("as_file", [True, False])
@@ -75,14 +33,6 @@ def test_frames_are_sorted_into_a_volume(
     assert volume.spacing_mm == pytest.approx((2.0, 0.9, 0.7), abs=1e-5)
     assert volume.source is not None
     assert volume.source.files == (tmp_path / "e.dcm",)
-
-
-def test_every_frame_has_its_own_rescale(tmp_path: Path) -> None:
-    positions = [np.array([0.0, 0, 2 * k]) for k in range(3)]
-    slopes = [0.5, 1.0, 2.0]
-    stored = write_enhanced(tmp_path / "e.dcm", positions, slopes=slopes)
-    expected = stored * np.reshape(slopes, (3, 1, 1)) - 1024
-    np.testing.assert_allclose(Volume.read(tmp_path / "e.dcm").array, expected)
 
 
 def test_times_in_one_object_are_a_question(tmp_path: Path) -> None:

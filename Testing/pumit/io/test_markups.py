@@ -43,6 +43,7 @@ def refused(path: Path, reason: str) -> None:
 @pytest.mark.parametrize(
     ("system", "expected"),
     [
+        (None, (1, 2, 3)),  # unstated: LPS, as in Slicer
         ("LPS", (1, 2, 3)),
         ("RAS", (-1, -2, 3)),
         ("lps", (1, 2, 3)),
@@ -55,14 +56,10 @@ def refused(path: Path, reason: str) -> None:
 def test_coordinate_system_is_respected(
     tmp_path: Path, system: Any, expected: tuple[float, float, float]
 ) -> None:
-    path = write(tmp_path, markup(system=system, controlPoints=[control_point([1, 2, 3])]))
-    assert read_markups(path) == [PointPrompt(expected)]
-
-
-def test_unstated_coordinate_system_is_lps_as_in_slicer(tmp_path: Path) -> None:
-    data = markup(controlPoints=[control_point([1, 2, 3])])
-    del data["coordinateSystem"]
-    assert read_markups(write(tmp_path, data)) == [PointPrompt((1, 2, 3))]
+    data = markup(system=system, controlPoints=[control_point([1, 2, 3])])
+    if system is None:
+        del data["coordinateSystem"]
+    assert read_markups(write(tmp_path, data)) == [PointPrompt(expected)]
 
 
 @pytest.mark.parametrize(
@@ -141,18 +138,12 @@ def test_region_in_ras_is_mirrored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Curve", "ClosedCurve", "Line"])
-def test_curves_become_scribbles(tmp_path: Path, kind: str) -> None:
-    points = [control_point([k, 0, 0]) for k in range(3)]
+@pytest.mark.parametrize("label", ["F", "Background"])
+def test_curves_become_scribbles(tmp_path: Path, kind: str, label: str) -> None:
+    points = [control_point([k, 0, 0], f"{label}-{k}") for k in range(3)]
     [scribble] = read_markups(write(tmp_path, markup(kind, controlPoints=points)))
     expected = [(0, 0, 0), (1, 0, 0), (2, 0, 0)] + [(0, 0, 0)] * (kind == "ClosedCurve")
-    assert scribble == ScribblePrompt(tuple(expected))
-
-
-def test_negative_curve_is_a_negative_scribble(tmp_path: Path) -> None:
-    points = [control_point([k, 0, 0], f"Background-{k}") for k in range(3)]
-    [scribble] = read_markups(write(tmp_path, markup("Curve", controlPoints=points)))
-    assert isinstance(scribble, ScribblePrompt)
-    assert not scribble.is_positive
+    assert scribble == ScribblePrompt(tuple(expected), is_positive=label == "F")
 
 
 @pytest.mark.parametrize("is_wrapped", [True, False])

@@ -37,54 +37,35 @@ def assert_is_image(volume: Volume, image: SimpleITK.Image) -> None:
 
 @pytest.mark.parametrize("extension", FORMATS)
 @pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=DIRECTIONS)
-def test_voxels_keep_their_world_position(
+def test_voxels_keep_value_type_and_world_position(
     tmp_path: Path, extension: str, direction: np.ndarray
 ) -> None:
-    image = itk_image(pattern(), direction=direction)
     path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(image, str(path))
-    volume = Volume.read(path)
-    assert_is_image(volume, image)
-    np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
-    assert volume.source is None
-
-
-@pytest.mark.parametrize("extension", FORMATS)
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64])
-def test_intensities_and_type_are_kept(tmp_path: Path, extension: str, dtype: type) -> None:
-    array = (pattern() % 251).astype(dtype)
-    path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(array), str(path))
-    volume = Volume.read(path)
-    assert volume.array.dtype == dtype
-    np.testing.assert_array_equal(volume.array, array)
+    for dtype in (np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64):
+        image = itk_image((pattern() % 251).astype(dtype), direction=direction)
+        SimpleITK.WriteImage(image, str(path))
+        volume = Volume.read(path)
+        assert volume.array.dtype == dtype
+        assert_is_image(volume, image)
+        np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
+        assert volume.source is None
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
-def test_time_axis_becomes_channels(tmp_path: Path, extension: str) -> None:
-    array = pattern((4, 5, 6, 7))
-    direction = rotation(10, 20, 30)
+def test_times_and_components_become_channels(tmp_path: Path, extension: str) -> None:
+    times, direction = pattern((4, 5, 6, 7)), rotation(10, 20, 30)
+    parts = pattern((5, 6, 7, 3)).astype(np.float32)
     path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(array, direction=direction), str(path))
-    volume = Volume.read(path)
-    np.testing.assert_array_equal(volume.array, array)
-    np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
-    assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
-
-
-@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
-def test_vector_components_become_channels(tmp_path: Path, extension: str) -> None:
-    array = pattern((5, 6, 7, 3)).astype(np.float32)
-    path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(array, is_vector=True), str(path))
-    np.testing.assert_array_equal(Volume.read(path).array, np.moveaxis(array, -1, 0))
-
-
-@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
-def test_single_time_point_is_an_ordinary_volume(tmp_path: Path, extension: str) -> None:
-    path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(pattern((1, 5, 6, 7))), str(path))
-    assert Volume.read(path).array.shape == (5, 6, 7)
+    for image, expected in (
+        (itk_image(times, direction=direction), times),
+        (itk_image(times[:1], direction=direction), times[0]),
+        (itk_image(parts, direction=direction, is_vector=True), parts.transpose(3, 0, 1, 2)),
+    ):
+        SimpleITK.WriteImage(image, str(path))
+        volume = Volume.read(path)
+        np.testing.assert_array_equal(volume.array, expected)
+        np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
+        assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
@@ -105,12 +86,6 @@ def test_content_decides_not_the_extension(tmp_path: Path, extension: str) -> No
     for name in ("upload", "upload.nii.gz", "upload.png"):
         shutil.copy(tmp_path / f"scan.{extension}", tmp_path / name)
         assert_is_image(Volume.read(tmp_path / name), image)
-
-
-def test_constant_scan_is_readable(tmp_path: Path) -> None:
-    path = tmp_path / "scan.nrrd"
-    SimpleITK.WriteImage(itk_image(np.zeros((3, 4, 5), np.int16)), str(path))
-    assert Volume.read(path).array.max() == 0
 
 
 def test_name_with_spaces_and_letters_beyond_ascii(tmp_path: Path) -> None:
@@ -166,18 +141,16 @@ def test_missing_path_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "scan.nii", "no file or folder 'scan.nii'")
 
 
-@pytest.mark.parametrize("content", [b"", b"\0", b"hello\n", b"\x1f\x8b", b"\0" * 5000])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0", b"hello\n", b"\x1f\x8b", b"\0" * 5000, gzip.compress(b"no image at all" * 100)],
+)
 @pytest.mark.parametrize(
     "name", ["a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.png", "a.dcm", "a.zip"]
 )
 def test_file_that_is_no_image_is_refused(tmp_path: Path, content: bytes, name: str) -> None:
     (tmp_path / name).write_bytes(content)
     refused(tmp_path / name, "empty|known kind|damaged")
-
-
-def test_compressed_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(b"no image at all" * 100))
-    refused(tmp_path / "a.nii.gz", "known kind")
 
 
 @pytest.mark.parametrize("with_text", [False, True])
@@ -216,46 +189,34 @@ def test_missing_permission_is_named(
 
 
 @pytest.mark.parametrize("extension", ["nrrd", "mha"])
-def test_header_that_announces_far_too_much_is_refused(tmp_path: Path, extension: str) -> None:
-    path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(pattern()), str(path))
-    sizes = {b"sizes: 7 6 5": b"sizes: 7000 6000 500", b"DimSize = 7 6 5": b"DimSize = 7000 6000 5"}
-    content = path.read_bytes()
-    for old, new in sizes.items():
-        content = content.replace(old, new)
-    path.write_bytes(content)
-    refused(path, "header states|memory|damaged")
-
-
-@pytest.mark.parametrize("extension", ["nrrd", "mha"])
-def test_zero_spacing_is_refused(tmp_path: Path, extension: str) -> None:
+@pytest.mark.parametrize(
+    ("nrrd", "mha", "reason"),
+    [
+        (
+            (b"sizes: 7 6 5", b"sizes: 7000 6000 500"),
+            (b"DimSize = 7 6 5", b"DimSize = 7000 6000 5"),
+            "header states|memory|damaged",
+        ),
+        (
+            (b"(1,0,0) (0,2,0)", b"(0,0,0) (0,2,0)"),
+            (b"ElementSpacing = 1 2 3", b"ElementSpacing = 0 2 3"),
+            "zero voxel spacing",
+        ),
+        (
+            (b"(1,0,0) (0,2,0)", b"(1,0,0) (2,0.02,0)"),
+            (b"TransformMatrix = 1 0 0 0 1 0", b"TransformMatrix = 1 0 0 1 0 0"),
+            "parallel|damaged",
+        ),
+    ],
+    ids=["size", "spacing", "axes"],
+)
+def test_impossible_header_is_refused(
+    tmp_path: Path, extension: str, nrrd: tuple[bytes, bytes], mha: tuple[bytes, bytes], reason: str
+) -> None:
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(pattern(), spacing=(1.0, 2.0, 3.0)), str(path))
-    content = path.read_bytes()
-    content = content.replace(b"(1,0,0) (0,2,0)", b"(0,0,0) (0,2,0)")
-    path.write_bytes(content.replace(b"ElementSpacing = 1 2 3", b"ElementSpacing = 0 2 3"))
-    refused(path, "zero voxel spacing")
-
-
-@pytest.mark.parametrize("extension", ["nrrd", "mha"])
-def test_parallel_axes_are_refused(tmp_path: Path, extension: str) -> None:
-    path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(pattern(), spacing=(1.0, 1.0, 1.0)), str(path))
-    content = path.read_bytes().replace(b"(1,0,0) (0,1,0)", b"(1,0,0) (1,0.01,0)")
-    path.write_bytes(
-        content.replace(b"TransformMatrix = 1 0 0 0 1 0", b"TransformMatrix = 1 0 0 1 0 0")
-    )
-    refused(path, "parallel|damaged")
-
-
-@pytest.mark.parametrize("extension", ["nhdr", "mhd"])
-def test_detached_header_without_its_data_is_refused(tmp_path: Path, extension: str) -> None:
-    path = tmp_path / f"scan.{extension}"
-    SimpleITK.WriteImage(itk_image(pattern()), str(path))
-    for file in tmp_path.iterdir():
-        if file != path:
-            file.unlink()
-    refused(path, "damaged")
+    path.write_bytes(path.read_bytes().replace(*nrrd).replace(*mha))
+    refused(path, reason)
 
 
 @pytest.mark.parametrize("extension", ["nrrd", "mha"])

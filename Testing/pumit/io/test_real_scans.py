@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
-from generated_scans import refused
 from pumit.errors import AmbiguousSeriesError
 from pumit.volume import Volume
 
@@ -90,10 +89,6 @@ def test_three_slices_among_segmentations_are_the_scan(shared_data: Path) -> Non
     assert_same_grid(volume, reference)
     # The scanner's own value outside its round field.
     assert volume.array.min() == -3024
-
-
-def test_segmentation_alone_is_no_scan(shared_data: Path) -> None:
-    refused(shared_data / "dicom" / "dcmqi" / "liver.dcm", "only segmentation")
 
 
 def test_sheared_scan_lies_where_its_sform_says(

@@ -114,13 +114,6 @@ def test_dicom_beside_other_files_is_found(
     assert names(tmp_path / "disc" / "IMAGES") == ["t1", "IMAGES"]
 
 
-def test_series_beside_other_files_is_chosen(tmp_path: Path) -> None:
-    uid = write_series(tmp_path / "disc")
-    put(tmp_path / "disc", "logo.jpg")
-    (scan,) = find_scans([tmp_path / "disc"], series=uid)
-    assert (scan.path, scan.series) == (tmp_path / "disc", uid)
-
-
 def test_what_a_scene_holds_but_scans_is_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -171,20 +171,22 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", ["", "[]", "3", "null", "{", "[" * 20000, '{"a": ' + "9" * 5000 + "}"]
+    "changes",
+    [
+        *(
+            {"recipe": recipe}
+            for recipe in ("", "[]", "3", "null", "{", "[" * 20000, '{"a": ' + "9" * 5000 + "}")
+        ),
+        {"recipe": None},
+        {"sha256": None},
+    ],
 )
-def test_a_damaged_recipe_is_refused(tmp_path: Path, recipe: str) -> None:
+def test_a_damaged_or_absent_recipe_is_refused(
+    tmp_path: Path, changes: dict[str, str | None]
+) -> None:
     path = tmp_path / "model.safetensors"
-    metadata = {"format": FORMAT, "sha256": "0", "recipe": recipe}
-    save_file({"a": torch.zeros(3)}, str(path), metadata=metadata)
-    assert_refused(path, "recipe")
-
-
-@pytest.mark.parametrize("missing", ["recipe", "sha256"])
-def test_incomplete_metadata_is_refused(tmp_path: Path, missing: str) -> None:
-    metadata = {"format": FORMAT, "sha256": "0", "recipe": "{}"}
-    del metadata[missing]
-    path = tmp_path / "model.safetensors"
+    given = {"format": FORMAT, "sha256": "0", "recipe": "{}", **changes}
+    metadata = {key: value for key, value in given.items() if value is not None}
     save_file({"a": torch.zeros(3)}, str(path), metadata=metadata)
     assert_refused(path, "recipe")
 

@@ -14,13 +14,6 @@ def test_length_scale_gives_the_published_figures(factor: int, expected: float) 
     assert length_scale(4096 * factor, 4096) == pytest.approx(expected, abs=1e-7)
 
 
-@pytest.mark.parametrize(("factor", "expected"), [(1, 0.125), (4, 0.1458333), (16, 0.1666667)])
-def test_scale_with_head_dimension_64_gives_the_published_figures(
-    factor: int, expected: float
-) -> None:
-    assert length_scale(4096 * factor, 4096) / math.sqrt(64) == pytest.approx(expected, abs=1e-7)
-
-
 @given(st.integers(1, 10**9), st.integers(1, 10**9))
 def test_length_scale_is_finite_for_every_length(n_test: int, n_train: int) -> None:
     assert math.isfinite(length_scale(n_test, n_train))

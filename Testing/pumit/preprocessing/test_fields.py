@@ -56,13 +56,9 @@ def test_depth_does_not_count_in_prompts_of_one_slice() -> None:
     assert Field((0, 0, 0), (1, 1, 1), (8, 8, 8), 3.0, 1).prompt_ratio == 3.0
 
 
-@pytest.mark.parametrize("size", [16, 48, 64, 128])
-def test_a_field_of_degree_five_is_one_slice_at_every_size(size: int) -> None:
-    assert field_shape(5, size) == (1, size, size)
-
-
-def test_depth_halves_with_every_degree() -> None:
+def test_depth_halves_with_every_degree_to_one_slice() -> None:
     assert [field_shape(da0, 48)[0] for da0 in range(6)] == [48, 24, 12, 6, 3, 1]
+    assert [field_shape(5, n) for n in (16, 64, 128)] == [(1, n, n) for n in (16, 64, 128)]
 
 
 # depth_first
@@ -225,6 +221,8 @@ def test_levels_become_isotropic_before_depth_is_halved() -> None:
     pyramid = Pyramid(np.zeros((64, 128, 128), np.int16), (4.0, 1.0, 1.0))
     factors = [factor for _, factor in pyramid.levels]
     assert factors == [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 8, 8), (4, 16, 16)]
+    # One half as large as the volume is not kept.
+    assert [level is None for level, _ in pyramid.levels] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -253,11 +251,6 @@ def test_a_coarse_field_reads_a_coarse_level(spacing: tuple[float, float, float]
     region, _ = pyramid._region(tensor, factor, *field.bounds())
     # Two times finer along each axis at most, with a margin of two voxels on every side.
     assert region.size <= np.prod([2 * 2 * n + 6 for n in field.shape])
-
-
-def test_a_level_half_as_large_as_the_volume_is_not_kept() -> None:
-    pyramid = Pyramid(np.zeros((64, 128, 128), np.int16), (4.0, 1.0, 1.0))
-    assert [level is None for level, _ in pyramid.levels] == [True, True, False, False, False]
 
 
 def test_volumes_are_kept_by_reference() -> None:

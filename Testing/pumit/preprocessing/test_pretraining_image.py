@@ -82,17 +82,6 @@ def test_however_a_scan_is_stored_it_is_the_same_slices(
     np.testing.assert_allclose(image.array[0], seen, atol=1e-6)
 
 
-def test_a_world_point_keeps_its_intensity() -> None:
-    """Through crop, permutation and an oblique direction."""
-    volume = permuted(ct(), (2, 0, 1))
-    image = prepare(volume)
-    brightest = np.unravel_index(int(image.array[0].argmax()), image.array.shape[1:])
-    point = volume.index_to_world(image.to_volume(brightest))
-    there = np.rint(ct().world_to_index(point)).astype(int)
-    body = ct().array
-    assert body[tuple(there)] >= np.percentile(body[body > -1000], 99.5)
-
-
 def test_a_picture_is_divided_by_255_and_flat() -> None:
     array = np.zeros((3, 1, 10, 12), dtype=np.uint8)
     array[0, 0, 2:6, 3:9], array[2, 0, 4:8, 3:5] = 51, 102

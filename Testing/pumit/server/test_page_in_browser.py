@@ -118,6 +118,10 @@ class Tab:
         assert len(y), "no spot is seen"
         return left + float(np.median(x)) + 0.5, top + float(np.median(y)) + 0.5
 
+    def click_spot(self) -> None:
+        self.page.mouse.click(*self.brightest(0))
+        self.says("mL")
+
     def prompts(self) -> tuple:
         return self.server.engine.sessions[-1].answered[-1][1]
 
@@ -135,6 +139,12 @@ def opened(browser, serve) -> Iterator:
     yield open_tab
     for tab in tabs:
         tab.context.close()
+
+
+@pytest.fixture
+def tab(opened) -> Tab:
+    """The page with the axial scan."""
+    return opened(spotted(DIRECTIONS["axial"]))
 
 
 def nearest(volume: Volume, point_lps) -> np.ndarray:
@@ -180,15 +190,13 @@ def test_the_mask_is_drawn_where_the_click_was_and_the_patients_right_is_left(op
     assert abs(top + rows.mean() - y) < per_voxel * 0.8 / 1.1
 
 
-def test_marks_are_on_their_slice_and_not_in_3d(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
+def test_marks_are_on_their_slice_and_not_in_3d(tab):
 
     def green() -> int:
         tab.page.wait_for_timeout(200)
         return int((np.abs(tab.seen() - (31, 157, 85)).max(-1) < 12).sum())
 
-    tab.page.mouse.click(*tab.brightest(0))
-    tab.says("mL")
+    tab.click_spot()
     assert green() > 100
     tab.page.get_by_label("Show").select_option("3D")
     assert green() == 0
@@ -224,8 +232,7 @@ def test_boxes_and_scribbles_are_drawn_by_dragging(opened):
     assert [type(p) for p in tab.prompts()] == [BoxPrompt, ScribblePrompt, ScribblePrompt]
 
 
-def test_buttons_undo_redo_and_show_another_answer(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
+def test_buttons_undo_redo_and_show_another_answer(tab):
     button = tab.page.get_by_role("button", name="Another answer")
     assert button.is_disabled()
     tab.page.mouse.click(*tab.brightest(0))
@@ -246,8 +253,7 @@ def test_segments_are_downloaded_as_they_are_seen(opened, tmp_path):
     write_dicom_series(spotted(DIRECTIONS["axial"]), tmp_path / "scan", patient_id="GENERATED")
     volume = Volume.read(tmp_path / "scan")
     tab = opened(volume)
-    tab.page.mouse.click(*tab.brightest(0))
-    tab.says("mL")
+    tab.click_spot()
     tab.page.get_by_label("Name of the segment").fill("liver")
     tab.page.keyboard.press("Tab")
     for ending in ("nii.gz", "seg.nrrd", "dcm"):
@@ -348,15 +354,13 @@ def test_the_token_is_asked_for_once_and_comes_into_no_address(browser, serve):
     tab.context.close()
 
 
-def test_unsaved_segments_warn_before_the_tab_closes(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
+def test_unsaved_segments_warn_before_the_tab_closes(tab):
     asked: list[str] = []
     tab.page.on("dialog", lambda d: (asked.append(d.type), d.accept()))
     tab.page.reload()
     tab.says("Click inside")
     assert asked == []
-    tab.page.mouse.click(*tab.brightest(0))
-    tab.says("mL")
+    tab.click_spot()
     tab.page.reload()
     assert asked == ["beforeunload"]
 
@@ -377,10 +381,8 @@ def test_a_file_of_this_computer_is_opened_at_its_place(opened, tmp_path):
     assert tab.page.locator("[data-format=dcm]").is_disabled()
 
 
-def test_a_session_that_has_ended_is_opened_again(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
-    tab.page.mouse.click(*tab.brightest(0))
-    tab.says("mL")
+def test_a_session_that_has_ended_is_opened_again(tab):
+    tab.click_spot()
     for lease in tab.server.state.leases.open_leases():
         tab.server.state.leases.release(lease.token)
     tab.page.get_by_role("button", name="Another answer").click()
@@ -388,8 +390,7 @@ def test_a_session_that_has_ended_is_opened_again(opened):
     assert tab.prompts()[-1] == AnswerPrompt(2)
 
 
-def test_a_search_is_stopped(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
+def test_a_search_is_stopped(tab):
     tab.page.get_by_label("Find by name").fill("liver")
     search = tab.server.engine.segment_automatically
     tab.server.engine.segment_automatically = lambda session, model, **options: search(
@@ -403,8 +404,7 @@ def test_a_search_is_stopped(opened):
         tab.page.wait_for_timeout(20)
 
 
-def test_a_name_is_typed_while_an_answer_is_on_its_way(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
+def test_a_name_is_typed_while_an_answer_is_on_its_way(tab):
     held: list = []
     tab.page.route("**/pumit/v3/predict", lambda route: held.append(route))
     tab.page.mouse.click(*tab.brightest(0))
@@ -419,8 +419,7 @@ def test_a_name_is_typed_while_an_answer_is_on_its_way(opened):
     assert name.input_value() == "liver"
 
 
-def test_segments_are_chosen_and_removed_by_the_keyboard(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]))
+def test_segments_are_chosen_and_removed_by_the_keyboard(tab):
     tab.page.get_by_role("button", name="New segment").click()
     tab.page.get_by_role("button", name="New segment").click()
     tab.page.get_by_label("Work on Segment 3").focus()

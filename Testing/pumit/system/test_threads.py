@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from pumit.system import threads
 from pumit.system.threads import FittingThreads, ProcessorTimes, wait_asleep
+from threadpoolctl import threadpool_info, threadpool_limits
 
 PRINTED = "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
 
@@ -74,19 +76,9 @@ def test_a_core_that_another_program_keeps_busy_is_left_to_it(of_machine):
     of_machine(1.9)
     assert fitting.count(2) == 2
     assert fitting.count(1) == 1
-
-
-def test_where_no_core_is_free_one_thread_computes(of_machine):
-    fitting = FittingThreads()
     of_machine(0.1)
-    assert fitting.count(2) == 1
-
-
-def test_looks_that_follow_at_once_say_what_the_last_one_said(of_machine):
-    fitting = FittingThreads()
-    of_machine(1.0)
-    assert fitting.count(2) == 1
-    assert fitting.count(2) == 1
+    assert fitting.count(2) == 1  # one computes where none is free
+    assert fitting.count(2) == 1  # a look that follows at once says the same
 
 
 def test_a_machine_that_does_not_tell_is_used_as_a_whole(monkeypatch):
@@ -105,6 +97,24 @@ def test_torch_gets_its_number_of_threads_back(of_machine):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_blas_gets_its_threads_back_after_the_last_of_overlapping_blocks():
+    def counts() -> list[int]:
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        return [pool["num_threads"] for pool in pools]
+
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with threadpool_limits(limits=2, user_api="blas"):
+        if 2 not in counts():
+            pytest.skip("this NumPy's BLAS has no threads to limit")
+        first, second = FittingThreads().computing(), FittingThreads().computing()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert set(counts()) == {1}
+        second.__exit__(None, None, None)
+        assert 2 in counts()
 
 
 def test_the_times_of_this_machine_go_forward():

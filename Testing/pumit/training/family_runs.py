@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 from labelled_scans import TINY_SIZES, write
-from pumit.cli.main import main
 
 TINY: dict[str, dict[str, Any]] = {
     "pumit_segmentation_small": TINY_SIZES,
@@ -99,15 +97,13 @@ def write_set(folder: Path, kind: Kind, count: int = 3) -> Path:
     return folder
 
 
-def recipe_for(network: str, data: Path, kind: Kind, /, **changes: Any) -> dict[str, Any]:
-    """A recipe that leaves to the plan what it can."""
+def changes_for(network: str, kind: Kind) -> dict[str, Any]:
+    """Keys of a recipe that leaves to the plan what it can."""
     return {
-        "task": "segmentation",
-        "name": "made",
         "network": network,
         "network_sizes": TINY[network],
         "data": {
-            "folder": str(data),
+            "folder": "set",
             "images": "images/{case}_{channel}.*",
             "channels": list(kind.channels),
             "classes": {"high": 1, "low": 2},
@@ -115,18 +111,6 @@ def recipe_for(network: str, data: Path, kind: Kind, /, **changes: Any) -> dict[
         },
         "plan": {"step_voxels": 1 << 16, "batch_size": 2},
         "validation": {"overlap": 0.0, "final_overlap": 0.0},
-        "device": "cpu",
-        "threads": 1,
         "register": False,
         "schedule": {"steps": 1, "precision": "fp32", "log_every": 1},
-        **changes,
     }
-
-
-def train(folder: Path, recipe: dict[str, Any]) -> Path:
-    """What `pumit train` makes of a recipe."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    assert main(["train", str(path), "-o", str(folder / "out")]) == 0
-    return folder / "out" / f"{recipe['name']}.safetensors"

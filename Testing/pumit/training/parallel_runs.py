@@ -149,7 +149,7 @@ def run(
     folder: Path,
     schedule: Schedule,
     *,
-    kind: type[BlockTask] = BlockTask,
+    kind: Callable[..., BlockTask] = BlockTask,
     stop: bool = False,
     dropout: float = 0.3,
     **more: Any,
@@ -175,17 +175,6 @@ def run(
     }
 
 
-def spoil(folder: Path) -> dict[str, Any]:
-    def report(record: dict[str, Any]) -> None:
-        return
-
-    try:
-        train(BlockTask(5), folder, PLAIN, degrees={0: 1.0}, report=report)
-    except PumitError as error:
-        return {"error": str(error)}
-    return {}
-
-
 class RefusedTask(BlockTask):
     """The second process alone finds a case that it cannot use."""
 
@@ -195,10 +184,24 @@ class RefusedTask(BlockTask):
         return super().draw(da0, generator, shared)
 
 
-def refuse(folder: Path) -> dict[str, Any]:
+class ShortTask(BlockTask):
+    """The second process alone has no memory."""
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        if self.rank == 1 and len(self.losses) == 2:
+            raise MemoryError
+        return super().forward(batch)
+
+
+def fail_to_validate(state: dict[str, Tensor]) -> dict[str, float]:
+    raise PumitError("No such case.")
+
+
+def ended(folder: Path, **options: Any) -> dict[str, Any]:
+    """Train in vain."""
     try:
-        run(folder, PLAIN, kind=RefusedTask)
-    except PumitError as error:
+        run(folder, PLAIN, **options)
+    except (PumitError, MemoryShortError) as error:
         return {"error": str(error)}
     return {}
 
@@ -237,23 +240,6 @@ def stop_by_file(folder: Path) -> dict[str, Any]:
     return {"losses": losses, "weights": weights, "stops": stops}
 
 
-class ShortTask(BlockTask):
-    """The second process alone has no memory."""
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        if self.rank == 1 and len(self.losses) == 2:
-            raise MemoryError
-        return super().forward(batch)
-
-
-def run_short(folder: Path) -> dict[str, Any]:
-    try:
-        run(folder, PLAIN, kind=ShortTask)
-    except MemoryShortError as error:
-        return {"error": str(error)}
-    return {}
-
-
 def fsdp_then_ddp(folder: Path) -> dict[str, Any]:
     run(folder, replace(FSDP, seconds=0.0))
     return run(folder, PLAIN)
@@ -270,17 +256,6 @@ def validate(folder: Path) -> dict[str, Any]:
         on_best=lambda state, step, found: best.append(step),
     )
     return {**out, "best": best}
-
-
-def fail_to_validate(folder: Path) -> dict[str, Any]:
-    def refuse(state: dict[str, Tensor]) -> dict[str, float]:
-        raise PumitError("No such case.")
-
-    try:
-        run(folder, PLAIN, validate=refuse)
-    except PumitError as error:
-        return {"error": str(error)}
-    return {}
 
 
 CELLS = torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -305,7 +280,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ddp_stopped": lambda folder: run(folder, PLAIN, stop=True),
     "muon": lambda folder: run(folder, replace(PLAIN, optimizer="muon")),
     "muon_stopped": lambda folder: run(folder, replace(PLAIN, optimizer="muon"), stop=True),
-    "recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
+    "ddp_recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
     "fsdp": lambda folder: run(folder, FSDP),
     "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
     "fsdp_recomputed": lambda folder: run(folder, replace(FSDP, activation_checkpointing=True)),
@@ -316,12 +291,12 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     ),
     "vit_half": lambda folder: run(folder, replace(PLAIN, precision="bf16"), kind=VitTask),
     "vit_fsdp_half": lambda folder: run(folder, replace(FSDP, precision="bf16"), kind=VitTask),
-    "spoilt": spoil,
-    "refused": refuse,
-    "short": run_short,
+    "spoilt": lambda folder: ended(folder, kind=partial(BlockTask, 5)),
+    "refused": lambda folder: ended(folder, kind=RefusedTask),
+    "short": lambda folder: ended(folder, kind=ShortTask),
     "stopped": stop_by_file,
     "validated": validate,
-    "failing": fail_to_validate,
+    "failing": lambda folder: ended(folder, validate=fail_to_validate),
     "prior": prior,
 }
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from time import sleep
 from typing import Any
 
 import pytest
-import yaml
-from labelled_scans import TINY_SIZES, write_pairs
+import segmentation_runs
+from labelled_scans import write_pairs
 from pumit.errors import PumitError
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.runs import read_log, read_status, send_command
@@ -20,28 +21,17 @@ from pumit.training.recipes.reader import RecipeFile
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
 from pumit.training.validate import read_segmentation
+from segmentation_runs import RECIPE
 from tiny_run import status_of
 
-RECIPE: dict[str, Any] = {
-    "name": "made",
-    "folds": 2,
-    "final_model": True,
-    "register": False,
-    "network_sizes": TINY_SIZES,
-    "data": {"folder": "set", "classes": {"ball": 1, "box": 2}},
-    "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
-    "augmentation": False,
-    "device": "cpu",
-    "threads": 1,
-    "validation": {"overlap": 0.0, "final_overlap": 0.0},
-    "schedule": {"steps": 1},
-}
-
-
-def written(folder: Path, **changes: Any) -> Path:
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump({**RECIPE, **changes}))
-    return path
+written = partial(
+    segmentation_runs.written,
+    folds=2,
+    final_model=True,
+    register=False,
+    validation={"overlap": 0.0, "final_overlap": 0.0},
+    schedule={"steps": 1},
+)
 
 
 @pytest.mark.slow

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import SimpleITK
 import yaml
-from labelled_scans import write_pairs
+from labelled_scans import write, write_pairs
 from pumit.cli.main import main
 from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint
+from pumit.runs import read_log
 from pumit.training.recipes import reader
 from pumit.training.recipes.reader import read_yaml
-from pumit.training.train import finetune
+from segmentation_runs import train
 from tiny_run import status_of
 
 VIT = {"dim": 24, "depth": 4, "num_heads": 2, "hidden": 32, "position_table": [1, 2, 2]}
@@ -72,20 +71,15 @@ def scans(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     for name, shape, spacing in (
         ("a.nii.gz", (24, 40, 40), (1.0, 1.0, 1.0)),
-        ("b/c/thick.nrrd", (10, 48, 48), (1.0, 1.0, 6.0)),
+        ("b/c/thick.nrrd", (10, 48, 48), (6.0, 1.0, 1.0)),
     ):
-        path = tmp_path / "scans" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image = SimpleITK.GetImageFromArray(rng.integers(1, 900, shape).astype(np.int16))
-        image.SetSpacing(spacing)
-        SimpleITK.WriteImage(image, str(path))
+        write(tmp_path / "scans" / name, rng.integers(1, 900, shape).astype(np.int16), spacing)
     (tmp_path / "scans" / "broken.nii.gz").write_bytes(b"no scan")
     return tmp_path / "scans"
 
 
 def steps(folder: Path) -> list[int]:
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [line["step"] for line in lines if "loss" in line]
+    return [line["step"] for line in read_log(folder)[0] if "loss" in line]
 
 
 @pytest.mark.slow
@@ -111,17 +105,7 @@ def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
     assert [len(steps(folder)) for folder in parts] == [2, 2, 3]
 
 
-def test_without_labels_the_encoder_is_the_result(
-    tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["pretrain", "--on", "scans", "-o", "run", "--steps", "2"]) == 0
-    status = status_of(tmp_path / "run")
-    assert (status.state, status.model, status.registered) == ("finished", "vit.safetensors", "vit")
-    assert steps(tmp_path / "run" / "pretraining") == [1, 2]
-
-
-def test_it_stops_in_a_part_and_goes_on_there(
+def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
     tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -136,20 +120,16 @@ def test_it_stops_in_a_part_and_goes_on_there(
         assert main([*command, "2"]) == 0
     assert not (tmp_path / "run" / "vit.safetensors").exists()
     assert main([*command, "2"]) == 0
-    assert (tmp_path / "run" / "vit.safetensors").exists()
+    status = status_of(tmp_path / "run")
+    assert (status.state, status.model, status.registered) == ("finished", "vit.safetensors", "vit")
+    assert steps(tmp_path / "run" / "pretraining") == [1, 2]
 
 
 def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
-    recipe = {"task": "segmentation", "network": "basic_unet", "unlabelled": "scans"}
-    path = tmp_path / "r.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    with pytest.raises(PumitError, match="goes with a network of PUMIT"):
-        finetune(path, tmp_path / "run")
-    recipe |= {"network": "pumit_segmentation_small", "initial": "x.safetensors"}
-    path.write_text(yaml.safe_dump(recipe))
-    with pytest.raises(PumitError, match="both `unlabelled` and `initial`"):
-        finetune(path, tmp_path / "run")
-    recipe = {"task": "segmentation", "unlabelled": "scans", "folds": 3}
-    path.write_text(yaml.safe_dump(recipe))
-    with pytest.raises(PumitError, match="anew in each part"):
-        finetune(path, tmp_path / "run")
+    for changes, reason in (
+        ({"network": "basic_unet"}, "goes with a network of PUMIT"),
+        ({"initial": "x.safetensors"}, "both `unlabelled` and `initial`"),
+        ({"folds": 3}, "anew in each part"),
+    ):
+        with pytest.raises(PumitError, match=reason):
+            train(tmp_path, network_sizes=None, unlabelled="scans", **changes)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import SimpleITK
 import torch
-import yaml
+from labelled_scans import write
+from pretraining_runs import SHORT, written
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.interactive.segmenter import load_segmenter
-from pumit.models.checkpoint import load_checkpoint
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.networks.build import build_network
 from pumit.training.pretrain import pretrain, read_recipe_file
 
 
@@ -24,23 +25,15 @@ def recipe(tiny_sizes: dict[str, Any]) -> dict[str, Any]:
         "version": "0.1",
         "network": "promptable",
         "network_sizes": {k: list(v) if k == "widths" else v for k, v in tiny_sizes.items()},
-        "seed": 3,
-        "threads": 1,
-        "batch_size": 1,
-        "schedule": {"steps": 2, "warm_up": 1, "decay": 1, "log_every": 1},
+        **SHORT,
         "card": {"licence": "Apache-2.0"},
     }
-
-
-def write(path: Path, content: Any) -> Path:
-    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
-    return path
 
 
 def test_two_steps_give_a_model_that_loads(
     tmp_path: Path, recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+    path = pretrain(written(tmp_path, recipe), tmp_path / "run")
     segmenter = load_segmenter(path, device="cpu")
     assert (segmenter.name, segmenter.version, segmenter.field_size) == ("tiny", "0.1", 16)
     assert segmenter.recipe["step"] == 2
@@ -53,47 +46,20 @@ def test_two_steps_give_a_model_that_loads(
     assert [json.loads(line) for line in log] == said
 
 
-def test_it_begins_with_the_weights_of_an_earlier_model(
-    tmp_path: Path, recipe: dict[str, Any]
+def test_it_begins_with_the_weights_of_an_earlier_model_of_its_size(
+    tmp_path: Path, recipe: dict[str, Any], tiny_sizes: dict[str, Any]
 ) -> None:
-    first = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
-    still = {**recipe, "initial": str(first), "seed": 4}
-    still["schedule"] = {**recipe["schedule"], "learning_rate": 0.0}
-    second = pretrain(write(tmp_path / "s.yaml", still), tmp_path / "again")
-    before, after = load_checkpoint(first).state, load_checkpoint(second).state
+    torch.manual_seed(5)
+    before = build_network("promptable", **tiny_sizes).state_dict()
+    content = {"name": "first", "network": "promptable", "sizes": tiny_sizes}
+    save_checkpoint(tmp_path / "first.safetensors", before, content)
+    still = {**recipe["schedule"], "steps": 1, "learning_rate": 0.0}
+    path = written(tmp_path, recipe, initial=str(tmp_path / "first.safetensors"), schedule=still)
+    after = load_checkpoint(pretrain(path, tmp_path / "run")).state
     for name, value in before.items():
-        torch.testing.assert_close(after[name], value, atol=1e-3, rtol=1e-2)
-
-
-def test_weights_of_another_size_are_no_beginning(tmp_path: Path, recipe: dict[str, Any]) -> None:
-    other = {**recipe, "initial": "default"}
+        torch.testing.assert_close(after[name].float(), value, atol=1e-3, rtol=1e-2)
     with pytest.raises(CheckpointError, match="other network_sizes"):
-        pretrain(write(tmp_path / "r.yaml", other), tmp_path / "run")
-
-
-def losses(captured: str) -> list[float]:
-    records = [json.loads(line) for line in captured.splitlines()]
-    return [record["loss"] for record in records if "loss" in record]
-
-
-@pytest.mark.slow
-def test_workers_change_nothing_and_resume_exactly(
-    tmp_path: Path, recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(tmp_path / "r.yaml", {**recipe, "device": "cpu"})
-    steps = {"steps": 3}
-    pretrain(path, tmp_path / "whole", overrides=steps)
-    whole = losses(capsys.readouterr().out)
-    pretrain(path, tmp_path / "parts", overrides={**steps, "seconds": 0}, workers=1)
-    pretrain(path, tmp_path / "parts", overrides=steps, workers=2, device="cpu")
-    assert losses(capsys.readouterr().out) == whole
-    assert len(whole) == 3
-
-
-def test_a_device_that_is_not_there_is_named(tmp_path: Path, recipe: dict[str, Any]) -> None:
-    path = write(tmp_path / "r.yaml", recipe)
-    with pytest.raises(PumitError, match="'cuda:99' is not available"):
-        pretrain(path, tmp_path / "run", device="cuda:99")
+        pretrain(written(tmp_path, recipe, initial="default"), tmp_path / "other")
 
 
 @pytest.mark.gpu
@@ -102,7 +68,7 @@ def test_a_device_that_is_not_there_is_named(tmp_path: Path, recipe: dict[str, A
 def test_a_gpu_trains_a_model_that_loads(
     tmp_path: Path, recipe: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    path = write(tmp_path / "r.yaml", {**recipe, **settings, "device": "cuda"})
+    path = written(tmp_path, recipe, **settings, device="cuda")
     pretrain(path, tmp_path / "run", overrides={"steps": 2})
     model = pretrain(path, tmp_path / "run", overrides={"steps": 4})
     assert load_segmenter(model, device="cpu").recipe["step"] == 4
@@ -112,20 +78,15 @@ def test_a_gpu_trains_a_model_that_loads(
     ("change", "reason"),
     [
         ({"bacth_size": 4}, "did you mean 'batch_size'"),
-        ({"schedule": {"learning_rat": 1}}, "did you mean 'learning_rate'"),
-        ({"zzz": 1}, "known: .*batch_size"),
-        ({"batch_size": "four"}, "batch_size .* got 'four'"),
         ({"batch_size": 0}, "batch_size .* got 0"),
-        ({"batch_size": True}, "batch_size .* got True"),
         ({"threads": -1}, "threads .* got -1"),
         ({"workers": -1}, "workers .* got -1"),
         ({"compile": "yes"}, "compile .* got 'yes'"),
         ({"device": "gpu"}, "Unknown device 'gpu'"),
+        ({"device": "cuda:99"}, "'cuda:99' is not available"),
         ({"scene_device": "tpu9"}, "Unknown device 'tpu9'"),
-        ({"schedule": 3}, "schedule .* got 3"),
         ({"schedule": None}, "schedule .* got None"),
-        ({"schedule": {"steps": "many"}}, "steps in schedule .* got 'many'"),
-        ({"schedule": {"learning_rate": "8e-4x"}}, "learning_rate in schedule"),
+        ({"schedule": {"steps": -1}}, "steps in schedule .* got -1"),
         ({"schedule": {"learning_rate": float("nan")}}, "learning_rate in schedule"),
         ({"network": "nnformer_tumor"}, "is not pretrained"),
         ({"network_sizes": [1]}, "network_sizes"),
@@ -141,34 +102,23 @@ def test_a_gpu_trains_a_model_that_loads(
 def test_what_is_wrong_with_a_recipe_is_named(
     tmp_path: Path, recipe: dict[str, Any], change: dict[str, Any], reason: str
 ) -> None:
-    path = write(tmp_path / "r.yaml", {**recipe, **change})
     with pytest.raises(PumitError, match=reason) as caught:
-        pretrain(path, tmp_path / "run")
+        pretrain(written(tmp_path, recipe, **change), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("content", ["", "3", "- a", "a: [", "\x00", "a: b: c"])
-def test_what_is_no_recipe_is_one_line(tmp_path: Path, content: str) -> None:
-    path = write(tmp_path / "r.yaml", content)
+@pytest.mark.parametrize(
+    "content", [b"", b"3", b"- a", b"a: [", b"\x00", b"a: b: c", b"\xff\xfe\x00\x80", None]
+)
+def test_what_is_no_recipe_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "r.yaml"
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(PumitError) as caught:
         read_recipe_file(path)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
-
-
-def test_a_recipe_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_bytes(b"\xff\xfe\x00\x80")
-    for path in (tmp_path / "r.yaml", tmp_path / "none.yaml", tmp_path):
-        with pytest.raises(PumitError, match="Cannot read") as caught:
-            read_recipe_file(path)
-        assert str(tmp_path) not in str(caught.value).replace(tmp_path.name, "")
-
-
-def test_overrides_are_checked_too(tmp_path: Path, recipe: dict[str, Any]) -> None:
-    path = write(tmp_path / "r.yaml", recipe)
-    with pytest.raises(PumitError, match="steps in schedule"):
-        pretrain(path, tmp_path / "run", overrides={"steps": -1})
 
 
 def test_scans_of_a_tier_and_label_maps_join(tmp_path: Path, recipe: dict[str, Any]) -> None:
@@ -177,49 +127,29 @@ def test_scans_of_a_tier_and_label_maps_join(tmp_path: Path, recipe: dict[str, A
     label = np.zeros((12, 24, 24), np.int16)
     label[3:9, 6:18, 6:18] = 1
     for case in ("a", "b", "c"):
-        (folder / case).mkdir(parents=True)
         image = (100 * label + generator.normal(0, 5, label.shape)).astype(np.int16)
         for kind, array in (("image", image), ("label", label)):
-            SimpleITK.WriteImage(
-                SimpleITK.GetImageFromArray(array), str(folder / case / f"{kind}.nii.gz")
-            )
+            write(folder / case / f"{kind}.nii.gz", array, (1.0, 1.0, 1.0))
     tiers = {case: {"tier": tier} for case, tier in (("a", "open"), ("b", "open"), ("c", "closed"))}
     (folder / "index.json").write_text(json.dumps(tiers))
-    path = write(
-        tmp_path / "r.yaml",
-        {
-            **recipe,
-            "real_folder": str(folder),
-            "real_cases": ["c"],
-            "real_sets": [{"folder": ".", "tiers": ["open"]}],
-            "label_maps": ["*/label.nii.gz"],
-            "real_share": 0.5,
-            "map_share": 0.5,
-            "field_sizes": {16: 0.5, 24: 0.5},
-            "rounds": {2: 1.0},
-        },
-    )
-    model = pretrain(path, tmp_path / "run", overrides={"steps": 3})
+    own: dict[str, Any] = {
+        "real_folder": str(folder),
+        "real_cases": ["c"],
+        "real_sets": [{"folder": ".", "tiers": ["open"]}],
+        "label_maps": ["*/label.nii.gz"],
+        "real_share": 0.5,
+        "map_share": 0.5,
+        "field_sizes": {16: 0.5, 24: 0.5},
+        "rounds": {2: 1.0},
+    }
+    path = written(tmp_path, recipe, **own)
+    model = pretrain(path, tmp_path / "run", overrides={"steps": 3}, workers=1)
     followed = load_checkpoint(model).recipe["training"]
     assert followed["real_sets"] == [{"folder": ".", "tiers": ["open"]}]
     assert followed["map_share"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
+    for change, reason in (
         ({"label_maps": ["none*.nii.gz"]}, "No label map fits none"),
         ({"real_sets": [{"folder": "elsewhere"}]}, "folder elsewhere of real_sets is missing"),
-    ],
-    ids=str,
-)
-def test_missing_maps_and_sets_are_named(
-    tmp_path: Path, recipe: dict[str, Any], change: dict[str, Any], reason: str
-) -> None:
-    (tmp_path / "a").mkdir()
-    image = SimpleITK.GetImageFromArray(np.random.default_rng(0).normal(0, 5, (8, 16, 16)))
-    SimpleITK.WriteImage(image, str(tmp_path / "a" / "image.nii.gz"))
-    real = {"real_folder": str(tmp_path), "real_cases": ["a"]}
-    path = write(tmp_path / "r.yaml", {**recipe, **real, **change})
-    with pytest.raises(PumitError, match=reason):
-        pretrain(path, tmp_path / "run")
+    ):
+        with pytest.raises(PumitError, match=reason):
+            pretrain(written(tmp_path, {**recipe, **own}, **change), tmp_path / "other")

@@ -16,6 +16,7 @@ from scipy import ndimage
 
 from pumit.inference.engine.engine import Features, R, T
 from pumit.inference.interactive.answer_checks import (
+    bounds_of,
     box_bonus,
     clicked_in_box,
     contradicted,
@@ -109,6 +110,13 @@ class PromptSolver:
     def embedding(self, where: Field) -> Features:
         """Return the embedding of a field, from the cache if it is there."""
         return self.image.embedding(where, self.segmenter.embed)
+
+    def foresee(self, answer: SolverState) -> None:
+        """Embed the field of a corrective click inside the extent of an answer."""
+        bounds = None if answer.patch is None else bounds_of(answer.patch.logits > 0)
+        if answer.patch is not None and bounds is not None and self.settings.is_local:
+            middle = (bounds.mean(0) + answer.patch.start).tolist()
+            self.embedding(self._correction_field(answer, middle, is_given=False))
 
     def answer(
         self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
@@ -210,16 +218,7 @@ class PromptSolver:
             return None
         *place, is_positive = prompts.points[-1]
         if covers(chosen.field, np.array([place])):
-            margin, is_given = self.settings.correction_margin, prompts.mask is not None
-            where = correction_field(
-                self.planner,
-                chosen.field,
-                before.patch,
-                place,
-                margin,
-                is_given=is_given,
-                is_averaged=self.segmenter.averages_fields,
-            )
+            where = self._correction_field(before, place, is_given=prompts.mask is not None)
             return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
             return before.confirmed(len(prompts.points))
@@ -229,6 +228,20 @@ class PromptSolver:
         if (to_field(before.patch, moved) > 0.5).any():
             return self._changed(prompts, before, moved)
         return self._with_part(prompts, before, watch) if is_positive else None
+
+    def _correction_field(
+        self, before: SolverState, place: Sequence[float], *, is_given: bool
+    ) -> Field:
+        assert before.patch is not None
+        return correction_field(
+            self.planner,
+            before.views[before.chosen].field,
+            before.patch,
+            place,
+            self.settings.correction_margin,
+            is_given=is_given,
+            is_averaged=self.segmenter.averages_fields,
+        )
 
     def _second_click(
         self, prompts: IndexPrompts, before: SolverState, corrected: SolverState, watch: Watch

@@ -206,6 +206,15 @@ class InteractiveSession(PromptedSession):
         mask, iou = self._mask(answer), self._iou(answer)
         return PromptAnswer(mask, iou, dice, tuple(places), quality, choice)
 
+    def foresee(self) -> None:
+        """Compute what a click that corrects the latest answer will probably need; answers stay.
+
+        For time in which the user looks at the answer: it takes as long as to embed a field.
+        """
+        if self._solver is not None and self.segmenter.make_solver is None and self._answers:
+            with self._threads.computing():
+                self._solver.foresee(next(reversed(self._answers.values())))
+
     def answer_count(self, segment: str = "1") -> int:
         """Return how many alternative answers the prompts of a segment have, at most four.
 

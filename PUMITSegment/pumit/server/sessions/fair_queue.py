@@ -31,7 +31,7 @@ from pumit.wire.protocol import BusyError
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["click", "volume", "change", "automatic", "reconstruction"]
+Kind = Literal["click", "foresight", "volume", "change", "automatic", "reconstruction"]
 Outcome = Literal["done", "cancelled", "failed"]
 
 # These take a minute or more, and never run nested in another job.

@@ -153,6 +153,7 @@ class ServerState:
                 return self._with_second_try(lease, lambda: work(session, job))
 
         self.queue.cancel(lease.token, segment)
+        self.queue.supersede(lease.token, "foresight")
         kind = _KINDS.get(segment, "click")
         job = self.queue.submit(lease.token, run, segment=segment, kind=kind)
         answer: asyncio.Future[Result] = _in_loop(job.future)
@@ -176,7 +177,10 @@ class ServerState:
         try:
             if not answer.done():
                 raise Cancelled("The client disconnected.")
-            return answer.result()
+            result = answer.result()
+            if kind == "click" and not self.queue.waiting:
+                self._foresee(lease)
+            return result
         finally:
             del answer, job  # break the cycle: the error's traceback refers to this frame
 
@@ -185,6 +189,17 @@ class ServerState:
         self.leases.close()
         self.queue.close()
         self.decoders.shutdown(wait=False, cancel_futures=True)
+
+    def _foresee(self, lease: Lease) -> None:
+        """Prepare for the next click while the user looks at an answer and nobody waits."""
+
+        def run(job: Job) -> None:
+            if lease.session is not None:
+                with self._evictor.using(lease, wakes=False):
+                    lease.session.foresee()
+
+        with contextlib.suppress(BusyError):
+            self.queue.submit(lease.token, run, kind="foresight")
 
     def _with_second_try(self, lease: Lease, work: Callable[[], Result]) -> Result:
         """Run work; if it runs out of memory, evict other sessions and run it once more."""

@@ -38,17 +38,18 @@ def find(panel: ServedPanel, name: str) -> None:
     panel.press(panel.ui.findButton)
 
 
-def test_without_a_name_the_button_says_what_to_do(panel: ServedPanel) -> None:
+def test_a_structure_is_found_shown_and_corrected_by_clicks(
+    panel: ServedPanel, sliceView: Any
+) -> None:
     assert not panel.ui.findButton.enabled
     assert "name of a structure" in panel.ui.findButton.toolTip
-    panel.ui.structureEdit.text = "liver"
-    panel.process()
-    assert panel.ui.findButton.enabled
-
-
-def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    view.sliceNode.JumpSliceByOffsetting(0, 0, 1)
     find(panel, "Liver")
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    middle = panel.logic.segmentationNode.GetSegmentCenterRAS(panel.logic.segmentID)
+    assert view.sliceNode.GetSliceOffset() == pytest.approx(middle[2], abs=0.6)
     segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
     assert "10200004" in segment.GetTerminology()
     found = panel.mask(panel.logic.segmentID)
@@ -136,32 +137,15 @@ def test_the_second_structure_of_a_model_takes_no_run(
     assert ran == ["organs", "organs"]
 
 
-def test_several_structures_are_found_at_once(panel: ServedPanel) -> None:
-    addSpot(panel)
-    setModality(panel, "CT")
-    find(panel, "spot and liver")
-    panel.wait(lambda: panel.segmentNames() == ["Spot", "Liver"])
-    assert panel.ui.statusLabel.text == "Spot, Liver: found, not checked."
-
-
-def test_the_views_go_to_what_was_found(panel: ServedPanel, sliceView: Any) -> None:
-    view = sliceView("Red", "Axial")
-    view.show(panel.volumeNode)
-    view.sliceNode.JumpSliceByOffsetting(0, 0, 1)
-    find(panel, "liver")
-    panel.wait(lambda: panel.segmentNames() == ["Liver"])
-    middle = panel.logic.segmentationNode.GetSegmentCenterRAS(panel.logic.segmentID)
-    assert view.sliceNode.GetSliceOffset() == pytest.approx(middle[2], abs=0.6)
-
-
 def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel: ServedPanel) -> None:
     addSpot(panel)
-    find(panel, "spot")
+    find(panel, "spot and liver")
     panel.wait(lambda: choices(panel))
     assert choices(panel) == ["It is CT", "It is MR"]
     assert panel.logic.segmentationNode is None
     panel.press(panel.ui.firstChoiceButton)
-    panel.wait(lambda: panel.segmentNames() == ["Spot"])
+    panel.wait(lambda: panel.segmentNames() == ["Spot", "Liver"])
+    assert panel.ui.statusLabel.text == "Spot, Liver: found, not checked."
     assert panel.volumeNode.GetAttribute("PUMIT.Modality") == "CT"
 
 

@@ -87,7 +87,12 @@ def panel(loadModule: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FollowUp
     panel.close()
 
 
-def test_lesions_are_found_at_the_next_date(panel: Any) -> None:
+def test_lesions_and_a_click_on_one_serve_at_the_next_date(panel: Any) -> None:
+    lesion = panel.lesions.GetSegmentation().GetSegmentIdBySegmentName("stable")
+    node = addPromptNode(panel.lesions, PromptTag(lesion, PromptKind.POINT))
+    place = np.argwhere(dates().earlier_masks["stable"]).mean(axis=0)
+    left, posterior, superior = dates().earlier.index_to_world(place)
+    node.AddControlPointWorld(-left, -posterior, superior)
     assert panel.ui.followUpSelector.itemText(0) == "March segmentation of March"
     panel.register()
     # 1. Shown, and nothing changed yet.
@@ -110,20 +115,12 @@ def test_lesions_are_found_at_the_next_date(panel: Any) -> None:
     assert sorted(panel.segmentNames()) == ["grown", "stable"]
 
 
-def test_clicks_of_the_earlier_date_serve_the_next(panel: Any) -> None:
-    lesion = panel.lesions.GetSegmentation().GetSegmentIdBySegmentName("stable")
-    node = addPromptNode(panel.lesions, PromptTag(lesion, PromptKind.POINT))
-    place = np.argwhere(dates().earlier_masks["stable"]).mean(axis=0)
-    left, posterior, superior = dates().earlier.index_to_world(place)
-    node.AddControlPointWorld(-left, -posterior, superior)
-    panel.register()
-    panel.use()
-    assert panel.segmentNames() == ["grown", "stable"]
-
-
 def test_a_registration_that_is_discarded_leaves_nothing(panel: Any) -> None:
+    for node, frame in ((panel.earlier, "1.2.3"), (panel.later, "1.2.4")):
+        stateDicom(node, "P-1", frame, "One^A")
     before = len(nodes("vtkMRMLNode"))
     panel.register()
+    assert panel.questions.texts == []  # it is known to be the same patient
     panel.press(panel.ui.followUpDiscardButton)
     assert panel.previews() == []
     assert panel.ui.followUpButton.text == "Register"
@@ -153,13 +150,6 @@ def test_other_patients_are_refused_and_unknown_ones_asked_about(
     assert "another patient" in panel.ui.statusLabel.text
     assert panel.questions.texts == []
     assert not panel.ui.followUpDiscardButton.enabled
-
-
-def test_the_same_patient_is_not_asked_about(panel: Any) -> None:
-    for node, frame in ((panel.earlier, "1.2.3"), (panel.later, "1.2.4")):
-        stateDicom(node, "P-1", frame, "One^A")
-    panel.register()
-    assert panel.questions.texts == []
 
 
 def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:

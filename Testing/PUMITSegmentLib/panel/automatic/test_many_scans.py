@@ -79,21 +79,33 @@ def giveAPrompt(panel: ServedPanel) -> None:
 def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(
     panel: ServedPanel,
 ) -> None:
-    stateDicom(panel.addScan("Smith"), "P-7711", FRAME, "Smith^Bo")
+    smith = panel.addScan("Smith")
+    stateDicom(smith, "P-7711", FRAME, "Smith^Bo")
     stateDicom(panel.addScan("Miller later"), "P-7710", FRAME + ".9", "Miller^Ann")
-    panel.addScan("Unknown")
+    unknown = panel.addScan("Unknown")
     scans = {"CT abdomen": True, "Second": True}
     assert listed(panel) == {**scans, "Smith": False, "Miller later": False, "Unknown": False}
     assert panel.ui.batchButton.enabled
     assert "organs" in panel.ui.batchLabel.text
+    unknown.SetName("Renamed")
+    slicer.mrmlScene.RemoveNode(slicer.util.getNode("Second"))
+    others = {"Smith": False, "Miller later": False, "Renamed": False}
+    assert listed(panel) == {"CT abdomen": True, **others}
+    panel.ui.sourceVolumeSelector.setCurrentNode(smith)
+    assert listed(panel) == {"CT abdomen": False, **others, "Smith": True}
 
 
-def test_the_result_of_the_scan_that_is_worked_on_can_be_corrected_and_exported(
+def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exported(
     panel: ServedPanel,
 ) -> None:
     panel.press(panel.ui.batchButton)
     finish(panel)
-    mine, _other = segmentations()
+    assert "2 of 2" in panel.ui.statusLabel.text
+    mine, other = segmentations()
+    assert [n.GetName() for n in (mine, other)] == [
+        "CT abdomen segmentation",
+        "Second segmentation",
+    ]
     assert panel.logic.segmentationNode is mine
     assert panel.ui.segmentationSelector.currentNode() is mine
     count = mine.GetSegmentation().GetNumberOfSegments()
@@ -107,17 +119,7 @@ def test_the_result_of_the_scan_that_is_worked_on_can_be_corrected_and_exported(
     panel.answer(A)
     assert len(segmentations()) == 2
     np.testing.assert_array_equal(panel.mask(first), A)
-
-
-def test_a_result_is_hidden_until_its_scan_is_chosen(panel: ServedPanel) -> None:
-    panel.press(panel.ui.batchButton)
-    finish(panel)
-    assert "2 of 2" in panel.ui.statusLabel.text
-    mine, other = segmentations()
-    assert [n.GetName() for n in (mine, other)] == [
-        "CT abdomen segmentation",
-        "Second segmentation",
-    ]
+    # The result of another scan is hidden until that is chosen.
     assert other.GetSegmentation().GetNumberOfSegments() >= 1
     assert mine.GetDisplayVisibility()
     assert not other.GetDisplayVisibility()
@@ -126,22 +128,6 @@ def test_a_result_is_hidden_until_its_scan_is_chosen(panel: ServedPanel) -> None
     assert panel.logic.segmentationNode is other
     assert other.GetDisplayVisibility()
     assert not mine.GetDisplayVisibility()
-
-
-def test_the_list_follows_scans_that_are_added_renamed_and_removed(panel: ServedPanel) -> None:
-    third = panel.addScan("Third")
-    assert listed(panel) == {"CT abdomen": True, "Second": True, "Third": False}
-    third.SetName("Renamed")
-    assert listed(panel) == {"CT abdomen": True, "Second": True, "Renamed": False}
-    slicer.mrmlScene.RemoveNode(slicer.util.getNode("Second"))
-    assert listed(panel) == {"CT abdomen": True, "Renamed": False}
-
-
-def test_another_scan_checks_the_scans_of_its_own_patient(panel: ServedPanel) -> None:
-    smith = panel.addScan("Smith")
-    stateDicom(smith, "P-7711", FRAME, "Smith^Bo")
-    panel.ui.sourceVolumeSelector.setCurrentNode(smith)
-    assert listed(panel) == {"CT abdomen": False, "Second": False, "Smith": True}
 
 
 def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -> None:

@@ -83,7 +83,6 @@ def test_a_run_obeys(run: Any, folder: Path, action: str, state: str) -> None:
     wait = obeying(folder, state)
     ran = run("runs", action, "first")
     wait()
-    assert ran.status == 0, ran.err
     assert ran.out == f"{state}: As you wish.\n"
 
 

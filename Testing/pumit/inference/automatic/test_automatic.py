@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,25 @@ def slow_labels(volume: Volume) -> npt.NDArray[Any]:
     return back.argmax(0)
 
 
+def scores_of(
+    network: torch.nn.Conv3d,
+    image: torch.Tensor,
+    window: SlidingWindow,
+    step: Callable[[float], None] = lambda share: None,
+) -> torch.Tensor:
+    """Logits (K, D, H, W) of a network on the CPU, all chunks together."""
+    parts = class_scores(
+        network,
+        image,
+        classes=network.out_channels,
+        window=window,
+        device=torch.device("cpu"),
+        cast=torch.no_grad,
+        step=step,
+    )
+    return torch.cat(list(parts), dim=1)
+
+
 @pytest.mark.parametrize(
     ("shape", "spacing"),
     [
@@ -83,16 +103,12 @@ def test_labels_equal_those_of_a_direct_computation(
 
 def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
     plan = {**PLAN, "spacing_mm": [1.5, 1.0, 1.0]}
-    model = load_automatic(
-        save_model(
-            tmp_path / "m.safetensors",
-            "rising",
-            plan=plan,
-            sizes={"num_classes": 4},
-            classes=[{"name": n} for n in ("up", "back", "left")],
-        ),
-        "cpu",
-    )
+    rising = {
+        "network": "rising",
+        "sizes": {"num_classes": 4},
+        "classes": [{"name": n} for n in ("up", "back", "left")],
+    }
+    model = load_automatic(save_model(tmp_path / "m.safetensors", plan=plan, **rising), "cpu")
     model.precision = torch.float32
     volume = smooth_scan((12, 20, 22), (1.5, 1.0, 1.0))
     expected = model.segment(volume, overlap=0.5).labels
@@ -110,13 +126,7 @@ def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
         np.testing.assert_array_equal(labels, expected.transpose(order)[step])
         # With "stored" axes the same network mistakes one side for the other.
     plan = {**plan, "orientation": "stored"}
-    path = save_model(
-        tmp_path / "s.safetensors",
-        "rising",
-        plan=plan,
-        sizes={"num_classes": 4},
-        classes=[{"name": n} for n in ("up", "back", "left")],
-    )
+    path = save_model(tmp_path / "s.safetensors", plan=plan, **rising)
     mirrored = Volume(
         volume.array[..., ::-1],
         volume.spacing_mm,
@@ -166,27 +176,13 @@ def test_chunks_give_what_all_at_once_gives() -> None:
     network = torch.nn.Conv3d(1, 3, 3, padding=1).eval()  # sees its window's rim: windows matter
     image = torch.randn(1, 61, 20, 24)
 
-    def scores(**settings: Any) -> torch.Tensor:
-        window = SlidingWindow((8, 16, 16), 0.5, **settings)
-        parts = class_scores(
-            network,
-            image,
-            classes=3,
-            window=window,
-            device=torch.device("cpu"),
-            cast=torch.no_grad,
-            step=lambda share: None,
-        )
-        return torch.cat(list(parts), dim=1)
-
-    whole = scores()
+    whole = scores_of(network, image, SlidingWindow((8, 16, 16), 0.5))
     assert whole.shape == (3, 61, 20, 24)
     for slices in (20, 27, 40):
         max_bytes = slices * 4 * 5 * 20 * 24
-        assert (
-            len(SlidingWindow((8, 16, 16), 0.5, False, max_bytes).depth_chunks((61, 20, 24), 3)) > 1
-        )
-        torch.testing.assert_close(scores(max_bytes=max_bytes), whole)
+        window = SlidingWindow((8, 16, 16), 0.5, False, max_bytes)
+        assert len(window.depth_chunks((61, 20, 24), 3)) > 1
+        torch.testing.assert_close(scores_of(network, image, window), whole)
 
 
 @pytest.mark.parametrize("shape", [(8, 16, 16), (5, 19, 16), (21, 33, 40), (1, 11, 90)])
@@ -198,15 +194,7 @@ def test_windows_give_the_numbers_of_monai(shape: tuple[int, int, int], overlap:
     inferer = SlidingWindowInferer(
         patch, overlap=overlap, mode="gaussian", padding_mode="constant", cval=float(image.min())
     )
-    (found,) = class_scores(
-        network,
-        image,
-        classes=3,
-        window=SlidingWindow(patch, overlap),
-        device=torch.device("cpu"),
-        cast=torch.no_grad,
-        step=lambda share: None,
-    )
+    found = scores_of(network, image, SlidingWindow(patch, overlap))
     torch.testing.assert_close(found, inferer(image[None], network)[0], rtol=1e-5, atol=1e-6)
 
 
@@ -222,15 +210,7 @@ def test_flips_are_averaged() -> None:
     image = torch.randn(1, 8, 16, 16)
     window = SlidingWindow((8, 16, 16), 0.75, averages_flips=True)
     shares: list[float] = []
-    (got,) = class_scores(
-        network,
-        image,
-        classes=2,
-        window=window,
-        device=torch.device("cpu"),
-        cast=torch.no_grad,
-        step=shares.append,
-    )
+    got = scores_of(network, image, window, shares.append)
     x = image[None]
     turned = [
         network(x.flip(axes)).flip(axes)

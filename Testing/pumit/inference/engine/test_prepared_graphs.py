@@ -147,5 +147,5 @@ def test_an_engine_that_rested_holds_no_graph_and_answers_the_same(engine: OpenV
     engine.prepare(GRIDS)
     engine.rest()
     assert not engine._graphs
-    assert engine._warm is None
+    assert not engine._warm
     np.testing.assert_array_equal(encode(engine, *GRIDS[0]), before)

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+import torch
 from absent_torch import WITHOUT
+from ball_scan import BALL, at, scan, session_on
 from pumit.errors import PumitError
 from pumit.inference.engine import choice, openvino_engine
 from pumit.inference.engine.torch_engine import TorchEngine
@@ -128,27 +129,18 @@ def test_an_unknown_engine_is_refused(
 
 
 def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumit.inference.interactive.session import InteractiveSession
-    from pumit.volume import Volume
-
-    d, h, w = np.indices((12, 40, 40))
-    ball = (d - 6) ** 2 + (h - 20) ** 2 / 4 + (w - 18) ** 2 / 4 < 25
-    array = (100 * ball + np.random.default_rng(0).normal(0, 5, ball.shape)).astype(np.float32)
+    """Through a session, which also counts the memory of what an engine computed."""
+    volume, _ = scan()
     masks = []
     for engine in ("openvino", "torch"):
         monkeypatch.setenv(choice.VARIABLE, engine)
-        monkeypatch.setattr("pumit.inference.loading.pick_precision", _single)
+        monkeypatch.setattr("pumit.inference.loading.pick_precision", lambda device: torch.float32)
         monkeypatch.setattr(openvino_engine, "best_precision", lambda: "f32")
-        session = InteractiveSession(load_segmenter(tiny_checkpoint, device="cpu"))
-        session.set_volume(Volume(array))
-        session.add_point((18.0, 20.0, 6.0), positive=True)
-        session.add_point((2.0, 2.0, 1.0), positive=False)
+        session = session_on(volume, load_segmenter(tiny_checkpoint, device="cpu"))
+        session.add_point(at(volume, BALL))
+        session.add_point(at(volume, (1, 2, 2)), positive=False)
         masks.append(session.predict())
+        assert session.solver.image.embeddings
+        assert all(found.nbytes > 0 for found in session.solver.image.embeddings.values())
     both = masks[0].sum() + masks[1].sum()
     assert both == 0 or 2 * (masks[0] & masks[1]).sum() / both >= 0.999
-
-
-def _single(device: object) -> object:
-    import torch
-
-    return torch.float32

@@ -131,13 +131,10 @@ def test_support_is_the_mean_overlap_with_the_others() -> None:
     support = mutual_support(np.stack([whole, half, elsewhere]))
     assert support == pytest.approx([1 / 3, 1 / 3, 0])  # Dice of the whole and its half is 2 / 3
     assert mutual_support(np.stack([whole, whole])) == pytest.approx([1, 1])
-
-
-@pytest.mark.parametrize("mask", [WHOLE, np.zeros(FIELD.shape, bool)])
-def test_nothing_supports_a_single_answer_or_empty_ones(mask: np.ndarray) -> None:
-    assert mutual_support(mask[None]) == pytest.approx([0])
+    assert mutual_support(whole[None]) == pytest.approx([0])
     empty = np.zeros((3, *FIELD.shape), bool)
     assert mutual_support(empty) == pytest.approx([0, 0, 0])
+    assert mutual_support(empty[:1]) == pytest.approx([0])
 
 
 def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:

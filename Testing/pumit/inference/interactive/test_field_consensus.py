@@ -43,24 +43,14 @@ def test_what_no_other_field_sees_has_less_support() -> None:
     assert small < 0.2 < 0.7 < large
 
 
-def test_one_field_has_no_support() -> None:
-    only = field(1.0)
-    assert consensus([(only, [ball(only, 5.0)])], CLICK, SPACING) == [[0.0]]
-
-
-def test_empty_answers_support_nothing() -> None:
+def test_one_field_and_empty_answers_support_nothing() -> None:
     fine, coarse = field(1.0), field(2.0)
+    assert consensus([(fine, [ball(fine, 5.0)])], CLICK, SPACING) == [[0.0]]
     nothing = np.full(coarse.shape, -1.0, np.float32)
     assert consensus([(fine, [ball(fine, 5.0)]), (coarse, [nothing])], CLICK, SPACING) == [
         [0.0],
         [0.0],
     ]
-
-
-def test_it_is_the_same_each_time() -> None:
-    fine, coarse = field(1.0), field(2.0)
-    answers = [(fine, [ball(fine, 6.0)]), (coarse, [ball(coarse, 7.0)])]
-    assert consensus(answers, CLICK, SPACING) == consensus(answers, CLICK, SPACING)
 
 
 def test_a_planar_image_is_compared_in_its_plane() -> None:

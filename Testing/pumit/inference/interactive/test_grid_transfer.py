@@ -53,18 +53,13 @@ def test_answers_on_the_volume_equal_trilinear_look_up(field: Field) -> None:
     mask = np.zeros(SHAPE, dtype=bool)
     mask[patch.window] = patch.logits > 0
     np.testing.assert_array_equal(mask, (expected > 0) & covered)
-
-
-@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
-def test_all_of_a_field_on_the_volume(field: Field) -> None:
-    values = logits_of(field.shape)
+    # All of the field, background too.
     box = covered_box(field, SHAPE)
     assert box is not None
-    patch = on_box(values, field, box)
-    expected, covered = on_volume(values, field)
-    np.testing.assert_allclose(patch.logits, expected[patch.window], atol=1e-3)
+    whole = on_box(logits, field, box)
+    np.testing.assert_allclose(whole.logits, expected[whole.window], atol=1e-3)
     window = np.zeros(SHAPE, dtype=bool)
-    window[patch.window] = True
+    window[whole.window] = True
     np.testing.assert_array_equal(window, covered)
 
 
@@ -77,12 +72,10 @@ def test_only_the_box_of_the_foreground_is_computed() -> None:
     assert patch.logits.size <= 5 * 6 * 5
 
 
-def test_nothing_gives_no_patch() -> None:
-    field = FIELDS["coarser"]
-    assert to_volume(np.full(field.shape, -1.0, np.float32), field, SHAPE) is None
-
-
-def test_a_field_beyond_the_volume_gives_no_patch() -> None:
+def test_nothing_is_no_patch_and_no_patch_is_background() -> None:
+    coarse = FIELDS["coarser"]
+    assert to_volume(np.full(coarse.shape, -1.0, np.float32), coarse, SHAPE) is None
+    np.testing.assert_array_equal(to_field(None, coarse), np.zeros(coarse.shape))
     field = Field((500.0, 20.0, 20.0), (1.0, 1.0, 1.0), (4, 8, 8), 1.0, 0)
     assert to_volume(np.ones(field.shape, np.float32), field, SHAPE) is None
     assert covered_box(field, SHAPE) is None
@@ -101,14 +94,3 @@ def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
     inside = ((at > -0.5) & (at < np.array(logits.shape) - 0.5)).all(-1)
     np.testing.assert_allclose(out[inside], 1 / (1 + np.exp(-values[inside])), atol=1e-3)
     assert not out[~inside].any()
-
-
-def test_no_patch_is_background_everywhere() -> None:
-    field = FIELDS["coarser"]
-    assert not to_field(None, field).any()
-    assert to_field(None, field).shape == field.shape
-
-
-def test_the_window_is_where_the_patch_lies() -> None:
-    patch = LogitBox((1, 2, 3), np.zeros((4, 5, 6), np.float32))
-    assert patch.window == (slice(1, 5), slice(2, 7), slice(3, 9))

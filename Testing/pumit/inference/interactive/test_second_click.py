@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import session_on
+from ball_scan import BALL, at, scan, session_on
 from pumit.inference.interactive.grid_transfer import LogitBox, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver, is_far_more, may_be_piece
@@ -169,3 +170,29 @@ def test_a_second_click_in_what_is_there_already_changes_nothing(solver: PromptS
     before = solver.answer(IndexPrompts([FIRST]), None)
     after = solver.answer(IndexPrompts([FIRST, SECOND]), before)
     assert after.patch is before.patch
+
+
+def test_what_was_foreseen_is_not_computed_again_and_changes_no_answer(
+    bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, _ = scan()
+    embed, embedded = Segmenter.embed, []
+
+    def noted(self: Segmenter, *args: Any) -> Any:
+        embedded.append(args)
+        return embed(self, *args)
+
+    monkeypatch.setattr(Segmenter, "embed", noted)
+    masks = []
+    for foresees in (False, True):
+        session = session_on(volume, bright_segmenter)
+        session.add_point(at(volume, BALL))
+        session.predict()
+        session.solver.image.embeddings.clear()
+        if foresees:
+            session.foresee()
+        embedded.clear()
+        session.add_point(at(volume, (6, 20, 30)), positive=False)
+        masks.append(session.predict())
+        assert bool(embedded) is not foresees
+    np.testing.assert_array_equal(*masks)

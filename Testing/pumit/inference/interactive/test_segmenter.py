@@ -34,7 +34,7 @@ def test_a_checkpoint_says_how_its_model_is_requested_best(
     tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
 ) -> None:
     plain = load_segmenter(save(tmp_path / "a.safetensors", tiny_network, sizes=tiny_sizes), "cpu")
-    assert (plain.largest_field, plain.averages_fields) == (0, False)
+    assert (plain.name, plain.largest_field, plain.averages_fields) == ("a", 0, False)
     said = {"largest_field": 32, "averages_fields": True}
     path = save(tmp_path / "b.safetensors", tiny_network, sizes=tiny_sizes, **said)
     segmenter = load_segmenter(path, "cpu")
@@ -49,31 +49,21 @@ def loaded_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> PromptableNet
 
 
 def test_loaded_weights_are_the_saved_ones(
-    tiny_checkpoint: Path, tiny_network: PromptableNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network = loaded_network(tiny_checkpoint, monkeypatch)
-    assert not network.training
-    loaded = network.state_dict()
-    for name, tensor in tiny_network.state_dict().items():
-        torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0)
-
-
-def test_half_precision_weights_are_computed_in_single(
     tmp_path: Path,
     tiny_network: PromptableNetwork,
     tiny_sizes: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = save(tmp_path / "half.safetensors", tiny_network.half(), sizes=tiny_sizes)
-    network = loaded_network(path, monkeypatch)
-    assert {p.dtype for p in network.parameters()} == {torch.float32}
-
-
-def test_a_nameless_model_has_its_files_name(
-    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
-) -> None:
-    segmenter = load_segmenter(save(tmp_path / "lab.safetensors", tiny_network, sizes=tiny_sizes))
-    assert segmenter.name == "lab"
+    """In single precision, also where the file has half of it."""
+    for precision in (torch.float32, torch.float16):
+        saved = tiny_network.to(precision)
+        network = loaded_network(
+            save(tmp_path / "m.safetensors", saved, sizes=tiny_sizes), monkeypatch
+        )
+        assert not network.training
+        loaded = network.state_dict()
+        for name, tensor in saved.state_dict().items():
+            torch.testing.assert_close(loaded[name], tensor.float(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("network", ["pumit_vit_b", "nnformer_tumor", None, 3])
@@ -91,24 +81,21 @@ def test_another_network_is_refused(
     "change",
     [
         {"dim": 48},
-        {"dim": 23},
         {"dim": 0},
         {"dim": -24},
         {"dim": "24"},
         {"depth": 2},
         {"depth": -1},
-        {"num_heads": 0},
         {"num_heads": 5},
         {"num_masks": 3},
-        {"widths": [8, 8]},
         {"widths": 8},
-        {"widths": [8, 8, 0]},
-        {"field_size": 0},
-        {"field_size": 20},
         {"field_size": -16},
         {"field_size": 16.5},
-        {"field_size": "16"},
         {"unknown": 1},
+        None,
+        3,
+        [1, 2],
+        "x",
     ],
     ids=str,
 )
@@ -116,21 +103,13 @@ def test_sizes_that_do_not_fit_the_weights_are_refused(
     tmp_path: Path,
     tiny_network: PromptableNetwork,
     tiny_sizes: dict[str, Any],
-    change: dict[str, Any],
+    change: object,
 ) -> None:
-    path = save(tmp_path / "m.safetensors", tiny_network, sizes={**tiny_sizes, **change})
+    sizes = {**tiny_sizes, **change} if isinstance(change, dict) else change
+    path = save(tmp_path / "m.safetensors", tiny_network, sizes=sizes)
     with pytest.raises(CheckpointError, match="do not fit") as caught:
         load_segmenter(path)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("sizes", [None, 3, [1, 2], "x", {"1": 2}])
-def test_sizes_of_the_wrong_kind_are_refused(
-    tmp_path: Path, tiny_network: PromptableNetwork, sizes: object
-) -> None:
-    path = save(tmp_path / "m.safetensors", tiny_network, sizes=sizes)
-    with pytest.raises(CheckpointError, match="do not fit"):
-        load_segmenter(path)
 
 
 def test_missing_weights_are_refused(

@@ -149,29 +149,6 @@ def test_segmentation_of_an_older_multi_frame_file_names_its_frames(tmp_path: Pa
     assert sorted(p[2] for p in places) == pytest.approx([3.3, 3.6, 3.9])
 
 
-def oct_file(path: Path) -> Path:
-    ds = dicom_slice(FRAMES[0], None, intercept=0.0, NumberOfFrames=len(FRAMES), Modality="OPT")
-    ds.PixelData = FRAMES.tobytes()
-    ds.SharedFunctionalGroupsSequence = [Dataset()]
-    ds.PerFrameFunctionalGroupsSequence = []
-    for k in range(len(FRAMES)):
-        content, frame = Dataset(), Dataset()
-        content.FrameAcquisitionNumber = k + 1
-        frame.FrameContentSequence = [content]
-        ds.PerFrameFunctionalGroupsSequence.append(frame)
-    ds.save_as(path, enforce_file_format=True)
-    return path
-
-
-def test_frames_without_a_place_are_images_of_their_own(tmp_path: Path) -> None:
-    path = oct_file(tmp_path / "oct.dcm")
-    with pytest.raises(AmbiguousSeriesError, match="frame 3 of 5") as caught:
-        Volume.read(path)
-    assert len(caught.value.series) == 5
-    third = Volume.read(path, series=caught.value.series[2][0])
-    np.testing.assert_array_equal(third.array, FRAMES[2:3])
-
-
 def csa(values: dict[str, list[str]]) -> bytes:
     """A private image header of the second kind."""
     data = b"SV10\4\3\2\1" + struct.pack("<2I", len(values), 77)

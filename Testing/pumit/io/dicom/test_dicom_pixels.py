@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 import SimpleITK
 from compressed_frames import RAMP, as_jpeg_lossless, compressed
-from generated_scans import AXIAL, along_normal, dicom_slice, save_unknown, write_stack
+from generated_scans import (
+    along_normal,
+    dicom_slice,
+    save_unknown,
+    write_enhanced,
+    write_stack,
+)
 from pumit.errors import PumitError
 from pumit.volume import Volume
+from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.uid import ExplicitVRBigEndian
 
@@ -60,29 +67,14 @@ def test_lossless_jpeg_means_the_same_intensities(tmp_path: Path, more: dict[str
     np.testing.assert_array_equal(plain.array[0], expected)
 
 
-def test_each_frame_in_lossless_jpeg_has_its_own_slope(tmp_path: Path) -> None:
-    frames = np.stack([RAMP, RAMP + 5, RAMP + 11])
-    ds = dicom_slice(frames[0], None, NumberOfFrames=3)
-    ds.PixelData = frames.tobytes()
-    del ds.RescaleSlope, ds.RescaleIntercept, ds.PixelSpacing
-    measures, orientation, shared = Dataset(), Dataset(), Dataset()
-    measures.PixelSpacing, measures.SliceThickness = [1, 1], 3
-    orientation.ImageOrientationPatient = list(AXIAL)
-    shared.PixelMeasuresSequence = [measures]
-    shared.PlaneOrientationSequence = [orientation]
-    ds.SharedFunctionalGroupsSequence, ds.PerFrameFunctionalGroupsSequence = [shared], []
-    for k in range(3):
-        position, rescale, frame = Dataset(), Dataset(), Dataset()
-        position.ImagePositionPatient = [0, 0, 3 * k]
-        rescale.RescaleSlope, rescale.RescaleIntercept = 1 + k, 100 * k
-        rescale.RescaleType = "US"
-        frame.PlanePositionSequence = [position]
-        frame.PixelValueTransformationSequence = [rescale]
-        ds.PerFrameFunctionalGroupsSequence.append(frame)
-    plain, jpeg = read_both(tmp_path, ds)
-    expected = [f.astype(float) * (1 + k) + 100 * k for k, f in enumerate(frames)]
-    np.testing.assert_array_equal(plain.array, expected)
-    np.testing.assert_array_equal(jpeg.array, expected)
+def test_each_frame_has_its_own_slope_in_lossless_jpeg_too(tmp_path: Path) -> None:
+    places = [np.array([0.0, 0, 3 * k]) for k in range(3)]
+    slopes = [0.5, 1.0, 2.0]
+    stored = write_enhanced(tmp_path / "e.dcm", places, slopes=slopes)
+    plain, jpeg = read_both(tmp_path, dcmread(tmp_path / "e.dcm"))
+    expected = stored * np.reshape(slopes, (3, 1, 1)) - 1024
+    np.testing.assert_allclose(plain.array, expected)
+    np.testing.assert_array_equal(jpeg.array, plain.array)
 
 
 @pytest.mark.parametrize("bits", [8, 16])

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from generated_scans import dicom_slice, save_unknown
 from highdicom.seg import segread
-from label_objects_made import SHAPE, SPACING, a_series, a_volume, blobs, write_parts, write_seg
+from label_objects_made import (
+    SHAPE,
+    a_series,
+    a_volume,
+    blobs,
+    reordered,
+    write_parts,
+    write_seg,
+)
 from pumit.errors import VolumeError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
@@ -67,13 +75,7 @@ def test_other_order_of_the_scans_axes_is_followed(tmp_path: Path, scan: Volume)
     """A conversion of the series may store it with other axes; the voxels are the same."""
     mask = blobs()[0]
     path = write_seg(tmp_path / "a.dcm", scan, mask.astype(np.uint8), "BINARY", ["Liver"])
-    turned = Volume(
-        scan.array.transpose(2, 0, 1)[:, ::-1],
-        (SPACING[2], SPACING[0], SPACING[1]),
-        tuple(scan.index_to_world((SHAPE[0] - 1, 0, 0))),
-        np.column_stack([scan.direction[:, 1], -scan.direction[:, 2], scan.direction[:, 0]]),
-    )
-    found = read_dicom_seg([path], turned)
+    found = read_dicom_seg([path], reordered(scan, scan.array))
     assert np.array_equal(found.mask(found.segments[0]), mask.transpose(2, 0, 1)[:, ::-1])
 
 
@@ -158,9 +160,7 @@ def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Pa
 
 
 def test_parts_of_a_concatenation_are_one_segmentation(tmp_path: Path, scan: Volume) -> None:
-    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
-    path = write_seg(tmp_path / "whole.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
-    parts = write_parts(path, tmp_path / "parts")
+    parts = some_parts(tmp_path, scan)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for part in parts:
             archive.write(part, part.name)

@@ -109,6 +109,8 @@ def test_pictures_without_classes_are_refused(
         read_label_file(a_picture(tmp_path / name, kind))
 
 
+VOLUME = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
+KIDNEY = (Segment("kidney", np.ones((4, 5, 6), dtype=bool)),)
 BY_HIPPO = "made by hippo, not reviewed"
 
 
@@ -131,10 +133,8 @@ def test_labels_that_nobody_reviewed_say_so(
     tmp_path: Path, kind: str, name: str, status: str, sentence: str
 ) -> None:
     """F5: the model's own output was called good."""
-    volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
-    segment = Segment("kidney", np.ones((4, 5, 6), dtype=bool))
     path = tmp_path / "a.seg.nrrd"
-    write_seg_nrrd(Segmentation(volume, (segment,), Algorithm("hippo", "1", "AUTOMATIC")), path)
+    write_seg_nrrd(Segmentation(VOLUME, KIDNEY, Algorithm("hippo", "1", "AUTOMATIC")), path)
     written = b"Type:AUTOMATIC|DICOM.SegmentAlgorithmName:hippo|Segmentation.Status:inprogress|"
     content = path.read_bytes()
     assert written in content
@@ -153,10 +153,8 @@ def test_labels_that_nobody_reviewed_say_so(
 def test_a_label_map_of_a_model_is_unreviewed_until_it_is_changed(
     tmp_path: Path, name: str
 ) -> None:
-    volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
-    segments = (Segment("kidney", np.ones((4, 5, 6), dtype=bool)),)
     path = tmp_path / name
-    write_labelmap(Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC")), path)
+    write_labelmap(Segmentation(VOLUME, KIDNEY, Algorithm("hippo", "1", "AUTOMATIC")), path)
     assert unreviewed_of([path]) == BY_HIPPO
     assert read_label_file(path).unreviewed == BY_HIPPO
     image = SimpleITK.ReadImage(path)  # with what its header says
@@ -166,20 +164,18 @@ def test_a_label_map_of_a_model_is_unreviewed_until_it_is_changed(
     SimpleITK.WriteImage(image, path)
     assert unreviewed_of([path]) == ""
     by_hand = Algorithm("hippo", "1", "SEMIAUTOMATIC")
-    write_labelmap(Segmentation(volume, segments, by_hand), path)
+    write_labelmap(Segmentation(VOLUME, KIDNEY, by_hand), path)
     assert unreviewed_of([path]) == ""
 
 
 def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(
     tmp_path: Path,
 ) -> None:
-    volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
-    segments = (Segment("kidney", np.ones((4, 5, 6), dtype=bool)),)
     path = tmp_path / "a.nii.gz"
     save(np.ones((4, 5, 6), np.uint8), path)
     assert unreviewed_of([path]) == ""
     algorithm = Algorithm("hippo", "1", "AUTOMATIC")
-    write_manifest(manifest_of(path, volume, segments, algorithm), tmp_path / "a.manifest.json")
+    write_manifest(manifest_of(path, VOLUME, KIDNEY, algorithm), tmp_path / "a.manifest.json")
     assert unreviewed_of([path]) == BY_HIPPO
     assert read_label_file(path).unreviewed == BY_HIPPO
     save(np.zeros((4, 5, 6), np.uint8), path)

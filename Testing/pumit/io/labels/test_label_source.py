@@ -15,6 +15,7 @@ from label_objects_made import (
     a_series,
     a_volume,
     blobs,
+    reordered,
     save,
     save_segments,
     write_seg,
@@ -26,16 +27,6 @@ from pumit.io.labels.label_source import announced_segments, read_all_labels, re
 from pumit.volume import Volume
 
 LABELS = blobs()[0].astype(np.uint8) * 3
-
-
-def reordered(volume: Volume, array: Any) -> Volume:
-    """The same voxels with the axes in another order, one of them against the first."""
-    d, h, w = volume.spacing_mm
-    start = volume.index_to_world((SHAPE[0] - 1, 0, 0))
-    direction = np.column_stack(
-        [volume.direction[:, 1], -volume.direction[:, 2], volume.direction[:, 0]]
-    )
-    return Volume(array.transpose(2, 0, 1)[:, ::-1], (w, d, h), tuple(start), direction)
 
 
 def test_label_map_may_be_stored_along_other_axes(tmp_path: Path) -> None:

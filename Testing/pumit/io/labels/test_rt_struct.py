@@ -70,28 +70,25 @@ def test_overlapping_regions_are_kept_apart(tmp_path: Path, scan: Volume) -> Non
         assert np.array_equal(found.mask(segment), filled(regions[segment.name]))
 
 
-def test_contours_on_every_second_slice_stand_for_those_between(
-    tmp_path: Path, scan: Volume
+@pytest.mark.parametrize(
+    ("places", "filled_slices", "doubt"),
+    [
+        ((1, 3, 5), [1, 1, 1, 1, 1, 1], "on every 2 slices"),
+        ((0, 1, 3, 4), [1, 1, 0, 1, 1, 0], "at 1 places"),
+        ((1.3, 2.3, 3.3), [0, 1, 1, 1, 0, 0], "0.3 of a slice off"),
+    ],
+    ids=["every second slice", "a missing slice", "between slices"],
+)
+def test_contours_that_are_not_on_each_slice_are_reported(
+    tmp_path: Path, scan: Volume, places: tuple[float, ...], filled_slices: list[int], doubt: str
 ) -> None:
-    drawn = [circle(d, 6.1, 7.3, 3.1 + d / 2) for d in (1, 3, 5)]
+    drawn = [circle(d, 6.1, 7.3, 3.1 + d / 2) for d in places]
     found = read(tmp_path, scan, drawn)
     mask = found.mask(found.segments[0])
-    assert np.array_equal(mask[[1, 3, 5]], filled(drawn)[[1, 3, 5]])
-    assert mask.any(axis=(1, 2)).all()
-    assert "on every 2 slices" in found.doubts[0]
-
-
-def test_missing_slice_stays_empty_and_is_reported(tmp_path: Path, scan: Volume) -> None:
-    found = read(tmp_path, scan, [circle(d, 6.1, 7.3, 3.1) for d in (0, 1, 3, 4)])
-    assert not found.mask(found.segments[0])[2].any()
-    assert "at 1 places" in found.doubts[0]
-
-
-def test_contours_between_slices_are_reported(tmp_path: Path, scan: Volume) -> None:
-    drawn = [circle(d + 0.3, 6.1, 7.3, 3.1) for d in (1, 2, 3)]
-    found = read(tmp_path, scan, drawn)
-    assert found.mask(found.segments[0]).any(axis=(1, 2)).tolist() == [0, 1, 1, 1, 0, 0]
-    assert "0.3 of a slice off" in found.doubts[0]
+    assert mask.any(axis=(1, 2)).tolist() == filled_slices
+    if doubt.startswith("on every"):
+        assert np.array_equal(mask[list(places)], filled(drawn)[list(places)])
+    assert doubt in found.doubts[0]
 
 
 def test_points_are_no_contours(tmp_path: Path, scan: Volume) -> None:

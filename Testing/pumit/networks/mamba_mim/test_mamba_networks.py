@@ -67,13 +67,9 @@ def test_places_far_away_change_the_answer_after_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_field_smaller_than_the_stride_is_refused(name: str) -> None:
+def test_an_image_that_does_not_fit_is_refused(name: str) -> None:
     with pytest.raises(PumitError, match=r"8 x 16 x 16 .* 16 x 16 x 16"):
         tiny(name)(torch.zeros(1, 1, 8, 16, 16))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_another_number_of_channels_is_refused(name: str) -> None:
     with pytest.raises(PumitError, match="reads 1 image channel, got 3"):
         tiny(name)(torch.zeros(1, 3, 16, 16, 16))
 

@@ -79,6 +79,8 @@ def test_it_agrees_for_any_choice_of_places(seed: int) -> None:
         out = state_space_token_interpolation(y, index, 40, matrix(0.1), compat)
         expected = each(function, y, index, 40, matrix(0.1))
         torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    named = state_space_token_interpolation(y, index, 40, matrix(0.1), tuple(QUIRKS))
+    assert torch.equal(out, named)  # all quirks are the published computation
 
 
 def test_places_given_once_hold_for_every_sequence() -> None:
@@ -137,14 +139,6 @@ def test_half_precision_tokens_are_computed_in_the_matrixs_own() -> None:
     assert out.dtype == torch.bfloat16
     exact = state_space_token_interpolation(y.float(), INDEX, LENGTH, matrix().float())
     assert torch.equal(out, exact.bfloat16())
-
-
-def test_all_quirks_together_are_the_published_computation() -> None:
-    out = state_space_token_interpolation(tokens(), INDEX, LENGTH, matrix(), True)
-    expected = each(published, tokens(), INDEX, LENGTH, matrix())
-    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
-    named = state_space_token_interpolation(tokens(), INDEX, LENGTH, matrix(), tuple(QUIRKS))
-    assert torch.equal(out, named)
 
 
 def quirk(name: str, A: Tensor | None = None, length: int = 5) -> list[float]:

@@ -45,32 +45,30 @@ def test_slices_are_summed_in_contiguous_groups(slices: int) -> None:
         torch.testing.assert_close(total[:, :, i], reference)
 
 
-@pytest.mark.parametrize("size", [(4, 6, 8), (5, 8, 8)])
+@pytest.mark.parametrize(
+    ("ours", "torchs", "size", "channels", "kernel"),
+    [
+        (embed_patches, F.conv3d, (4, 6, 8), (5, 3), (2, 3, 4)),
+        (embed_patches, F.conv3d, (5, 8, 8), (5, 3), (2, 3, 4)),
+        (spread_patches, F.conv_transpose3d, (4, 5, 6), (3, 5), (1, 2, 4)),
+    ],
+    ids=["embedded", "embedded and cut", "spread"],
+)
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_patches_are_embedded_as_by_a_convolution(size: tuple[int, ...], has_bias: bool) -> None:
-    kernel = (2, 3, 4)
+def test_patches_are_embedded_and_spread_as_by_convolutions(
+    ours: Callable[..., Tensor],
+    torchs: Callable[..., Tensor],
+    size: tuple[int, ...],
+    channels: tuple[int, int],
+    kernel: tuple[int, ...],
+    has_bias: bool,
+) -> None:
     x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(5, 3, *kernel, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(*channels, *kernel, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(5, dtype=torch.float64, requires_grad=True) if has_bias else None
     inputs = [t for t in (x, weight, bias) if t is not None]
 
-    out, plain = embed_patches(x, weight, bias), F.conv3d(x, weight, bias, stride=kernel)
-
-    torch.testing.assert_close(out, plain)
-    found, reference = (torch.autograd.grad((y**2).sum(), inputs) for y in (out, plain))
-    for gradient, slow in zip(found, reference, strict=True):
-        torch.testing.assert_close(gradient, slow)
-
-
-@pytest.mark.parametrize("has_bias", [True, False])
-def test_patches_are_spread_as_by_a_transposed_convolution(has_bias: bool) -> None:
-    kernel = (1, 2, 4)
-    x = torch.randn(2, 3, 4, 5, 6, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(3, 5, *kernel, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(5, dtype=torch.float64, requires_grad=True) if has_bias else None
-    inputs = [t for t in (x, weight, bias) if t is not None]
-
-    out, plain = spread_patches(x, weight, bias), F.conv_transpose3d(x, weight, bias, stride=kernel)
+    out, plain = ours(x, weight, bias), torchs(x, weight, bias, stride=kernel)
 
     torch.testing.assert_close(out, plain)
     found, reference = (torch.autograd.grad((y**2).sum(), inputs) for y in (out, plain))

@@ -18,10 +18,12 @@ def tiny() -> VisualTokenizer:
 
 
 @pytest.mark.parametrize("da", range(6))
-def test_it_reconstructs_the_inputs_grid_at_every_degree(da: int) -> None:
-    network, anisotropy = tiny(), Anisotropy(da)
+def test_it_reconstructs_the_inputs_grid_at_every_degree_and_gradients_reach_all_parameters(
+    da: int, assert_gradients_reach_all: Callable[[nn.Module, Tensor], None]
+) -> None:
+    network, anisotropy = tiny().double(), Anisotropy(da)
     depth = DEPTHS_OF_32[da]
-    x = torch.rand(2, 3, depth, 32, 48) * 2 - 1
+    x = torch.rand(2, 3, depth, 32, 48, dtype=torch.float64) * 2 - 1
 
     out = network(x, anisotropy)
 
@@ -30,15 +32,6 @@ def test_it_reconstructs_the_inputs_grid_at_every_degree(da: int) -> None:
     assert out.tokens.probabilities.shape == (2, 12, *grid)
     assert out.tokens.embedding.shape == (2, 8, *grid)
     assert out.reconstruction.shape == x.shape
-
-
-@pytest.mark.parametrize("da", range(6))
-def test_gradients_reach_all_parameters_at_every_degree(
-    da: int, assert_gradients_reach_all: Callable[[nn.Module, Tensor], None]
-) -> None:
-    network = tiny().double()
-
-    out = network(torch.rand(1, 3, DEPTHS_OF_32[da], 32, 32, dtype=torch.float64), Anisotropy(da))
     loss = out.reconstruction.abs().sum() + sum(prior_regularization(out.tokens.probabilities))
     assert_gradients_reach_all(network, loss)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from nninteractive_server import KEY, serve_nninteractive, start_nninteractive
+from nninteractive_server import serve_nninteractive, start_nninteractive
 from painting_session import painted, point
-from pumit.client.http_client import Client, Unreachable
+from pumit.client.http_client import Client
 from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.volume import Volume
@@ -102,24 +100,6 @@ def test_a_server_without_a_key_can_be_used(volume):
 def test_a_missing_and_a_wrong_key_are_named(theirs, key, said):
     with theirs.client(key) as client, pytest.raises(ServiceError, match=said):
         NNInteractiveSession(client)
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_certificate_of_its_own_is_checked_with_its_file(volume, tmp_path):
-    certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=theirs"
-    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    with serve_nninteractive(tls=(certificate, key)) as server:
-        with server.client() as client, pytest.raises(Unreachable, match="certificate"):
-            NNInteractiveSession(client)
-        with (
-            Client(server.url, KEY, verify=certificate) as client,
-            NNInteractiveSession(client) as session,
-        ):
-            session.set_volume(volume)
-            session.add_prompt(point(volume, 4, 10, 10))
-            np.testing.assert_array_equal(session.predict(), painted(volume, ((4, 10, 10), True)))
 
 
 def test_what_the_server_refuses_is_said_in_its_words_and_the_session_goes_on(

@@ -6,21 +6,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
-from fake_engine import FakeEngine
 from pumit.preprocessing.guessed_spacing import guess_spacing
-from viewer_requests import IMAGE, SHAPE, Buffer, click, load, send, viewer_of
-
-
-@pytest.fixture
-def engine():
-    return FakeEngine()
-
-
-@pytest.fixture
-def http(engine):
-    with viewer_of(engine) as made:
-        yield made
+from viewer_requests import IMAGE, SHAPE, Buffer, click, load, send
 
 
 def test_spacing_and_planes_reach_the_library(http, engine):
@@ -60,7 +47,8 @@ def test_what_cannot_be_used_gets_a_sentence_and_changes_nothing(http, engine):
     buffer = Buffer()
     buffer.take(click(http, 4, 5, 4))
     before = engine.sessions[0].prompts("1")
-    refused(click(http, 100, 5, 4), "outside")
+    grid = "(voxels) is outside of the image's grid (9, 10, 11)"
+    refused(click(http, 100, 5, 4), f"[100.0, 5.0, 4.0] {grid}")
     refused(http.post("/add_point_interaction", json={"coordinates": [1, 2]}))
     refused(click(http, 1, 2, 1e30))
     empty = {"bbox_coords": [[1, 1], [2, 3], [2, 3]], "include_interaction": True}
@@ -82,9 +70,7 @@ def test_what_cannot_be_used_gets_a_sentence_and_changes_nothing(http, engine):
     assert not buffer.array.any()
 
 
-def test_a_prediction_that_fails_leaves_no_prompt_behind(http, engine, monkeypatch):
-    load(http)
-    buffer = Buffer()
+def test_a_prediction_that_fails_leaves_no_prompt_behind(http, buffer, engine, monkeypatch):
     buffer.take(click(http, 4, 5, 4))
 
     def fail(*args, **kwargs):
@@ -125,9 +111,7 @@ def test_requests_at_the_same_time_are_all_answered(http, engine):
     assert engine.sessions[0].prompts("1") == []
 
 
-def test_a_drawing_of_nothing_changes_nothing(http, engine):
-    load(http)
-    buffer = Buffer()
+def test_a_drawing_of_nothing_changes_nothing(http, buffer, engine):
     for kind in ("scribble", "lasso"):
         answer = send(
             *(http, f"/add_{kind}_interaction", np.zeros(SHAPE, np.uint8)), include_interaction=True
@@ -139,9 +123,7 @@ def test_a_drawing_of_nothing_changes_nothing(http, engine):
     assert not buffer.array.any()
 
 
-def test_a_click_just_outside_the_image_counts_at_its_border(http):
-    load(http)
-    buffer = Buffer()
+def test_a_click_just_outside_the_image_counts_at_its_border(http, buffer):
     buffer.take(click(http, -4, 5, 10.4))
     assert buffer.array[0, 5, 10]
     refused(click(http, -5, 5, 5), "outside")

@@ -6,10 +6,9 @@ import contextlib
 import socket
 
 import pytest
-from app_client import AUTH, GEOMETRY, SCAN, make_client, refused
+from app_client import AUTH, claim_with_scan, make_client, refused
 from pumit.server.sessions.limits import Limits
 from pumit.wire import protocol
-from pumit.wire.arrays import pack_array
 from raw_requests import (
     claim,
     connect,
@@ -44,6 +43,7 @@ def test_a_body_of_a_byte_now_and_then_is_given_up(serving):
     lease = claim(server)
     find = head("POST", protocol.PATH_FIND, "Content-Length: 100000")
     for start, piece in [
+        (upload_head(lease, "Content-Length: 100000"), b""),
         (upload_head(lease, "Content-Length: 100000"), b"N"),
         (upload_head(lease, CHUNKED), b"1\r\nN\r\n"),
         (find, b" "),
@@ -182,20 +182,13 @@ def test_only_prompts_may_be_many(http):
     assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=lease), 422)
 
 
-def test_as_many_prompts_as_a_segment_takes_are_taken(http):
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
-    http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
-    points = [
-        {"kind": "point", "point_lps": [i % 10, 1 / 3, 1 / 7], "positive": True}
-        for i in range(Limits().max_prompts)
-    ]
-    body = {"prompts": points}
-    assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200
-
-
-def test_the_longest_scribble_is_taken(http):
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
-    http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
-    points = [[i % 10 + 1e-15, 1 / 3, 1 / 7] for i in range(20_000)]
-    body = {"segment": "a, [b]: c", "prompts": [{"kind": "scribble", "points_lps": points}]}
-    assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200
+def test_as_many_prompts_as_a_segment_takes_and_the_longest_scribble_are_taken(http):
+    lease = claim_with_scan(http)
+    point = {"kind": "point", "point_lps": [9, 1 / 3, 1 / 7], "positive": True}
+    line = {
+        "kind": "scribble",
+        "points_lps": [[i % 10 + 1e-15, 1 / 3, 1 / 7] for i in range(20_000)],
+    }
+    for prompts in ([point] * Limits().max_prompts, [line]):
+        body = {"segment": "a, [b]: c", "prompts": prompts}
+        assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200

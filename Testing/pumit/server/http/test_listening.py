@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import stat
+from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine
@@ -43,35 +44,22 @@ def test_an_answer_does_not_wait_for_the_packet_before_it_to_be_confirmed():
 
 
 @needs_unix
-def test_the_file_is_for_user_and_group_only(tmp_path):
-    with bind_file(tmp_path / "s"):
-        mode = (tmp_path / "s").stat().st_mode
+def test_the_file_is_for_user_and_group_only_and_takes_no_others_place(tmp_path):
+    path = tmp_path / "s"
+    with bind_file(path) as listener:
+        mode = path.stat().st_mode
         assert stat.S_ISSOCK(mode)
         assert stat.S_IMODE(mode) == 0o660
-
-
-@needs_unix
-def test_what_a_killed_server_left_is_replaced(tmp_path):
-    bind_file(tmp_path / "s").close()
-    assert (tmp_path / "s").exists()
-    with bind_file(tmp_path / "s"):
-        pass
-
-
-@needs_unix
-def test_a_server_that_listens_is_not_robbed(tmp_path):
-    with bind_file(tmp_path / "s") as listener:
         listener.listen()
         with pytest.raises(ServiceError, match="Another server"):
-            bind_file(tmp_path / "s")
-
-
-@needs_unix
-def test_no_other_file_is_removed(tmp_path):
-    (tmp_path / "s").write_text("mine")
+            bind_file(path)
+    assert path.exists()
+    bind_file(path).close()  # what a killed server left is replaced
+    path.unlink()
+    path.write_text("mine")
     with pytest.raises(ServiceError, match="not a socket"):
-        bind_file(tmp_path / "s")
-    assert (tmp_path / "s").read_text() == "mine"
+        bind_file(path)
+    assert path.read_text() == "mine"
 
 
 @needs_unix
@@ -90,17 +78,6 @@ def test_a_socket_file_stands_instead_of_an_address(tmp_path):
             ServeSettings(TOKEN, uds=uds, **other)
 
 
-def test_behind_a_proxy_the_token_is_chosen_and_not_printed(tmp_path):
-    with pytest.raises(PumitError, match="give a token"):
-        ServeSettings("", uds=tmp_path / "s")
-
-
-@pytest.mark.parametrize("name", ["a.b", "a b", "é", "x" * 33, "a/b", "a\n"])
-def test_an_instance_name_is_what_a_proxy_can_read(name):
-    with pytest.raises(PumitError, match="--instance"):
-        ServeSettings(TOKEN, instance=name)
-
-
 def test_a_lease_begins_with_the_instance():
     app = create_app(FakeEngine(), token=TOKEN, limits=Limits(), instance="gpu-0")
     headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -108,13 +85,16 @@ def test_a_lease_begins_with_the_instance():
         assert http.post("/claim").json()["lease_token"].startswith("gpu-0.")
 
 
-@pytest.mark.parametrize(("token", "why"), [("short", "at least 16"), (TOKEN, "must differ")])
-def test_the_token_of_the_metrics_is_long_and_another(token, why):
-    with pytest.raises(PumitError, match=why):
-        ServeSettings(TOKEN, metrics_token=token)
-
-
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-def test_draining_takes_a_time(seconds):
-    with pytest.raises(PumitError, match="--drain-seconds"):
-        ServeSettings(TOKEN, drain_s=seconds)
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"token": "", "uds": Path("s")}, "give a token"),
+        *(({"instance": n}, "--instance") for n in ("a.b", "a b", "é", "x" * 33, "a/b", "a\n")),
+        ({"metrics_token": "short"}, "at least 16"),
+        ({"metrics_token": TOKEN}, "must differ"),
+        *(({"drain_s": s}, "--drain-seconds") for s in (-1, float("nan"), float("inf"))),
+    ],
+)
+def test_impossible_settings_are_refused(options, sentence):
+    with pytest.raises(PumitError, match=sentence):
+        ServeSettings(**{"token": TOKEN, **options})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import json
 import logging
 import sys
+from dataclasses import replace
 
-import numpy as np
 import pytest
+from app_client import AUTH, GEOMETRY, SCAN
 from fake_engine import FakeEngine
 from loopback_server import TOKEN
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,10 +19,7 @@ from pumit.wire.arrays import pack_array
 from starlette.testclient import TestClient
 
 METRICS_TOKEN = "a-second-token-for-tests-0123"
-AUTH = {"Authorization": f"Bearer {TOKEN}"}
 NAME = "Liver of Doe^Jane"
-SCAN = np.arange(1000, dtype=np.int16).reshape(10, 10, 10)
-GEOMETRY = {protocol.META_HEADER: json.dumps({"spacing_mm": [1, 1, 1]})}
 
 
 @pytest.fixture
@@ -98,19 +95,15 @@ def test_a_server_that_leaves_is_not_ready(http, app):
     assert "Retry-After" in answer.headers
 
 
-def test_a_server_that_no_longer_computes_is_alive_but_not_ready(http, app):
-    app.state.server.queue.close()
+def test_a_server_without_memory_or_thread_is_alive_but_not_ready(http, app, monkeypatch):
+    state = app.state.server
+    full = replace(state.memory(), scan_bytes=60, embedding_bytes=40, limit_bytes=100)
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "memory", lambda: full)
+        assert not_ready(http, "memory")
+    state.queue.close()
     assert not_ready(http, "restart")
     assert http.get("/healthz").status_code == 200
-
-
-def test_a_server_whose_memory_is_used_up_is_not_ready(http, app, monkeypatch):
-    state = app.state.server
-    from dataclasses import replace
-
-    full = replace(state.memory(), scan_bytes=60, embedding_bytes=40, limit_bytes=100)
-    monkeypatch.setattr(state, "memory", lambda: full)
-    assert not_ready(http, "memory")
 
 
 def test_the_second_token_opens_the_metrics_only(http):

@@ -22,7 +22,9 @@ def manager(tmp_path):
         yield listening
 
 
-def test_lines_arrive_as_one_message(manager):
+def test_lines_arrive_as_one_message_and_nobody_listening_is_no_error(manager, tmp_path):
+    ServiceNotice().notify(READY)
+    ServiceNotice(str(tmp_path / "none")).notify(READY)
     ServiceNotice(manager.getsockname()).notify(READY, "STATUS=Well")
     assert manager.recv(100) == b"READY=1\nSTATUS=Well"
 
@@ -35,22 +37,12 @@ def test_an_abstract_address_is_understood():
         assert listening.recv(100) == b"READY=1"
 
 
-def test_nobody_listening_is_no_error(tmp_path):
-    ServiceNotice().notify(READY)
-    ServiceNotice(str(tmp_path / "none")).notify(READY)
-
-
-def test_the_variables_are_taken_away_from_what_we_start():
+def test_the_variables_are_taken_away_and_a_watchdog_that_is_not_ours_is_left_alone():
     given = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "9000000", "WATCHDOG_PID": str(os.getpid())}
     assert ServiceNotice.from_environment(given).watchdog_s == 9.0
     assert given == {}
-
-
-@pytest.mark.parametrize(
-    "given", [{}, {"WATCHDOG_USEC": "no"}, {"WATCHDOG_USEC": "9000000", "WATCHDOG_PID": "1"}]
-)
-def test_a_watchdog_that_is_not_ours_is_left_alone(given):
-    assert ServiceNotice.from_environment(dict(given)).watchdog_s is None
+    for others in ({}, {"WATCHDOG_USEC": "no"}, {"WATCHDOG_USEC": "9000000", "WATCHDOG_PID": "1"}):
+        assert ServiceNotice.from_environment(dict(others)).watchdog_s is None
 
 
 @pytest.mark.slow

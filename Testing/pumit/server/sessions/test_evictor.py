@@ -59,9 +59,7 @@ def test_the_session_used_least_recently_sleeps_first():
     assert sessions.evictor.held == MemoryUsage(6500, 0, 3, 1)
     sessions.use(second)
     assert sessions.asleep == [False, False, True, False]
-
-
-def test_no_more_sleep_than_have_to():
+    # No more sleep than have to.
     sessions = Sessions(limit=9 * PLAIN)
     for _ in range(4):
         sessions.open()
@@ -172,35 +170,6 @@ def test_a_sleeper_without_room_next_to_a_long_job_waits():
     assert sessions.asleep == [False, True]
 
 
-def test_prompts_count():
-    sessions = Sessions(limit=5 * PLAIN)
-    lease = sessions.open()
-    before = sessions.evictor.held.scan_bytes
-    with sessions.evictor.using(lease):
-        lease.session.add_prompt(PointPrompt((1.0, 1.0, 1.0)))
-    assert sessions.evictor.held.scan_bytes == before + 10
-
-
-def test_mask_priors_count():
-    sessions = Sessions(limit=5 * PLAIN)
-    lease = sessions.open()
-    before = sessions.evictor.held.scan_bytes
-    with sessions.evictor.using(lease):
-        lease.priors.add(PackedMaskPrompt(np.ones((10, 10, 8), bool)))
-        lease.priors.add(PackedMaskPrompt(np.ones((10, 10, 8), bool)))
-    assert sessions.evictor.held.scan_bytes == before + 100
-
-
-def test_what_a_viewer_can_undo_counts():
-    sessions = Sessions(limit=5 * PLAIN)
-    lease = sessions.open()
-    before = sessions.evictor.held.scan_bytes
-    with sessions.evictor.using(lease):
-        lease.viewer = ViewerObject(np.dtype("uint8"))
-        lease.viewer.settle(ObjectMask.of(np.ones((10, 10, 8), bool)), [])
-    assert sessions.evictor.held.scan_bytes == before + 100
-
-
 def test_a_session_that_ended_holds_nothing():
     sessions = Sessions(limit=5 * PLAIN)
     first, second = sessions.open(), sessions.open()
@@ -242,3 +211,27 @@ def test_memory_that_ran_out_is_searched_for_at_the_others():
     assert sessions.holdings.embedding_bytes == 0
     assert first.session.times_woken == 0
     assert sessions.holdings.releases == 2
+
+
+def test_prompts_mask_priors_and_what_a_viewer_can_undo_count():
+    sessions = Sessions(limit=5 * PLAIN)
+    lease = sessions.open()
+    mask = np.ones((10, 10, 8), bool)
+
+    def grown(change) -> int:
+        before = sessions.evictor.held.scan_bytes
+        with sessions.evictor.using(lease):
+            change()
+        return sessions.evictor.held.scan_bytes - before
+
+    def draw_twice() -> None:
+        for _ in range(2):
+            lease.priors.add(PackedMaskPrompt(mask))
+
+    def view() -> None:
+        lease.viewer = ViewerObject(np.dtype("uint8"))
+        lease.viewer.settle(ObjectMask.of(mask), [])
+
+    assert grown(lambda: lease.session.add_prompt(PointPrompt((1.0, 1.0, 1.0)))) == 10
+    assert grown(draw_twice) == 100
+    assert grown(view) == 100

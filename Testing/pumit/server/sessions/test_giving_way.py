@@ -160,44 +160,16 @@ def test_an_error_reaches_only_who_asked(queue):
     assert long.finish() == "labels"
 
 
-def test_both_jobs_can_be_cancelled(queue):
-    long = Long(queue)
-    started = threading.Event()
-
-    def click(job):
-        started.set()
-        while not job.is_cancelled:
-            pass
-        raise Cancelled("the click")
-
-    inner = queue.submit("b", click, segment="1")
-    long._step.release()
-    assert started.wait(10)
-    assert queue.cancel("a") == 1
-    assert queue.cancel("b", "1") == 1
-    with pytest.raises(Cancelled, match="the click"):
-        inner.future.result(10)
-    with pytest.raises(Cancelled, match="stopped"):
-        long.job.future.result(10)
-
-
-def test_a_click_that_takes_long_yields_too():
-    queue = FairQueue(patience_s=0.0)
-    long = Long(queue, kind="click", segment="1")
+@pytest.mark.parametrize("patience_s", [0.0, 60.0])
+def test_only_a_click_that_takes_long_yields_too(patience_s):
+    queue = FairQueue(patience_s=patience_s)
+    first = Long(queue, kind="click", segment="1")
     click = queue.submit("b", lambda job: "answered", segment="1")
-    long.step()
-    assert click.future.result(0) == "answered"
-    long.finish()
-    queue.close()
-
-
-def test_a_short_click_is_not_interrupted(queue):
-    short = Long(queue, kind="click", segment="1")
-    click = queue.submit("b", lambda job: "answered", segment="1")
-    short.step()
-    assert not click.future.done()
-    short.finish()
+    first.step()
+    assert click.future.done() == (patience_s == 0)
+    first.finish()
     assert click.future.result(10) == "answered"
+    queue.close()
 
 
 def test_polls_of_other_threads_run_nothing(queue):
@@ -254,27 +226,32 @@ def test_a_job_that_has_no_room_even_alone_is_refused(queue):
         queue.submit("a", work).future.result(10)
 
 
-def test_closing_ends_both_jobs(queue):
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_both_jobs_can_be_ended(queue, how):
     long = Long(queue)
-    started, seen = threading.Event(), []
+    started = threading.Event()
 
     def click(job):
         started.set()
         while not job.is_cancelled:
             pass
-        seen.append("click")
-        raise Cancelled("closed")
+        raise Cancelled("the click")
 
-    queue.submit("b", click, segment="1")
-    waiting = queue.submit("b", lambda job: pytest.fail("ran"))
+    inner = queue.submit("b", click, segment="1")
+    waiting = queue.submit("b", lambda job: pytest.fail("ran"), segment="2")
     long._step.release()
     assert started.wait(10)
-    queue.close()
-    assert not queue.is_alive
-    assert seen == ["click"]
-    with pytest.raises(Cancelled):
+    if how == "closed":
+        queue.close()
+        assert not queue.is_alive
+    else:
+        assert queue.cancel("a") == 1
+        assert queue.cancel("b") == 2
+    with pytest.raises(Cancelled, match="the click"):
+        inner.future.result(10)
+    with pytest.raises(Cancelled, match="stopped"):
         long.job.future.result(10)
-    with pytest.raises(BusyError):
+    with pytest.raises(BusyError if how == "closed" else Cancelled):
         waiting.future.result(10)
 
 

@@ -29,28 +29,27 @@ def save(folder: Path, content: dict[str, Any]) -> Path:
     return path
 
 
-def test_images_and_labels_are_as_in_the_file(tmp_path: Path) -> None:
-    content = arrays()
+@pytest.mark.parametrize(
+    ("shape", "read"),
+    [
+        *(((4, 4, 4), (4, 4, 4)), ((6, 7), (1, 6, 7))),
+        *(((6, 7, 3), (3, 1, 6, 7)), ((5, 6, 7, 3), (3, 5, 6, 7))),
+    ],
+)
+def test_images_and_labels_are_as_in_the_file(
+    tmp_path: Path, shape: tuple[int, ...], read: tuple[int, ...]
+) -> None:
+    content = arrays(shape)
     data = read_classification_data(save(tmp_path, content), classes=["no", "yes"])
     assert data.classes == ("no", "yes")
     assert not data.is_multi_label
     assert data.counts() == {"train": [3, 3], "val": [2, 2], "test": [2, 2]}
-    for split in COUNTS:
-        volume = data.splits[split].read(1)
-        np.testing.assert_array_equal(volume.array, content[f"{split}_images"][1])
-        assert data.splits[split].labels.tolist() == content[f"{split}_labels"].ravel().tolist()
-
-
-@pytest.mark.parametrize(
-    ("shape", "read"),
-    [((6, 7), (1, 6, 7)), ((6, 7, 3), (3, 1, 6, 7)), ((5, 6, 7, 3), (3, 5, 6, 7))],
-)
-def test_pictures_and_colours_are_known_by_their_shape(
-    tmp_path: Path, shape: tuple[int, ...], read: tuple[int, ...]
-) -> None:
-    volume = read_classification_data(save(tmp_path, arrays(shape))).splits["val"].read(0)
-    assert volume.array.shape == read
-    assert volume.spacing_mm[0] == (1.0 if len(shape) == 4 else PLANAR_SLICE_SPACING_MM)
+    for split, cases in data.splits.items():
+        volume, stored = cases.read(1), content[f"{split}_images"][1]
+        channels_first = np.moveaxis(stored, -1, 0) if len(read) == 4 else stored
+        np.testing.assert_array_equal(volume.array, channels_first.reshape(read))
+        assert volume.spacing_mm[0] == (PLANAR_SLICE_SPACING_MM if 1 in read else 1.0)
+        assert cases.labels.tolist() == content[f"{split}_labels"].ravel().tolist()
 
 
 def test_several_labels_per_case_stay_several(tmp_path: Path) -> None:
@@ -114,9 +113,6 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
         read_classification_data(path)
     with pytest.raises(PumitError, match=r"There is no .absent\.npz."):
         read_classification_data(tmp_path / "absent.npz")
-
-
-def test_a_single_array_is_no_medmnist_file(tmp_path: Path) -> None:
     np.save(tmp_path / "set.npy", np.zeros(3))
     with pytest.raises(PumitError, match=r"no \.npz file"):
         read_classification_data(tmp_path / "set.npy")

@@ -66,23 +66,17 @@ def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> Non
     assert not (tmp_path / "kept.npy").exists()
 
 
-def test_a_damaged_file_is_reported_by_name_and_nothing_is_kept(
+def test_a_file_that_is_damaged_or_gone_is_named_and_nothing_is_kept(
     cases: Cases, tmp_path: Path
 ) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ExportError, match="Prepared images cannot be kept"):
+        keep_prepared(cases, FORM, tmp_path / "file" / "kept.npy")
     cases.files[3].write_bytes(b"nothing")
     with pytest.raises(VolumeError, match=r"^b1.mha: ") as caught:
         keep_prepared(cases, FORM, tmp_path / "kept.npy")
     assert str(tmp_path) not in str(caught.value)
     assert not list(tmp_path.glob("*kept*"))
-
-
-def test_a_file_that_vanished_is_reported_by_name(cases: Cases, tmp_path: Path) -> None:
     cases.files[1].unlink()
     with pytest.raises(VolumeError, match=r"a1.mha"):
         keep_prepared(cases, FORM, tmp_path / "kept.npy")
-
-
-def test_a_folder_that_is_a_file_cannot_keep_anything(cases: Cases, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ExportError, match="Prepared images cannot be kept"):
-        keep_prepared(cases, FORM, tmp_path / "file" / "kept.npy")

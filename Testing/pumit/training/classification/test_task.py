@@ -55,9 +55,6 @@ def test_a_batch_holds_cases_with_their_labels() -> None:
     chosen = [int(name.removeprefix("case ")) for name in batch.cases]
     np.testing.assert_allclose(batch.images[:, 0, 0, 0, 0].numpy(), np.array(chosen) / 10)
     assert batch.labels.tolist() == [int(LABELS[i]) for i in chosen]
-
-
-def test_the_same_generator_draws_the_same_batch() -> None:
     draw = CaseDraw(images(), LABELS, 6, random_intensity=True, flips=True)
     torch.testing.assert_close(drawn(draw, 3).images, drawn(draw, 3).images, rtol=0, atol=0)
     assert drawn(draw, 3).cases != drawn(draw, 4).cases
@@ -89,9 +86,7 @@ def test_the_loss_is_the_cross_entropy_of_the_labels() -> None:
     assert result["loss"].item() == pytest.approx(-torch.log(torch.sigmoid(3 * x)).mean().item())
     assert result["accuracy"].item() == 0.5
 
-
-def test_several_labels_are_judged_one_by_one() -> None:
-    task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
+    # Several labels of a case are judged one by one.
     batch = LabelledImages(torch.full((1, 1, 1, 1, 1), 0.5), torch.tensor([[1, 1]]), ["a"])
     result = task(batch)
     one, other = torch.sigmoid(torch.tensor([0.0, 1.5])).log()

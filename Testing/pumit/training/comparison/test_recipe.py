@@ -17,24 +17,15 @@ UNET = RECIPE["networks"][0]
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sedes": [0]}, "did you mean 'seeds'"),
         ({"seeds": [1, 1]}, "seeds in compare.yaml must be different whole numbers"),
         ({"seeds": []}, "seeds"),
-        ({"seeds": [0, -1]}, "seeds"),
         ({"seconds": None}, "needs seconds"),
         ({"seconds": 0}, "seconds in compare.yaml must be above 0"),
-        ({"seconds": -3}, "seconds"),
         ({"clock": "processer"}, "clock in compare.yaml must be"),
-        ({"processes": 0}, "processes"),
-        ({"threads": 0}, "threads"),
         ({"schedule": {"seconds": 3}}, "give seconds next to schedule"),
         ({"schedule": {"validate_every": 5}}, "only the end of a training is judged"),
-        ({"schedule": {"warmup": 5}}, "did you mean 'warm_up'"),
         ({"schedule": {"shape": "poly"}}, "falls by steps"),
         ({"data": {**RECIPE["data"], "share": 0.5}}, "share with the network"),
-        ({"data": {**RECIPE["data"], "foldr": "x"}}, "did you mean 'folder'"),
-        ({"plan": {"patch": [16, 16, 16]}}, "did you mean 'patch_size'"),
-        ({"augmentation": {"rotations": 0.2}}, "did you mean 'rotation'"),
         ({"networks": []}, "networks in compare.yaml must have at least 1"),
         ({"networks": ["basic_unet"]}, "networks, number 1 .* must be keys"),
         ({"networks": [UNET, {"name": "x"}]}, "networks, number 2 needs the key network"),
@@ -46,11 +37,6 @@ UNET = RECIPE["networks"][0]
         ({"networks": [{**UNET, "sizes": {}}]}, "Unknown key 'sizes' in networks, number 1"),
         ({"networks": [{**UNET, "share": 0}]}, "share in networks, number 1"),
         ({"networks": [{**UNET, "schedule": {"seconds": 9}}]}, "must be the same for all"),
-        ({"networks": [{**UNET, "schedule": {"learning_rat": 9}}]}, "did you mean 'learning_rate'"),
-        (
-            {"networks": [{**UNET, "schedule": {"optimizer": "adam"}}]},
-            "optimizer in schedule must be",
-        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -72,12 +58,9 @@ def test_trainings_differ_in_what_is_a_networks_own(tmp_path: Path) -> None:
     assert (first["schedule"]["seconds"], first["schedule"]["validate_every"]) == (30.0, 0)
     assert "initial" not in first
     assert (found.recipe.networks[1].tuning, second["seed"]) == ("nobody searched", 3)
-
-
-def test_a_network_is_called_as_it_is_built_where_it_has_no_name(tmp_path: Path) -> None:
-    (only,) = read_comparison(
-        written(tmp_path, networks=[{"network": "basic_unet"}])
-    ).recipe.networks
+    # A network is called as it is built where it has no name.
+    nameless = written(tmp_path, networks=[{"network": "basic_unet"}])
+    (only,) = read_comparison(nameless).recipe.networks
     assert (only.name, only.slug) == ("basic_unet", "basic_unet")
 
 

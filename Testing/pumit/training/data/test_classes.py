@@ -37,17 +37,7 @@ def test_ordinary_classes_have_one_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        BRATS,
-        dict(reversed(BRATS.items())),
-        [
-            {"name": "enhancing tumour", "values": [4]},
-            {"name": "whole tumour", "values": [4, 2, 1]},
-            {"name": "tumour core", "values": [1, 4]},
-        ],
-    ],
-    ids=["outermost first", "innermost first", "rows"],
+    "given", [BRATS, dict(reversed(BRATS.items()))], ids=["outermost first", "innermost first"]
 )
 def test_regions_come_before_those_within_them(given: Any) -> None:
     classes = classes_from(given)
@@ -62,11 +52,9 @@ def test_regions_come_before_those_within_them(given: Any) -> None:
     table = [[0, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1]]
     np.testing.assert_array_equal(region_table(classes), table)
     assert classes_from([c.as_row() for c in classes]) == classes
-
-
-def test_regions_that_only_meet_stay_in_their_order() -> None:
-    classes = classes_from({"b": [2, 3], "a": [1, 2], "c": 1})
-    assert [c.label.name for c in classes] == ["b", "a", "c"]
+    # Those that only meet stay in their order.
+    meeting = classes_from({"b": [2, 3], "a": [1, 2], "c": 1})
+    assert [c.label.name for c in meeting] == ["b", "a", "c"]
 
 
 def test_label_map_of_regions_is_read_by_its_values() -> None:

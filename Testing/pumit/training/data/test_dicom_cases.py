@@ -188,18 +188,14 @@ def test_usual_layouts_are_recognised(
     assert not found.problems
 
 
-def test_missing_modality_is_named(tmp_path: Path) -> None:
-    for case in ("a", "b"):
-        touch(
-            tmp_path, *(f"{case}/{case}_{m}.nii.gz" for m in ("t1", "t1ce", "t2", "flair", "seg"))
-        )
-    (tmp_path / "b" / "b_t1ce.nii.gz").unlink()
-    found = find(tmp_path)
+def test_missing_and_surplus_channels_are_named(tmp_path: Path) -> None:
+    names = ("t1", "t1ce", "t2", "flair", "seg")
+    touch(tmp_path / "named", *(f"{case}/{case}_{m}.nii.gz" for case in "ab" for m in names))
+    (tmp_path / "named" / "b" / "b_t1ce.nii.gz").unlink()
+    found = find(tmp_path / "named")
     assert messages(found) == ["b: lacks channel t1ce"]
     assert found.data.channels == ("flair", "t1", "t1ce", "t2")
-
-
-def test_fewer_files_than_dataset_json_names_are_reported(tmp_path: Path) -> None:
+    # By dataset.json.
     touch(tmp_path, *(f"imagesTr/a_000{i}.nii.gz" for i in range(3)), "labelsTr/a.nii.gz")
     content = {"channel_names": {"0": "T1", "1": "T2"}, "labels": {"background": 0, "x": 1}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))

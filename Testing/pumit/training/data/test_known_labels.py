@@ -116,11 +116,7 @@ def test_names_of_segments_tell_which_classes_were_drawn(tmp_path: Path) -> None
         "labelled in part, what is unknown is left out: case_1 (box not drawn)",
     )
     assert [r.drawn for r in reads(tmp_path, classes=CLASSES, drawn="all")] == [None] * 3
-
-
-def test_segments_of_no_class_at_all_teach_nothing(tmp_path: Path) -> None:
-    write_segments(tmp_path, 0, ("ball", "box"))
-    write_segments(tmp_path, 1, ("nothing",))
+    write_segments(tmp_path, 1, ("nothing",))  # segments of no class at all teach nothing
     classes = {"ball": 5, "box": 6}
     assert reads(tmp_path, classes=classes)[1].drawn == (False, False)
     assert "case_1: nothing of it is known" in examine(find(tmp_path, classes=classes)).warnings
@@ -214,28 +210,18 @@ def test_the_check_of_the_data_says_how_much_is_known(nnunet: Path, tmp_path: Pa
     late = {"case_0": {"problems": [], "doubts": [], "part": "box not drawn"}}
     assert survey.summary().found_late == late  # which was not known before the second case
     assert replace(survey.summary(), found_late={}).doubts == []
-
-
-def test_segments_of_no_class_may_mean_one_that_their_case_lacks(tmp_path: Path) -> None:
-    folder = tmp_path / "set"
-    write_segments(folder, 0, ("ball", "box"))
-    classes = [{"name": "kidney", "value": 1}, {"name": "box", "value": 2}]
-    found = find_cases(
-        read_model(LabelledData, {"folder": str(folder), "classes": classes}, "d"), Path
-    )
-    survey = DataSurvey(found)
+    # Segments of no class may mean one that their case lacks.
+    keys = {"folder": str(folder), "classes": {"kidney": 1, "box": 2}}
+    survey = DataSurvey(find_cases(LabelledData(**keys), Path))
     list(survey.reports())
     assert survey.summary().may_be_same == [("ball", "kidney")]
 
 
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [(1.0, ""), (0.9999, "99.9 % known"), (0.357, "36 % known"), (0.00123, "0.123 % known")],
-)
-def test_a_part_is_never_all(tmp_path: Path, share: float, words: str) -> None:
-    write_pairs(tmp_path, 1)
-    (fact,) = examine(find(tmp_path, classes=CLASSES)).cases
-    assert part_in_words(replace(fact, known_share=share), list(CLASSES)) == words
+def test_a_part_is_never_all(tmp_path: Path) -> None:
+    (fact,) = examine(find(write_pairs(tmp_path, 1), classes=CLASSES)).cases
+    shares = (1.0, 0.9999, 0.357, 0.00123)
+    said = [part_in_words(replace(fact, known_share=share), list(CLASSES)) for share in shares]
+    assert said == ["", "99.9 % known", "36 % known", "0.123 % known"]
 
 
 def test_a_list_may_name_a_class_that_only_a_later_case_has(tmp_path: Path) -> None:

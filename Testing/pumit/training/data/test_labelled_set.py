@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
@@ -21,7 +20,6 @@ from pumit.training.validate import read_segmentation
 from pumit.volume import Volume
 
 CLASSES = {"ball": 1, "box": 2}
-GONE = "There is no folder 'gone'; correct its path, or move it back"
 
 
 def find(root: Path, /, **data: Any) -> LabelledSet:
@@ -46,7 +44,9 @@ def test_files_of_one_name_are_a_case(tmp_path: Path) -> None:
     found = find(tmp_path, classes=CLASSES)
     assert [case.name for case in found.cases] == ["a", "b.1"]
     assert found.cases[1].label == tmp_path / "labels" / "b.1.nii.gz"
-    assert [(c.value, c.label.name) for c in found.classes] == [(1, "ball"), (2, "box")]
+    # Terminology and colours are kept.
+    rows = [{"name": "Leber", "value": 6, "terminology": "liver", "color_rgb": [0.5, 0.2, 0.1]}]
+    assert [c.as_row() for c in find(tmp_path, classes=rows).classes] == rows
 
 
 def test_patterns_find_other_layouts_and_channels(tmp_path: Path) -> None:
@@ -102,9 +102,8 @@ def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
 def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
     rows = [*two_sites(tmp_path), {"folder": "gone"}]
     found = find_cases(LabelledData(folders=rows, classes=CLASSES), lambda text: tmp_path / text)
-    assert [str(p) for p in found.problems] == [
-        "There is no folder 'gone'; correct its path, or move it back"
-    ]
+    (problem,) = found.problems
+    assert str(problem).startswith("There is no folder 'gone'; correct its path")
     assert len(found.data.cases) == 4
     assert found.origins["folder2-case_1"] == ("b/site", "case_1")
 
@@ -154,14 +153,6 @@ def test_dataset_json_of_every_kind(tmp_path: Path, version: str) -> None:
     assert [c.label.name for c in found.classes] == ["ball", "box"]
 
 
-def test_terminology_and_colours_are_kept(tmp_path: Path) -> None:
-    touch(tmp_path, "images/a.nii.gz", "labels/a.nii.gz")
-    rows = [{"name": "Leber", "value": 6, "terminology": "liver", "color_rgb": [0.5, 0.2, 0.1]}]
-    (made,) = find(tmp_path, classes=rows).classes
-    expected = {"name": "Leber", "value": 6, "terminology": "liver", "color_rgb": [0.5, 0.2, 0.1]}
-    assert made.as_row() == expected
-
-
 @pytest.mark.parametrize(
     ("files", "data", "message"),
     [
@@ -194,12 +185,8 @@ def test_what_is_missing_is_said(
 
 def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
     touch(tmp_path, *(f"labels/c{i:02d}.nii.gz" for i in range(20)), "images/c00.nii.gz")
-    with pytest.raises(PumitError) as raised:
+    with pytest.raises(PumitError, match=r"c01: has .* no image.*c12: has .* and 7 more\.$"):
         find(tmp_path)
-    text = str(raised.value)
-    assert "c01: has a label and no image" in text
-    assert "c12: has a label and no image" in text
-    assert text.endswith("and 7 more.")
 
 
 def test_scans_without_labels_stop_nothing(tmp_path: Path) -> None:
@@ -249,15 +236,6 @@ def test_damaged_dataset_json_is_refused(tmp_path: Path, content: str, message: 
         find(tmp_path)
 
 
-def test_generated_pairs_hold_what_they_say(tmp_path: Path) -> None:
-    """The other tests' data: one image, both classes."""
-    write_pairs(tmp_path, 1)
-    image, labels = ball_and_box(0)
-    assert set(np.unique(labels)) == {0, 1, 2}
-    assert image[labels == 1].min() > image[labels == 2].max()
-    assert write(tmp_path / "x.nii.gz", labels).is_file()
-
-
 def write_segments(path: Path, status: str = "inprogress") -> None:
     """Write the ball and box of the first case as a named segmentation of some origin."""
     _, labels = ball_and_box(0)
@@ -292,6 +270,10 @@ def test_a_models_own_labels_are_not_used_unless_they_are_confirmed(half_predict
     assert [c.name for c in find(half_predicted, folders=rows).cases] == ["case_0", "case_2"]
     write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
     assert [c.name for c in find(half_predicted).cases] == ["case_0", "case_1"]
+    # A cross-validation leaves the others out, too.
+    keys = {"folds": 2, "data": {"folder": str(half_predicted), "classes": CLASSES}}
+    splits = fold_splits(read_segmentation(keys, "recipe"), Path)
+    assert {name for s in splits for name in s.validation} == {"case_0", "case_1"}
 
 
 @pytest.mark.parametrize("key", ["training", "validation"])
@@ -299,15 +281,5 @@ def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted: Path
     with pytest.raises(PumitError, match=r"names labels of case_1 .made by hippo.*--use-unrev"):
         find(half_predicted, **{key: ["case_1"]})
     assert find(half_predicted, use_unreviewed=["case_1"], **{key: ["case_1"]})
-
-
-def test_a_set_that_only_a_model_labelled_is_no_truth(half_predicted: Path) -> None:
     with pytest.raises(PumitError, match="no reviewed labels"):
         find(half_predicted, leave_out=["case_0"])
-
-
-def test_a_cross_validation_leaves_a_models_own_labels_out(half_predicted: Path) -> None:
-    write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
-    keys = {"folds": 2, "data": {"folder": str(half_predicted), "classes": CLASSES}}
-    splits = fold_splits(read_segmentation(keys, "recipe"), Path)
-    assert {name for s in splits for name in s.validation} == {"case_0", "case_1"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pumit.errors import PumitError
-from pumit.training.data.split import Split, split_cases
+from pumit.training.data.split import Split, guessed_pattern, matched_patients, split_cases
 from pumit.training.recipes.labelled import LabelledData
 
 NAMES = [f"p{i // 2}_{i % 2}" for i in range(20)]  # ten patients with two scans each
@@ -33,12 +33,6 @@ def test_folds_hold_out_every_case_once() -> None:
     assert sorted(name for fold in folds for name in fold) == sorted(NAMES)
 
 
-def test_named_cases_are_held_out() -> None:
-    split = divided(NAMES, {"validation": ["p1_0"], "training": ["p2_0", "p3_1"]}, seed=0)
-    assert split.validation == ("p1_0",)
-    assert split.training == ("p2_0", "p3_1")
-
-
 def test_smaller_share_is_contained_in_a_larger_one() -> None:
     held = {"validation": ["p1_0", "p1_1"]}
     parts = [
@@ -52,9 +46,6 @@ def test_the_only_case_is_validated_on_and_that_is_said() -> None:
     split = divided(["one"], {}, seed=0)
     assert split.training == split.validation == ("one",)
     assert "only case" in split.warnings[0]
-
-
-def test_two_cases_are_divided() -> None:
     split = divided(["a", "b"], {}, seed=0)
     assert len(split.training) == len(split.validation) == 1
 
@@ -87,6 +78,8 @@ def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
 
 def test_patient_on_both_sides_is_reported_of() -> None:
     data = {"validation": ["p1_0"], "patient": r"^p\d+"}
+    split = divided(NAMES, {**data, "training": ["p2_0", "p3_1"]}, seed=0)
+    assert (split.training, split.validation) == (("p2_0", "p3_1"), ("p1_0",))
     (warning,) = divided(NAMES, data, seed=0).warnings
     assert warning == "p1_0, p1_1 are of one patient, trained and validated on"
 
@@ -112,3 +105,40 @@ def test_impossible_split_is_refused(data: dict[str, Any], message: str) -> None
     with pytest.raises(PumitError) as raised:
         divided(NAMES, data, seed=0)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "patients"),
+    [
+        (["patient001_frame01", "patient001_frame12", "patient011_frame01"], 2),
+        (["sub-01_ses-1_T1w", "sub-01_ses-2_T1w", "sub-02_ses-1_T1w"], 2),
+        (["BraTS-GLI-00003-000", "BraTS-GLI-00003-001", "BraTS-GLI-00005-000"], 2),
+        (["hip_12_left", "hip_12_right", "hip_7_left"], 2),
+        (["a_visit1", "a_visit2", "b_visit1"], 2),
+        (["p0_0", "p0_1", "p1_0"], 2),
+        (["case0/t1", "case0/t2", "case1/t1"], 2),
+        (["sub-01/ses-1/T1w", "sub-01/ses-2/T1w", "sub-02/ses-1/T1w"], 2),
+        (["A/ct", "A/pet", "B/ct"], 2),
+    ],
+)
+def test_several_scans_of_a_patient_are_found(names: list[str], patients: int) -> None:
+    pattern = guessed_pattern(names)
+    assert pattern is not None
+    assert len(matched_patients(names, pattern)) == patients
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["case_0", "case_1", "case_2"],
+        ["hippocampus_001", "hippocampus_004", "hippocampus_017"],
+        ["liver_1", "liver_2", "spleen_1", "spleen_2"],
+        ["patient1", "patient2", "patient3"],
+        [f"site{s}_scan{i}" for s in range(2) for i in range(40)],
+        ["a", "b"],
+        ["imagesTr/a", "imagesTr/b", "imagesTs/c"],
+        [f"{site}/scan{i:02d}" for site in "ab" for i in range(4)],
+    ],
+)
+def test_names_that_show_no_patient_are_left_alone(names: list[str]) -> None:
+    assert guessed_pattern(names) is None

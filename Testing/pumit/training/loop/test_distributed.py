@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -65,11 +66,15 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
     return max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["ddp", "muon", "fsdp"])
-def test_stopped_processes_go_on_as_if_they_had_not(found: Found, kind: str) -> None:
-    for rank in range(2):
-        assert len(found[rank][kind]["losses"]) == PLAIN.steps * PLAIN.accumulate
-        assert apart(found[rank][kind], found[rank][f"{kind}_stopped"]) == 0
+@pytest.mark.parametrize(
+    "kind", ["ddp_stopped", "muon_stopped", "fsdp_stopped", "ddp_recomputed", "fsdp_recomputed"]
+)
+def test_a_stop_and_blocks_computed_again_change_nothing(found: Found, kind: str) -> None:
+    """With dropout, too."""
+    for each in found:
+        plain = each[kind.partition("_")[0]]
+        assert len(plain["losses"]) == PLAIN.steps * PLAIN.accumulate
+        assert apart(plain, each[kind]) == 0
 
 
 def test_processes_see_other_fields_and_end_alike(found: Found) -> None:
@@ -94,13 +99,6 @@ def test_half_precision_shared_out_is_that_of_a_whole_network(found: Found) -> N
         assert plain["losses"] != found[rank]["vit"]["losses"]
         assert plain["gathered"] == "torch.float32"
         assert shared["gathered"] == "torch.bfloat16"
-
-
-@pytest.mark.parametrize(("plain", "again"), [("ddp", "recomputed"), ("fsdp", "fsdp_recomputed")])
-def test_blocks_computed_again_change_nothing(found: Found, plain: str, again: str) -> None:
-    """With dropout, too."""
-    for rank in range(2):
-        assert apart(found[rank][plain], found[rank][again]) == 0
 
 
 def test_a_shared_out_run_goes_on_whole(found: Found) -> None:
@@ -151,23 +149,20 @@ def test_means_and_gradients_run_over_all_processes_even_of_unequal_size(found: 
         torch.testing.assert_close(own, expected)
 
 
-def test_a_loss_that_is_not_finite_stops_both(found: Found) -> None:
-    other, own = (found[rank]["spoilt"]["error"] for rank in range(2))
-    assert other.startswith("Step 3: the loss of another process ")
-    assert own.startswith("Step 3: the loss of a, b ")
-
-
-def test_a_case_that_one_process_refuses_stops_both(found: Found) -> None:
-    assert found[0]["refused"]["error"].startswith("Step 2: another process stopped")
-    assert found[1]["refused"]["error"] == "Case b is empty."
-
-
-def test_memory_that_one_process_lacks_both_lack(found: Found) -> None:
-    other, own = (found[rank]["short"]["error"] for rank in range(2))
-    assert "memory" in other
-    assert other.startswith("Another process")
-    assert "memory" in own
-    assert "process" not in own
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("spoilt", "Step 3: the loss of another process ", "Step 3: the loss of a, b "),
+        ("refused", "Step 2: another process stopped", r"Case b is empty\.$"),
+        ("short", "Another process .*memory", "((?!process).)*memory((?!process).)*$"),
+        ("failing", r"No such case\.$", ".*first process stopped"),
+    ],
+)
+def test_what_stops_one_process_stops_both(
+    found: Found, kind: str, first: str, second: str
+) -> None:
+    for each, said in zip(found, (first, second), strict=True):
+        assert re.match(said, each[kind]["error"])
 
 
 def test_both_pause_and_stop_where_the_first_is_stopped(found: Found, folder: Path) -> None:
@@ -189,11 +184,6 @@ def test_the_first_process_alone_reports_and_validates(found: Found) -> None:
     assert second["best"] == second["records"] == []
 
 
-def test_a_validation_that_fails_ends_both(found: Found) -> None:
-    assert found[0]["failing"]["error"] == "No such case."
-    assert "first process stopped" in found[1]["failing"]["error"]
-
-
 def test_speed_is_that_of_all_processes(found: Found) -> None:
     for record in found[0]["ddp"]["records"]:
         assert record["voxels_per_second"] / record["fields_per_second"] == pytest.approx(100, 0.01)
@@ -203,11 +193,6 @@ def test_one_process_cannot_share_out(tmp_path: Path) -> None:
     schedule = Schedule(optimizer="adamw", parallel="fsdp")
     with pytest.raises(PumitError, match="several processes"):
         train(BlockTask(), tmp_path, schedule, degrees={0: 1.0}, report=lambda record: None)
-
-
-def test_muon_and_shared_out_matrices_exclude_one_another() -> None:
-    with pytest.raises(PumitError, match="Muon needs whole matrices"):
-        Schedule(parallel="fsdp")
 
 
 def test_alone_gradients_stay_as_they_are() -> None:

@@ -9,7 +9,13 @@ import pytest
 import torch
 from line_task import DEGREES, LineTask
 from pumit.networks.build import build_network
-from pumit.training.loop.optimizers import optimizer_for, optimizer_of_groups, set_rate
+from pumit.training.loop.optimizers import (
+    Muon,
+    optimizer_for,
+    optimizer_of_groups,
+    orthogonalised,
+    set_rate,
+)
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from torch import nn
@@ -61,9 +67,7 @@ def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:
         with pytest.raises(ValueError, match="in one group, once"):
             optimizer_of_groups(groups, network, ADAMW)
 
-
-def test_what_is_frozen_is_in_no_group() -> None:
-    network = nn.Linear(2, 2)
+    # What is frozen is in none.
     network.bias.requires_grad_(False)
     groups = optimizer_for(network, ADAMW).param_groups
     assert [p for g in groups for p in g["params"]] == [network.weight]
@@ -103,5 +107,39 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
         schedule = Schedule(steps=3, warm_up=0, accumulate=accumulate, precision="fp32")
         folder = tmp_path / str(accumulate)
         states.append(train(task, folder, schedule, degrees=DEGREES, report=lambda record: None))
-    for name, value in states[0].items():
-        torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(states[1], states[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (16, 200), (90, 20)])
+def test_the_singular_values_come_out_about_one(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 1e-4
+    values = torch.linalg.svdvals(orthogonalised(matrix))
+    assert values.max() < 1.3
+    assert values.median() > 0.6
+    assert not orthogonalised(torch.zeros(shape)).any()
+
+
+def test_a_step_has_the_size_of_an_adamw_step() -> None:
+    weight = nn.Parameter(torch.zeros(64, 96))
+    optimizer = Muon([{"params": [weight], "orthogonal": True}], lr=0.1, weight_decay=0.0)
+    weight.grad = torch.randn(64, 96, generator=torch.Generator().manual_seed(2))
+    optimizer.step()
+    assert 0.1 * 0.1 < float(weight.detach().square().mean().sqrt()) < 0.1 * 0.3
+
+
+def test_the_gradients_are_left_as_they_were() -> None:
+    network = nn.Linear(32, 32)
+    optimizer = optimizer_for(network, Schedule())
+    network(torch.randn(4, 32)).sum().backward()
+    assert network.weight.grad is not None
+    before = network.weight.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(network.weight.grad, before)
+
+
+def test_embeddings_and_thin_matrices_are_no_matrices_to_it() -> None:
+    network = nn.ModuleList([nn.Embedding(40, 40), nn.Linear(64, 4), nn.Conv3d(16, 16, 3)])
+    groups = optimizer_for(network, Schedule()).param_groups
+    orthogonal = [p.shape for g in groups if g.get("orthogonal") for p in g["params"]]
+    assert orthogonal == [torch.Size((16, 16, 3, 3, 3))]
+    assert sum(len(g["params"]) for g in groups) == len(list(network.parameters()))

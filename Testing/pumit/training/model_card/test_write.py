@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from known_networks import CLASSES, PLAN, know_networks, known_networks, save_model
 from labelled_scans import ball_and_box, write
 from PIL import Image
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.user_index import card_files
-from pumit.training.model_card.facts import case_numbers, without_paths
+from pumit.training.model_card.facts import case_numbers, fold_of, without_paths
 from pumit.training.model_card.record import RunLog
 from pumit.training.model_card.write import write_card
 
@@ -23,6 +25,13 @@ __all__ = ["known_networks"]
 
 NAMES = ["doe_jane", "roe_richard", "zoe_zack", "poe_paul"]
 SCHEDULE = {"steps": 40, "learning_rate": 1e-2, "warm_up": 4, "shape": "cosine", "seconds": None}
+
+
+def write_scans(folder: Path, names: list[str]) -> None:
+    for i, name in enumerate(names):
+        image, labels = ball_and_box(i)
+        write(folder / "images" / f"{name}.nii.gz", image)
+        write(folder / "labels" / f"{name}.nii.gz", labels)
 
 
 def score(case: str, label: str, dice: float | None) -> dict[str, Any]:
@@ -83,10 +92,7 @@ def carded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished_run(tmp_path: Path) -> Path:
     run = tmp_path / "run"
     run.mkdir()
-    for i, name in enumerate(NAMES):
-        image, labels = ball_and_box(i)
-        write(tmp_path / "set" / "images" / f"{name}.nii.gz", image)
-        write(tmp_path / "set" / "labels" / f"{name}.nii.gz", labels)
+    write_scans(tmp_path / "set", NAMES)
     classes = [{"name": "soft", "value": 1}, {"name": "hard", "value": 2}]
     data = {"folder": str(tmp_path / "set"), "classes": classes, "fold": "1 of 2"}
     recipe = {"task": "segmentation", "name": "made", "data": data, "device": "cpu"}
@@ -148,13 +154,12 @@ def test_every_picture_of_a_card_is_there(carded: Path) -> None:
             assert np.asarray(picture.convert("L")).std() > 10
     assert {"card.md", "card.json", *shown} == set(card_files(carded / "card.md"))
 
-
-def test_programs_read_the_same(carded: Path) -> None:
+    # Programs read the same.
     content = json.loads((carded / "card.json").read_text())
     assert content["scores"]["means"]["soft"]["dice"]["mean"] == 0.75
     assert content["cases"][0]["sha256"] == "0" * 64
     assert content["plan"]["spacing_mm"] == [2.0, 1.0, 1.0]
-    assert content["worst"][0]["file"] == "pictures/worst_1.png"
+    assert content["worst"][0]["file"] == shown[0]
 
 
 def test_nobody_is_named_but_in_the_run_s_own_file(carded: Path) -> None:
@@ -177,28 +182,22 @@ def test_a_run_that_was_stopped_says_so(folder: Path) -> None:
     assert "worst_1" not in text
 
 
-def test_a_run_without_any_log_has_a_card_too(folder: Path) -> None:
-    for name in ("log.jsonl", "validation.json", "recipe.yaml"):
-        (folder / name).unlink()
-    text = card(folder)
-    assert "# Model card: made" in text
-    assert "curves.png" not in text
-
-
-def test_a_run_whose_scans_are_gone_has_a_card_too(folder: Path) -> None:
+def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder: Path) -> None:
     for path in (folder.parent / "set" / "images").iterdir():
         path.unlink()
     text = card(folder)
     assert "| case 3 | 0.600" in text
     assert "worst_1" not in text
-
-
-def test_damaged_files_of_a_run_do_not_keep_it_from_its_card(folder: Path) -> None:
     (folder / "validation.json").write_text('{"rows": [{"case": 1}]}')
     (folder / "recipe.yaml").write_text("a: [")
     with (folder / "log.jsonl").open("a") as log:
         log.write('{"step": 50, "loss"')
     assert "# Model card: made" in card(folder)
+    for name in ("log.jsonl", "validation.json", "recipe.yaml"):
+        (folder / name).unlink()
+    text = card(folder)
+    assert "# Model card: made" in text
+    assert "curves.png" not in text
 
 
 def test_one_case_that_trained_and_validated_is_reported(folder: Path) -> None:
@@ -217,9 +216,7 @@ def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:
     records = [{"step": s, "loss": 1.0, "seconds": float(s)} for s in (1, 2, 3, 2, 3, 4)]
     write_log(folder, records)
     assert [r["step"] for r in RunLog.read(folder).steps] == [1, 2, 3, 4]
-
-
-def test_of_several_learning_rates_the_kept_one_is_drawn(folder: Path) -> None:
+    # Of several learning rates the kept one is drawn.
     records = [
         {"learning_rate": rate, "step": s, "loss": rate, "seconds": float(s)}
         for rate in (0.1, 0.2)
@@ -230,12 +227,93 @@ def test_of_several_learning_rates_the_kept_one_is_drawn(folder: Path) -> None:
     assert [(r["step"], r["loss"]) for r in log.steps] == [(1, 0.1), (2, 0.1)]
 
 
-def test_numbers_do_not_depend_on_who_validates() -> None:
-    assert (
-        case_numbers(["b", "a"]) == case_numbers(["a", "b", "a"]) == {"a": "case 1", "b": "case 2"}
-    )
-
-
-def test_paths_are_left_out_of_a_recipe() -> None:
+def test_a_card_names_neither_cases_nor_places() -> None:
+    for names in (["b", "a"], ["a", "b", "a"]):
+        assert case_numbers(names) == {"a": "case 1", "b": "case 2"}
+    # Paths are left out of a recipe.
     given = {"a": [1, "x/y"], "b": {"c": "C:\\scans", "d": "liver"}}
     assert without_paths(given) == {"a": [1, "(a path)"], "b": {"c": "(a path)", "d": "liver"}}
+
+
+@pytest.fixture
+def clicked(tmp_path: Path, tiny_checkpoint: Path) -> Path:
+    """A promptable run that was validated on two cases."""
+    names = ["doe_jane", "roe_richard"]
+    write_scans(tmp_path / "set", names)
+    classes = [{"name": "ball", "value": 1}, {"name": "box", "value": 2}]
+    run = tmp_path / "run"
+    run.mkdir()
+    recipe = {"task": "promptable", "data": {"folder": str(tmp_path / "set"), "classes": classes}}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    model = load_checkpoint(tiny_checkpoint)
+    content = {
+        **model.recipe,
+        "name": "tuned",
+        "classes": classes,
+        "step": 3,
+        "training": {"initial": {"name": "default", "sha256": "cd" * 32}, "schedule": {"steps": 3}},
+        "metrics": {"dice_1": 0.5, "dice_generated": 0.4, "forgotten": 0.02},
+    }
+    save_checkpoint(run / "tuned.safetensors", model.state, content)
+    rows = [
+        {"case": n, "label": c, "clicks": [d, 0.7, 0.8], "before": [0.2, 0.3, 0.4]}
+        for n, c, d in (("doe_jane", "ball", 0.6), ("roe_richard", "ball", 0.5),
+                        ("roe_richard", "box", 0.1))
+    ]  # fmt: skip
+    (run / "validation.json").write_text(json.dumps({"step": 3, "rows": rows}))
+    data = {"training": [], "validation": names}
+    (run / "log.jsonl").write_text(json.dumps({"data": data}) + "\n")
+    return run
+
+
+def test_a_promptable_model_s_card_tells_of_clicks_before_and_after(clicked: Path) -> None:
+    text = write_card(clicked, clicked / "tuned.safetensors").read_text()
+    for part in (
+        "Clicks and boxes, tuned on own scans.",
+        "| Begun with | default (weights cdcdcdcdcdcdcdcd) |",
+        "| ball | 0.200 [0.200, 0.200] | 0.550 [0.500, 0.600] |",
+        # Of each case its mean over the classes it has: 0.6, and (0.5 + 0.1) / 2.
+        "| all classes | 0.200 [0.200, 0.200] | 0.450 [0.300, 0.600] |",
+        "It answers every click",
+        "Each validation case, the worst first; Dice after one click:",
+        "Dice after one click is 0.400, 0.020 less than before the tuning.",
+        "case 2, box, Dice after one click 0.10",
+    ):
+        assert part in text, part
+    assert (clicked / "pictures" / "worst_1.png").is_file()
+
+
+ROWS = [score(name, "ball", 0.8) for name in ("a", "b")]
+
+
+def automatic(folder: Path) -> Path:
+    """A small run of one class on the cases a and b."""
+    folder.mkdir(parents=True)
+    recipe = {"name": "made", "kind": "automatic", "classes": [{"name": "ball"}], "network": "n"}
+    save_checkpoint(folder / "made.safetensors", {"w": torch.zeros(3)}, recipe)
+    data = {"training": ["a"], "validation": ["b"]}
+    (folder / "log.jsonl").write_text(json.dumps({"data": data}) + "\n")
+    return folder
+
+
+def test_a_model_of_all_cases_tells_what_the_cross_validation_found(tmp_path: Path) -> None:
+    run = automatic(tmp_path / "final")
+    rows = [{**row, "fold": i} for i, row in enumerate(ROWS, start=1)]
+    (tmp_path / "cross_validation.json").write_text(json.dumps({"rows": rows}))
+    text = write_card(run, run / "made.safetensors").read_text()
+    assert "seen all of its 2 cases" in text
+    assert "On generated scans" not in text  # where no one looked
+    assert "| ball | 0.800 [0.800, 0.800] |" in text
+
+
+def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
+    run = automatic(tmp_path / "fold_2")
+    (tmp_path / "log.jsonl").write_text(json.dumps({"folds": ["x", "y", "z"]}) + "\n")
+    (run / "validation.json").write_text(json.dumps({"step": 1, "rows": ROWS}))
+    text = write_card(run, run / "made.safetensors").read_text()
+    assert "part 2 of 3" in text
+    fold = automatic(tmp_path / "alone")
+    started = {"recipes": [{"data": {"fold": "1/5"}}, {"data": {}}]}
+    (fold / "started.json").write_text(json.dumps(started))
+    assert fold_of(fold) == "1 of 5"
+    assert fold_of(tmp_path / "nowhere") == ""

@@ -9,8 +9,6 @@ import pytest
 import yaml
 from labelled_scans import write_pairs
 from pumit.errors import PumitError
-from pumit.models.checkpoint import save_checkpoint
-from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.planning import promptable as click_planner
 from pumit.training.planning.planner import plan_training
 from pumit.training.planning.promptable_trial import ClickCost, try_clicks
@@ -26,23 +24,17 @@ COST = ClickCost(StepCost(0.5, 4, 1000), 1e-7, 0.2, 0.3, 1 << 20, 1 << 20)
 
 @pytest.fixture
 def lab(
-    tmp_path: Path,
-    tiny_network: PromptableNetwork,
-    tiny_sizes: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, tiny_checkpoint: Path, small_scenes: None, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A data set, a model to begin with, and a machine whose speed is known."""
     write_pairs(tmp_path / "set", 5)
-    recipe = {"name": "first", "version": "3", "network": "promptable", "sizes": tiny_sizes}
-    save_checkpoint(tmp_path / "initial.safetensors", tiny_network.state_dict(), recipe)
     monkeypatch.setattr(click_planner, "_measure", lambda *_: (COST, 2.0))
-    monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)
     return tmp_path
 
 
 def plan(folder: Path, **changes: Any) -> Planned:
     given = {
-        "initial": "initial.safetensors",
+        "initial": "tiny.safetensors",
         "data": {"folder": "set", "classes": {"ball": 1, "box": 2}},
         "threads": 1,
         **changes,
@@ -69,18 +61,12 @@ def test_the_recipe_says_everything_and_fits_into_the_time(lab: Path) -> None:
     assert recipe["schedule"]["steps"] > 500
 
 
-def test_what_the_recipe_gives_stays(lab: Path) -> None:
-    recipe = plan(lab, part="decoder", keep=0.5, schedule={"steps": 7}).recipe
+def test_what_the_recipe_gives_stays_and_nameless_classes_get_names(lab: Path) -> None:
+    planned = plan(lab, data={"folder": "set"}, part="decoder", keep=0.5, schedule={"steps": 7})
+    recipe = planned.recipe
     assert (recipe["part"], recipe["keep"], recipe["schedule"]["steps"]) == ("decoder", 0.5, 7)
-
-
-def test_nameless_classes_are_called_after_their_values(lab: Path) -> None:
-    planned = plan(lab, data={"folder": "set"})
-    assert [row["value"] for row in planned.recipe["data"]["classes"]] == [1, 2]
+    assert [row["value"] for row in recipe["data"]["classes"]] == [1, 2]
     assert any("rename" in warning for warning in planned.warnings)
-
-
-def test_a_misspelt_key_is_named(lab: Path) -> None:
     with pytest.raises(PumitError, match="did you mean 'keep'"):
         plan(lab, kep=1.0)
 
@@ -98,7 +84,7 @@ def test_the_trial_measures_steps_and_clicks(lab: Path) -> None:
     recipe = plan(lab).recipe
     request = {
         "recipe": recipe,
-        "initial": str(lab / "initial.safetensors"),
+        "initial": str(lab / "tiny.safetensors"),
         "shape": [14, 30, 28],
         "spacing_mm": [2.0, 1.0, 1.0],
         "device": "cpu",

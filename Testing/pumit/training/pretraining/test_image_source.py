@@ -10,7 +10,6 @@ from pumit.training.pretraining.image_source import (
     IMAGES,
     Crop,
     ImageSource,
-    degrees_of,
     varied,
 )
 from pumit.training.synthesis.grid import flip_and_turn
@@ -28,9 +27,6 @@ def random(seed: int = 0) -> torch.Generator:
 )
 def test_crops_have_the_published_depths(crop: Crop, depths: tuple[int, ...]) -> None:
     assert tuple(crop.shape(da0)[0] for da0 in range(6)) == depths
-
-
-def test_a_crop_that_no_patch_divides_is_refused() -> None:
     with pytest.raises(ValueError, match="multiples of 16"):
         Crop(64, 40)
 
@@ -82,6 +78,9 @@ def test_real_images_take_their_share() -> None:
     share = batch.cases.count("ramp") / len(batch)
     assert 0.35 < share < 0.65
     assert images.calls == batch.cases.count("ramp")
+    # What no real image has is generated.
+    source = ImageSource(Crop(16, 16), images=Ramp(), real_share=1.0, batch_size=1)
+    assert set(source.draw(3, random(), random()).cases) == {"generated"}
 
 
 def test_images_of_another_degree_are_refused_by_name() -> None:
@@ -94,11 +93,6 @@ def test_images_of_another_degree_are_refused_by_name() -> None:
     source = ImageSource(Crop(16, 16), images=Thick(), real_share=1.0, batch_size=1)
     with pytest.raises(PumitError, match=r"thick has .* anisotropy, here 0"):
         source.draw(0, random(), random())
-
-
-def test_what_no_real_image_has_is_generated() -> None:
-    source = ImageSource(Crop(16, 16), images=Ramp(), real_share=1.0, batch_size=1)
-    assert set(source.draw(3, random(), random()).cases) == {"generated"}
 
 
 def test_a_step_draws_the_same_with_and_without_workers() -> None:
@@ -130,11 +124,3 @@ def test_variation_stays_in_range_and_keeps_the_order_of_intensities() -> None:
         assert bool((out.diff() >= -1e-6).all())
         changed += not torch.equal(out, image.flatten())
     assert 10 < changed < 36
-
-
-def test_degrees_that_do_not_exist_are_refused() -> None:
-    assert degrees_of(None).keys() == set(range(6))
-    assert degrees_of({0: 1.0}) == {0: 1.0}
-    for wrong in ({6: 1.0}, {0: -1.0}, {0: 0.0}):
-        with pytest.raises(ValueError, match=r"[Dd]egree"):
-            degrees_of(wrong)

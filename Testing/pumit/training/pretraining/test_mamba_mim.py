@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from mim_networks import TINY, tiny_mim
+from pretraining_runs import IMAGES, written
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
@@ -107,30 +107,20 @@ def test_training_lowers_the_loss() -> None:
 
 
 RECIPE: dict[str, Any] = {
+    **IMAGES,
     "name": "tiny",
     "network": "mamba_mim_small",
     "network_sizes": {**{k: [*v] if isinstance(v, tuple) else v for k, v in
                          TINY["mamba_mim"].items()}, "poolings": POOLINGS},
-    "seed": 3,
-    "threads": 1,
-    "device": "cpu",
-    "batch_size": 1,
-    "crop": {"depth": 16, "in_plane": 32},
-    "generated_size": 16,
-    "schedule": {"steps": 2, "warm_up": 1, "decay": 1, "log_every": 1, "optimizer": "adamw"},
+    "schedule": {**IMAGES["schedule"], "optimizer": "adamw"},
 }  # fmt: skip
-
-
-def write(path: Path, content: dict[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(content))
-    return path
 
 
 @pytest.mark.slow
 def test_the_encoder_that_is_trained_begins_hymambas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = pretrain(write(tmp_path / "r.yaml", RECIPE), tmp_path / "run")
+    model = pretrain(written(tmp_path, RECIPE), tmp_path / "run")
     checkpoint = load_checkpoint(model)
     assert kind_of(checkpoint.recipe) == "encoder"
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -147,9 +137,9 @@ def test_the_encoder_that_is_trained_begins_hymambas(
         assert torch.equal(value, checkpoint.state[f"encoder.{name}"].float()), name
     assert torch.equal(network.head.weight, drawn_head)
 
-    still = {**RECIPE, "initial": str(model)}
-    still["schedule"] = {**RECIPE["schedule"], "learning_rate": 0.0}
-    again = load_checkpoint(pretrain(write(tmp_path / "s.yaml", still), tmp_path / "again"))
+    still = {**RECIPE["schedule"], "learning_rate": 0.0}
+    path = written(tmp_path, RECIPE, initial=str(model), schedule=still)
+    again = load_checkpoint(pretrain(path, tmp_path / "again"))
     matrix = "encoder.layers.0.mamba.in_proj.weight"
     assert np.allclose(again.state[matrix], checkpoint.state[matrix], atol=1e-3)
     with pytest.raises(CheckpointError, match="other sizes"):
@@ -171,5 +161,5 @@ def test_recipes_that_cannot_be_used_are_refused_in_one_line(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PumitError, match=reason) as error:
-        read_recipe_file(write(tmp_path / "r.yaml", {**RECIPE, **change}))
+        read_recipe_file(written(tmp_path, RECIPE, **change))
     assert "\n" not in str(error.value)

@@ -44,6 +44,9 @@ def test_every_parameter_of_the_vit_learns_and_none_of_the_tokenizer(da0: int) -
     assert batch.is_masked.shape == (len(batch), patches)
     visible = (~batch.is_masked).sum(1)
     assert visible.tolist() == [int(0.45 * patches)] * len(batch)
+    prefetched = t.worker_draw()(da0, *[torch.Generator().manual_seed(0) for _ in range(2)])
+    assert torch.equal(batch.image, prefetched.image)
+    assert torch.equal(batch.is_masked, prefetched.is_masked)
     t(batch)["loss"].backward()
     # The class token sees the patches, but no masked patch has to see it.
     without = {n for n, p in t.network.named_parameters() if p.grad is None}
@@ -72,15 +75,6 @@ def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens() -> None:
     t.network = Knows()
     assert float(t(batch)["kl"].detach()) == pytest.approx(0, abs=1e-4)
     assert float(t(batch)["top1"]) == 1
-
-
-def test_what_prefetches_draws_the_same() -> None:
-    t = task()
-    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
-    a = drawn(t, 1, 3)
-    b = t.worker_draw()(1, *generators)
-    assert torch.equal(a.image, b.image)
-    assert torch.equal(a.is_masked, b.is_masked)
 
 
 def test_training_lowers_the_loss() -> None:

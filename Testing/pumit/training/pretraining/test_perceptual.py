@@ -74,36 +74,24 @@ def loss(request: pytest.FixtureRequest, torchvision: dict[str, Any]) -> Percept
     return made
 
 
-def test_equal_images_do_not_differ(loss: PerceptualLoss) -> None:
+def test_it_grows_with_blur_and_moves_nothing_but_the_reconstruction(loss: PerceptualLoss) -> None:
     image = scan()
     assert float(loss(image, image.clone(), ISOTROPIC)) == 0
-
-
-def test_the_difference_grows_with_blur(loss: PerceptualLoss) -> None:
-    image = scan()
     found = [float(loss(blurred(image, s), image, ISOTROPIC)) for s in (0.5, 1, 2, 4)]
     assert found == sorted(found)
     assert found[0] > 0
-
-
-def test_gradients_reach_the_reconstruction_and_nothing_else(loss: PerceptualLoss) -> None:
-    image = scan()
     given = blurred(image, 1).requires_grad_()
     loss(given, image, ISOTROPIC).backward()
     assert given.grad is not None
     assert torch.isfinite(given.grad).all()
     assert (given.grad != 0).float().mean() > 0.5
     assert not any(p.requires_grad for p in loss.parameters())
-
-
-def test_half_precision_hardly_changes_it(loss: PerceptualLoss) -> None:
-    image = scan()
-    given = blurred(image, 1)
-    exact = float(loss(given, image, ISOTROPIC))
     with torch.autocast("cpu", torch.bfloat16):
-        value = loss(given.bfloat16(), image, ISOTROPIC)
-    assert value.dtype == torch.float32
-    assert float(value) == pytest.approx(exact, rel=0.1)
+        half = loss(blurred(image, 1).bfloat16(), image, ISOTROPIC)
+    assert half.dtype == torch.float32
+    assert float(half) == pytest.approx(found[1], rel=0.1)
+    with pytest.raises(ValueError, match="two images"):
+        loss(image, scan((8, 16, 16)), ISOTROPIC)
 
 
 @pytest.mark.parametrize("da0", [0, 3, 5])
@@ -113,32 +101,23 @@ def test_every_degree_of_anisotropy_is_compared(loss: PerceptualLoss, da0: int) 
     assert 0 < float(loss(blurred(image, 1), image, Anisotropy(da0))) < 10
 
 
-def test_at_most_so_many_slices_are_inspected(loss: PerceptualLoss) -> None:
-    image = scan((MAX_SLICES + 8, 16, 16))
+def touched(loss: PerceptualLoss, depth: int, seed: int = 0) -> tuple[float, int]:
+    """The loss of a blurred scan, and how many of its slices it depends on."""
+    image = scan((depth, 16, 16))
     given = blurred(image, 1).requires_grad_()
-    value = loss(given, image, ISOTROPIC, torch.Generator().manual_seed(0))
+    value = loss(given, image, ISOTROPIC, torch.Generator().manual_seed(seed))
     (gradient,) = torch.autograd.grad(value, given)
-    touched = (gradient != 0).flatten(3).any(3).flatten(0, 1).any(0)
-    assert int(touched.sum()) <= MAX_SLICES
-    again = loss(given, image, ISOTROPIC, torch.Generator().manual_seed(0))
-    other = loss(given, image, ISOTROPIC, torch.Generator().manual_seed(1))
-    assert again == value
-    assert other != value
+    return float(value.detach()), int((gradient != 0).flatten(3).any(3).flatten(0, 1).any(0).sum())
 
 
-def test_fewer_slices_may_be_requested() -> None:
-    loss = build_perceptual("default", "cpu", max_slices=5)
-    assert loss is not None
-    image = scan((16, 16, 16))
-    given = blurred(image, 1).requires_grad_()
-    (gradient,) = torch.autograd.grad(loss(given, image, ISOTROPIC), given)
-    # A multiple of the four slices that become one.
-    assert int((gradient != 0).flatten(3).any(3).flatten(0, 1).any(0).sum()) == 4
-
-
-def test_images_of_two_sizes_are_a_fault(loss: PerceptualLoss) -> None:
-    with pytest.raises(ValueError, match="two images"):
-        loss(scan((8, 32, 32)), scan((8, 16, 16)), ISOTROPIC)
+def test_at_most_so_many_slices_are_inspected(loss: PerceptualLoss) -> None:
+    value, slices = touched(loss, MAX_SLICES + 8)
+    assert slices <= MAX_SLICES
+    assert touched(loss, MAX_SLICES + 8)[0] == value
+    assert touched(loss, MAX_SLICES + 8, seed=1)[0] != value
+    fewer = build_perceptual("default", "cpu", max_slices=5)
+    assert fewer is not None
+    assert touched(fewer, 16)[1] == 4  # a multiple of the four slices that become one
 
 
 # --- VGG16 and LPIPS ------------------------------------------------------------------------------
@@ -224,14 +203,9 @@ def test_the_stem_sees_a_missing_slice_more_than_a_little_noise() -> None:
     noisy = image + 0.01 * torch.randn(image.shape, generator=torch.Generator().manual_seed(0))
     swapped = image.flip(2)
     assert loss(swapped, image, ISOTROPIC) > 2 * loss(noisy, image, ISOTROPIC)
-
-
-def test_a_size_that_the_stem_cannot_halve_is_one_line() -> None:
-    loss = build_perceptual("default", "cpu")
-    assert loss is not None
-    image = scan((8, 30, 32))
+    odd = scan((8, 30, 32))
     with pytest.raises(PumitError, match="multiple of"):
-        loss(image, image, ISOTROPIC)
+        loss(odd, odd, ISOTROPIC)
 
 
 # --- Choices --------------------------------------------------------------------------------------
@@ -245,28 +219,23 @@ def message(*arguments: Any, **named: Any) -> str:
     return text
 
 
-def test_an_unknown_choice_is_named_with_the_right_ones() -> None:
+def test_an_unknown_choice_and_an_absent_torchvision_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert "'vgg'" in message("vgg", "cpu")
     assert "vgg16, default, none" in message("vgg", "cpu")
     assert build_perceptual("none", "cpu") is None
-
-
-def test_without_torchvision_one_line_says_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     text = message("vgg16", "cpu")
     assert "not installed" in text
     assert "default or none" in text
 
-
-def test_a_torchvision_of_another_pytorch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(name: str) -> None:
         raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.setattr("pumit.training.pretraining.perceptual.import_module", broken)
-    text = message("vgg16", "cpu")
-    assert "does not fit this PyTorch" in text
-    assert "default or none" in text
+    assert "does not fit this PyTorch" in message("vgg16", "cpu")
 
 
 def test_weights_that_cannot_be_fetched_are_one_line(

@@ -9,27 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-import yaml
+from pretraining_runs import IMAGES, written
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.tokenizer.reconstruction import load_tokenizer
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
-from pumit.training.pretrain import pretrain, read_recipe_file
+from pumit.training.pretrain import pretrain
 from pumit.training.pretraining.image_recipe import find_images
 from pumit.training.recipes.pretraining import ImagePattern
 from pumit.volume import Volume
 
-COMMON: dict[str, Any] = {
-    "seed": 3,
-    "threads": 1,
-    "device": "cpu",
-    "batch_size": 1,
-    "crop": {"depth": 16, "in_plane": 32},
-    "generated_size": 16,
-    "schedule": {"steps": 2, "warm_up": 1, "decay": 1, "log_every": 1},
-}
 TOKENIZER: dict[str, Any] = {
-    **COMMON,
+    **IMAGES,
     "name": "tiny_tokenizer",
     "network": "pumit_tokenizer_small",
     "network_sizes": {"widths": [8, 8, 16], "num_tokens": 32, "groups": 4},
@@ -38,7 +29,7 @@ TOKENIZER: dict[str, Any] = {
     "discriminator_sizes": {"widths": [4, 8, 8], "groups": 4},
 }
 VIT: dict[str, Any] = {
-    **COMMON,
+    **IMAGES,
     "name": "tiny_vit",
     "network": "pumit_vit_small_mim",
     "network_sizes": {
@@ -52,15 +43,10 @@ VIT: dict[str, Any] = {
 }
 
 
-def write(path: Path, content: dict[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(content))
-    return path
-
-
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    return pretrain(write(folder / "r.yaml", TOKENIZER), folder / "run")
+    return pretrain(written(folder, TOKENIZER), folder / "run")
 
 
 def test_a_trained_tokenizer_reconstructs(tokenizer: Path) -> None:
@@ -78,32 +64,33 @@ def test_a_vit_is_trained_with_a_tokenizer(
     tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = {**VIT, "tokenizer": str(tokenizer)}
-    path = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+    path = pretrain(written(tmp_path, recipe), tmp_path / "run")
     checkpoint = load_checkpoint(path)
     assert kind_of(checkpoint.recipe) == "encoder"
     assert checkpoint.recipe["tokenizer"]["name"] == "tiny_tokenizer"
     assert {"mask_token", "vit.cls_token"} <= checkpoint.state.keys()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(line["kl"] > 0 for line in lines if "loss" in line)
+    other = {"network_sizes": {**VIT["network_sizes"], "num_tokens": 64}}
+    for change, reason in (
+        (other, r"32 tokens, .* 64"),
+        ({"mask_ratio": 1.0}, "mask_ratio in .* must be below 1"),
+        ({"initial": "a", "eva02": "b"}, "both initial and eva02"),
+    ):
+        with pytest.raises(PumitError, match=reason):
+            pretrain(written(tmp_path, recipe, **change), tmp_path / "other")
 
 
 def test_training_goes_on_from_an_earlier_model_of_the_same_kind(
     tmp_path: Path, tokenizer: Path
 ) -> None:
     still = {**TOKENIZER, "initial": str(tokenizer)}
-    still["schedule"] = {**COMMON["schedule"], "learning_rate": 0.0}
-    again = pretrain(write(tmp_path / "r.yaml", still), tmp_path / "run")
+    still["schedule"] = {**IMAGES["schedule"], "learning_rate": 0.0}
+    again = pretrain(written(tmp_path, still), tmp_path / "run")
     before, after = load_checkpoint(tokenizer).state, load_checkpoint(again).state
     assert all(np.allclose(after[k], v, atol=1e-2) for k, v in before.items())
     with pytest.raises(CheckpointError, match="holds the network 'promptable'"):
-        pretrain(write(tmp_path / "d.yaml", {**still, "initial": "default"}), tmp_path / "d")
-
-
-def test_a_tokenizer_with_another_codebook_is_refused(tmp_path: Path, tokenizer: Path) -> None:
-    recipe = {**VIT, "tokenizer": str(tokenizer)}
-    recipe["network_sizes"] = {**VIT["network_sizes"], "num_tokens": 64}
-    with pytest.raises(CheckpointError, match=r"32 tokens, .* 64"):
-        pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+        pretrain(written(tmp_path, still, initial="default"), tmp_path / "d")
 
 
 @pytest.mark.parametrize(
@@ -130,26 +117,11 @@ def test_a_tokenizer_with_another_codebook_is_refused(tmp_path: Path, tokenizer:
 def test_what_is_wrong_with_a_recipe_is_named(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
-    path = write(tmp_path / "r.yaml", {**TOKENIZER, **change})
+    path = written(tmp_path, TOKENIZER, **change)
     with pytest.raises(PumitError, match=reason) as caught:
         pretrain(path, tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"mask_ratio": 1.0}, "mask_ratio in .* must be below 1"),
-        ({"initial": "a", "eva02": "b"}, "both initial and eva02"),
-    ],
-    ids=str,
-)
-def test_what_is_wrong_with_a_vit_recipe_is_named(
-    tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(PumitError, match=reason):
-        read_recipe_file(write(tmp_path / "r.yaml", {**VIT, **change}))
 
 
 def test_images_are_found_by_patterns_each_once(tmp_path: Path) -> None:

@@ -72,19 +72,20 @@ def recipe_from(
 
 
 @pytest.mark.parametrize(
-    ("class_channels", "keeps_prototypes", "goes_on", "expected"),
+    ("sizes", "keeps_prototypes", "goes_on", "expected"),
     [
-        (6, False, False, [BATCHES]),
-        (6, False, True, []),  # the run's own weights follow
-        (6, True, False, []),
-        (0, False, False, []),  # vectors that no one trained have no means worth taking
+        ({"class_channels": 6}, False, False, [BATCHES]),
+        ({"class_channels": 6}, False, True, []),  # the run's own weights follow
+        ({"class_channels": 6}, True, False, []),
+        ({"class_channels": 6, "num_classes": 5}, True, False, [BATCHES]),  # of other classes
+        ({"class_channels": 0}, False, False, []),  # vectors that no one trained mean nothing
     ],
 )
 def test_they_begin_as_means_where_vectors_are_trained(
     tmp_path: Path,
     tiny_sizes: dict[str, Any],
     begun: list[int],
-    class_channels: int,
+    sizes: dict[str, int],
     keeps_prototypes: bool,
     goes_on: bool,
     expected: list[int],
@@ -92,20 +93,11 @@ def test_they_begin_as_means_where_vectors_are_trained(
     recipe = recipe_from(
         tmp_path / "initial.safetensors",
         tiny_sizes,
-        class_channels=class_channels,
         keeps_prototypes=keeps_prototypes,
+        **sizes,
     )
     build(recipe, BuildContext(CPU, goes_on=goes_on))
     assert begun == expected
-
-
-def test_those_of_other_classes_begin_anew(
-    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int]
-) -> None:
-    path = tmp_path / "initial.safetensors"
-    recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=True, num_classes=5)
-    build(recipe, BuildContext(CPU))
-    assert begun == [BATCHES]
 
 
 def test_a_prototype_is_the_mean_of_its_vectors(

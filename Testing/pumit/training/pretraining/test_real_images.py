@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import SimpleITK
 import torch
+from labelled_scans import write
 from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import Pyramid
 from pumit.training.data.volume_cache import VolumeCache
@@ -22,13 +22,6 @@ def pyramid(shape: tuple[int, int, int], spacing: tuple[float, float, float]) ->
     d, h, w = (np.linspace(0, 1, n) for n in shape)
     values = 60 + 190 * d[:, None, None] * (0.5 + 0.5 * h[:, None] * w)
     return Pyramid(values.astype(np.uint8), spacing)
-
-
-def write(path: Path, array: np.ndarray, spacing: tuple[float, float, float]) -> Path:
-    image = SimpleITK.GetImageFromArray(array)
-    image.SetSpacing(spacing[::-1])
-    SimpleITK.WriteImage(image, str(path))
-    return path
 
 
 @pytest.mark.parametrize("da0", range(6))
@@ -75,7 +68,7 @@ def test_images_are_read_by_percentiles_with_the_coarsest_axis_first(tmp_path: P
     assert len(image[0].array) > 1
 
 
-def test_a_slice_serves_as_a_2d_image_only(tmp_path: Path) -> None:
+def test_a_slice_serves_as_a_2d_image_only_and_what_is_empty_as_none(tmp_path: Path) -> None:
     array = np.random.default_rng(0).integers(1, 255, (1, 40, 40)).astype(np.uint8)
     flat = images(tmp_path, array, (1.0, 1.0, 1.0))
     assert len(flat.image(0)[0].array) == 1
@@ -84,6 +77,12 @@ def test_a_slice_serves_as_a_2d_image_only(tmp_path: Path) -> None:
     assert found is not None
     assert found[0].shape == (1, 1, 16, 16)
     assert found[1] == "a"
+    empty = images(tmp_path, np.zeros((4, 20, 20), np.int16), (1.0, 1.0, 1.0))
+    with pytest.raises(VolumeError, match=r"^a: ") as caught:
+        empty.draw(0, (16, 16, 16), random())
+    assert str(tmp_path) not in str(caught.value)
+    with pytest.raises(PumitError, match="no images"):
+        RealImages([])
 
 
 def test_colours_stay_together_and_of_other_channels_one_is_drawn() -> None:
@@ -125,13 +124,6 @@ def test_processes_share_many_images_out_and_a_few_not(tmp_path: Path) -> None:
     assert RealImages(many[:31], share=(1, 2)).files == many[:31]
 
 
-def test_an_image_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    empty = images(tmp_path, np.zeros((4, 20, 20), np.int16), (1.0, 1.0, 1.0))
-    with pytest.raises(VolumeError, match=r"^a: ") as caught:
-        empty.draw(0, (16, 16, 16), random())
-    assert str(tmp_path) not in str(caught.value)
-
-
 def test_heavier_images_are_drawn_more_often(tmp_path: Path) -> None:
     array = np.random.default_rng(0).integers(1, 255, (1, 20, 20)).astype(np.uint8)
     path = write(tmp_path / "a.nrrd", array, (1.0, 1.0, 1.0))
@@ -139,8 +131,3 @@ def test_heavier_images_are_drawn_more_often(tmp_path: Path) -> None:
     generator = random()
     names = [found.draw(5, (1, 16, 16), generator)[1] for _ in range(100)]
     assert 70 <= names.count("often") <= 90
-
-
-def test_no_images_are_refused() -> None:
-    with pytest.raises(PumitError, match="no images"):
-        RealImages([])

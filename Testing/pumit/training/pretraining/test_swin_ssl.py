@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
+from pretraining_runs import IMAGES, written
 from pumit.errors import PumitError
 from pumit.models.card import kind_of
-from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.models.checkpoint import load_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.swin_ssl import SwinSslAnswer
-from pumit.training.pretrain import pretrain, read_recipe_file
+from pumit.training.pretrain import pretrain
 from pumit.training.pretraining.image_source import Crop, ImageSource, standardised
-from pumit.training.pretraining.swin_ssl import SwinSslTask, ViewBatch, contrastive_loss
-from pumit.training.segmentation.initial_weights import load_initial_weights
+from pumit.training.pretraining.swin_ssl import (
+    LONGEST,
+    MOST,
+    SwinSslTask,
+    ViewBatch,
+    contrastive_loss,
+    damaged,
+    draw_cuboids,
+)
 from torch import Tensor
 
 TINY: dict[str, Any] = {
@@ -53,7 +60,11 @@ def drawn(t: SwinSslTask, seed: int = 0) -> ViewBatch:
 
 
 def test_views_are_turned_as_they_are_reported_to_be() -> None:
-    batch = drawn(task())
+    t = task()
+    batch = drawn(t)
+    prefetched = t.worker_draw()(0, *(torch.Generator().manual_seed(0) for _ in range(2)))
+    assert torch.equal(prefetched.views, batch.views)
+    assert torch.equal(prefetched.turns, batch.turns)
     assert batch.views.shape == (6, 1, 32, 64, 64)
     assert batch.voxels == 6 * 32 * 64 * 64
     assert len(batch) == 3
@@ -70,14 +81,6 @@ def test_views_are_turned_as_they_are_reported_to_be() -> None:
         first, second = batch.whole[i].flatten().sort(), batch.whole[3 + i].flatten().sort()
         torch.testing.assert_close(first.values, second.values)
     assert not torch.equal(batch.views, batch.whole)
-
-
-def test_what_prefetches_draws_the_same() -> None:
-    t = task()
-    a, b = (torch.Generator().manual_seed(3) for _ in range(2))
-    worker_draw = t.worker_draw()(0, a, b)
-    assert torch.equal(worker_draw.views, drawn(t, 3).views)
-    assert torch.equal(worker_draw.turns, drawn(t, 3).turns)
 
 
 def test_the_contrastive_loss_is_that_of_a_slow_reference() -> None:
@@ -130,36 +133,31 @@ def test_every_parameter_learns() -> None:
     assert all(p.grad is not None and bool(p.grad.any()) for p in t.network.parameters())
 
 
-def recipe(folder: Path, **changes: Any) -> Path:
-    content = {
-        "name": "encoder",
-        "network": "swin_ssl_small",
-        "network_sizes": TINY,
-        "threads": 1,
-        "device": "cpu",
-        "batch_size": 2,
-        "crop": {"depth": 32, "in_plane": 64},
-        "generated_size": 16,
-        "schedule": {"steps": 1, "warm_up": 1, "log_every": 1},
-        **changes,
-    }
-    (folder / "r.yaml").write_text(yaml.safe_dump(content))
-    return folder / "r.yaml"
+RECIPE: dict[str, Any] = {
+    **IMAGES,
+    "name": "encoder",
+    "network": "swin_ssl_small",
+    "network_sizes": TINY,
+    "batch_size": 2,
+    "crop": {"depth": 32, "in_plane": 64},
+    "schedule": {"steps": 1, "warm_up": 1, "log_every": 1},
+}
 
 
 @pytest.mark.slow
 def test_a_pretrained_checkpoint_is_an_encoder_and_can_begin_another(tmp_path: Path) -> None:
-    first = pretrain(recipe(tmp_path), tmp_path / "a")
+    first = pretrain(written(tmp_path, RECIPE), tmp_path / "a")
     found = load_checkpoint(first).recipe
     assert kind_of(found) == "encoder"
     assert found["sizes"]["merging"] == "current"
-    again = recipe(tmp_path, initial=str(first))
+    again = written(tmp_path, RECIPE, initial=str(first))
     pretrain(again, tmp_path / "b", overrides={"steps": 1})
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"network_sizes": {**TINY, "in_channels": 2}}, "1 or 3"),
         ({"batch_size": 1}, "batch_size .* at least 2, got 1"),
         ({"crop": {"depth": 48, "in_plane": 64}}, "48 x 64 x 64"),
         ({"crop": {"depth": 32, "in_plane": 32}}, "two cells"),
@@ -170,29 +168,53 @@ def test_recipes_that_cannot_work_are_refused(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PumitError, match=reason):
-        read_recipe_file(recipe(tmp_path, **changes))
+        pretrain(written(tmp_path, RECIPE, **changes), tmp_path / "run")
 
 
-def test_images_of_other_channels_are_refused(tmp_path: Path) -> None:
-    path = recipe(tmp_path, network_sizes={**TINY, "in_channels": 2})
-    with pytest.raises(PumitError, match="1 or 3"):
-        pretrain(path, tmp_path / "run")
+SHAPE = (32, 64, 48)
 
 
-def test_what_begins_with_a_pretrained_encoder_has_exactly_its_encoder(tmp_path: Path) -> None:
-    sizes = {k: v for k, v in TINY.items() if k != "contrast_size"}
-    torch.manual_seed(1)
-    encoder = build_network("swin_ssl", **TINY)
-    content = {"network": "swin_ssl", "sizes": dict(TINY), "kind": "encoder"}
-    save_checkpoint(tmp_path / "e.safetensors", encoder.state_dict(), content)
-    network = build_network("swin_unetr", **sizes)
-    before = {k: v.clone() for k, v in network.state_dict().items()}
-    load_initial_weights(network, str(tmp_path / "e.safetensors"))
-    prefix = "network.swinViT."
-    for name, value in network.state_dict().items():
-        if name.startswith(prefix):
-            assert torch.equal(value, encoder.state_dict()[name.removeprefix("network.")])
-        else:
-            assert torch.equal(value, before[name])
-    name = f"{prefix}patch_embed.proj.weight"
-    assert not torch.equal(network.state_dict()[name], before[name])
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_cuboids_lie_inside_have_the_sides_that_are_reported_and_are_not_too_many() -> None:
+    g = generator()
+    shares = []
+    for _ in range(100):
+        cuboids = draw_cuboids(SHAPE, g)
+        for cuboid in cuboids:
+            for side, n in zip(cuboid, SHAPE, strict=True):
+                assert 0 <= side.start < side.stop <= n
+                assert max(1, round(0.05 * n)) <= side.stop - side.start <= LONGEST * n
+        volumes = [math.prod(side.stop - side.start for side in c) for c in cuboids]
+        shares.append(sum(volumes) / math.prod(SHAPE))
+    assert max(shares) <= MOST
+    assert max(shares) > 0.25
+    assert min(shares) < 0.03
+
+
+def test_noise_spans_the_range_and_other_crops_show_through_in_place() -> None:
+    # Constant crops: what is neither the crop nor another one is noise.
+    images = torch.tensor([2.0, 3.0]).view(2, 1, 1, 1, 1).expand(2, 1, *SHAPE)
+    shown = noisy = 0
+    for seed in range(8):
+        out = damaged(images, generator(seed))
+        assert (images[0] == 2).all()
+        for i in range(2):
+            own, other = (out[i] == images[i]), (out[i] == images[1 - i])
+            assert own.float().mean() >= 1 - 2 * MOST
+            shown += int(other.any())
+            noise = out[i][~own & ~other]
+            if noise.numel():
+                noisy += 1
+                assert (float(noise.min()), float(noise.max())) == (0, 1)
+    assert 4 < shown < 12  # the other crop is drawn half of the time
+    assert noisy > 10
+
+
+def test_a_crop_alone_is_damaged_by_noise_only() -> None:
+    out = damaged(torch.full((1, 1, *SHAPE), 2.0), generator())
+    changed = out[out != 2]
+    assert changed.numel() <= MOST * math.prod(SHAPE)
+    assert float(changed.max()) <= 1

@@ -6,35 +6,30 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from labelled_scans import ball_and_box
+from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.promptable.fields import FieldBatch
+from pumit.preprocessing.fields import field_shape
+from pumit.training.promptable.fields import FieldBatch, FieldSource
 from pumit.training.promptable.finetuning_task import ClickTask, OwnScans, difference
 from pumit.training.promptable.real_scan import scan_of
+from pumit.training.synthesis.scene import Scene
 
 SIZE = 16
 
 
-@pytest.fixture
-def own() -> OwnScans:
-    scans = []
-    for seed in range(2):
-        image, labels = ball_and_box(seed, (14, 40, 40))
-        scans.append(scan_of(image, (5.0, 1.0, 1.0), labels, {1: (1,), 2: (2,)}))
-    return OwnScans(scans, SIZE)
-
-
 def task_of(
-    network: PromptableNetwork, own: OwnScans, *, distillation_weight: float = 1.0
+    network: PromptableNetwork, thick: OwnScans, *, distillation_weight: float = 1.0
 ) -> ClickTask:
-    shares = dict.fromkeys(own.degrees, 0.5)
+    shares = dict.fromkeys(thick.degrees, 0.5)
     return ClickTask(
         network,
         copy.deepcopy(network),
-        own,
+        thick,
         real_share=shares,
         distillation_weight=distillation_weight,
     )
@@ -53,48 +48,36 @@ def largest_gradient(task: ClickTask, batch: FieldBatch) -> float:
     return float(torch.stack(found).max())
 
 
+@pytest.mark.parametrize("class_channels", [0, 4])
 @pytest.mark.parametrize("part", ["decoder", "all"])
 def test_an_unchanged_network_has_nothing_to_unlearn(
-    tiny_network: PromptableNetwork, own: OwnScans, part: str
+    tiny_sizes: dict[str, Any], thick: OwnScans, part: str, class_channels: int
 ) -> None:
-    tiny_network.image_encoder.requires_grad_(part == "all")
-    task = task_of(tiny_network, own)
-    da0 = next(iter(own.degrees))
+    torch.manual_seed(0)
+    network = build_network("promptable", **tiny_sizes, class_channels=class_channels)
+    assert isinstance(network, PromptableNetwork)
+    network.image_encoder.requires_grad_(part == "all")
+    task = task_of(network, thick)
+    # The original is no part of what is trained.
+    assert {id(p) for p in task.parameters()} == {id(p) for p in network.parameters()}
+    da0 = next(iter(thick.degrees))
     kept = largest_gradient(task, batch_of(task, da0, is_real=False))
     learnt = largest_gradient(task, batch_of(task, da0, is_real=True))
     assert kept < 1e-5
     assert learnt > 100 * max(kept, 1e-8)
 
 
-def test_the_decoder_of_a_network_with_class_vectors_is_trained(
-    tiny_sizes: dict[str, Any], own: OwnScans
-) -> None:
-    torch.manual_seed(0)
-    network = build_network("promptable", **tiny_sizes, class_channels=4)
-    assert isinstance(network, PromptableNetwork)
-    network.image_encoder.requires_grad_(False)
-    task = task_of(network, own)
-    assert largest_gradient(task, batch_of(task, next(iter(own.degrees)), is_real=False)) < 1e-5
-
-
 def test_a_changed_network_is_drawn_back_unless_nothing_is_kept(
-    tiny_network: PromptableNetwork, own: OwnScans
+    tiny_network: PromptableNetwork, thick: OwnScans
 ) -> None:
-    task = task_of(tiny_network, own)
-    free = task_of(tiny_network, own, distillation_weight=0.0)
+    task = task_of(tiny_network, thick)
+    free = task_of(tiny_network, thick, distillation_weight=0.0)
     with torch.no_grad():
         for parameter in tiny_network.mask_decoder.parameters():
             parameter.mul_(1.2)
-    da0 = next(iter(own.degrees))
+    da0 = next(iter(thick.degrees))
     assert largest_gradient(task, batch_of(task, da0, is_real=False)) > 1e-4
     assert largest_gradient(free, batch_of(free, da0, is_real=False)) == 0
-
-
-def test_the_original_is_no_part_of_what_is_trained(
-    tiny_network: PromptableNetwork, own: OwnScans
-) -> None:
-    task = task_of(tiny_network, own)
-    assert {id(p) for p in task.parameters()} == {id(p) for p in tiny_network.parameters()}
 
 
 def test_the_difference_is_least_where_answers_are_alike() -> None:
@@ -122,17 +105,109 @@ def test_only_the_first_answer_counts_where_the_prompt_is_not_ambiguous() -> Non
 
 
 def test_most_labelled_targets_begin_with_one_click(
-    tiny_network: PromptableNetwork, own: OwnScans
+    tiny_network: PromptableNetwork, thick: OwnScans
 ) -> None:
-    task = task_of(tiny_network, own)
+    task = task_of(tiny_network, thick)
     task.source.real_share = 1.0
     states = []
     for seed in range(20):
         batch = task.draw(
-            next(iter(own.degrees)),
+            next(iter(thick.degrees)),
             torch.Generator().manual_seed(seed),
             torch.Generator().manual_seed(seed),
         )
         states += [s for s, real in zip(batch.states, batch.is_real, strict=True) if real]
     clicked = [s for s in states if len(s.points) == 1 and s.box is None and s.prior is None]
     assert len(clicked) > 0.6 * len(states)
+
+
+SIZE = 16
+SHAPE = (14, 40, 40)
+
+
+@pytest.fixture
+def thick() -> OwnScans:
+    return own_scans({1: (1,), 2: (2,)})
+
+
+def own_scans(values: dict[int, tuple[int, ...]]) -> OwnScans:
+    image, labels = ball_and_box(0, SHAPE)
+    return OwnScans([scan_of(image, (5.0, 1.0, 1.0), labels, values)], SIZE)
+
+
+def scenes(own: OwnScans, da0: int, count: int = 16) -> list[Scene]:
+    generator = torch.Generator().manual_seed(0)
+    drawn = [own.draw(da0, SIZE, generator) for _ in range(count)]
+    return [scene for scene in drawn if scene is not None and scene.is_labelled]
+
+
+def test_scenes_have_the_degree_and_the_spacing_of_their_scan(thick: OwnScans) -> None:
+    planner = FieldPlanner(SHAPE, (5.0, 1.0, 1.0), 24)
+    assert set(thick.degrees) == {f.da0 for f in planner.around_click((7, 20, 20))}
+    assert sum(thick.degrees.values()) == pytest.approx(1.0)
+    assert thick.draw(5, SIZE, torch.Generator().manual_seed(0)) is None  # never used there
+    for da0 in thick.degrees:
+        found = scenes(thick, da0)
+        assert len(found) > 3
+        for scene in found:
+            assert scene.image.shape == field_shape(da0, SIZE)
+            assert scene.inside is not None
+            assert scene.is_upright
+            assert 2**da0 <= scene.slice_ratio < 2 ** (da0 + 1)
+            assert all(t.dtype == torch.bool and t.any() for t in scene.targets)
+            # Targets lie in the scan.
+            assert not any((t & (scene.inside < 0.5)).any() for t in scene.targets)
+    for scene in scenes(thick, 2):
+        # The ball is 200, the box 100, all else noise of 5 around 0: whatever gamma and noise do.
+        outside = ~torch.stack(scene.targets).any(0) & (scene.inside > 0.5)  # type: ignore[operator]
+        assert scene.image[scene.targets[0]].mean() > scene.image[outside].mean() + 0.1
+
+
+def test_a_region_is_one_target() -> None:
+    own = own_scans({1: (1, 2), 2: (2,)})
+    labels = torch.tensor([0, 1, 2])
+    assert own.scans[0].mask(labels, 1).tolist() == [False, True, True]
+    assert own.scans[0].mask(labels, 2).tolist() == [False, False, True]
+    assert set(own.scans[0].places) == {1, 2}
+
+
+def test_planar_scans_give_planar_fields() -> None:
+    labels = np.zeros((1, 40, 40), np.uint8)
+    labels[0, 10:25, 12:30] = 1
+    image = 100.0 * labels + np.random.default_rng(0).normal(0, 5, labels.shape)
+    own = OwnScans([scan_of(image, (1000.0, 1.0, 1.0), labels, {1: (1,)})], SIZE)
+    assert set(own.degrees) == {5}
+    found = scenes(own, 5)
+    assert found
+    assert all(scene.image.shape == (1, SIZE, SIZE) for scene in found)
+
+
+def test_batches_say_which_fields_are_real_and_where_their_scan_ends(thick: OwnScans) -> None:
+    da0 = next(iter(thick.degrees))
+    source = FieldSource(
+        SIZE,
+        scans=thick,
+        real_share={da0: 0.5},
+        batch_size=4,
+        targets_per_field=2,
+        device=torch.device("cpu"),
+    )
+    seen = set()
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        batch = source.draw(da0, generator, torch.Generator().manual_seed(seed))
+        seen |= set(batch.is_real.tolist())
+        assert len(batch.is_real) == len(batch.target)
+        inside = batch.image[:, 2].repeat_interleave(2, 0) > 0
+        assert not (batch.target & ~inside).any()
+    assert seen == {True, False}
+    other = source.draw(4, torch.Generator().manual_seed(0), torch.Generator().manual_seed(0))
+    assert not other.is_real.any()
+
+
+def test_some_scenes_ask_for_what_nobody_labelled(thick: OwnScans) -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = [thick.draw(2, SIZE, generator) for _ in range(40)]
+    asides = [scene for scene in drawn if scene is not None and not scene.is_labelled]
+    assert 0 < len(asides) < 30
+    assert all(scene.targets for scene in asides)

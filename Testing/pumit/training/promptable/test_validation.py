@@ -22,7 +22,6 @@ from pumit.training.promptable.validation import (
 )
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
-from pumit.training.recipes.reader import read_yaml, shipped_recipe
 from pumit.training.run.control import RunStopped
 
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
@@ -48,9 +47,7 @@ def test_every_class_and_many_cases_are_requested_with_few_answers() -> None:
     assert sorted(i for classes in few.values() for i in classes) == [0, 1]
     assert len(few) == 2
     assert chosen(rows, 100) == {name: [0, 1] for name in "abcd"}
-
-
-def test_too_small_structures_are_not_clicked_on() -> None:
+    # Too small structures are not clicked on.
     assert chosen([facts("a", 100, 5), facts("b", 0, 0)], 10) == {"a": [0]}
 
 
@@ -72,6 +69,10 @@ def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValid
     before = validation.begin(state)
     assert before["score"] == before["dice_1"]
     assert "forgotten" not in before
+    # Classes weigh alike, and rows keep every click.
+    assert before["dice_1"] == pytest.approx((before["dice_ball"] + before["dice_box"]) / 2)
+    assert [row.label for row in validation.rows] == ["ball", "box"]
+    assert all(len(row.clicks) == 3 for row in validation.rows)
     assert validation(state)["forgotten"] == 0
     validation._before = [before["dice_generated"] + 0.25]  # as if it had been better
     worse = validation(state)
@@ -79,13 +80,6 @@ def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValid
     assert worse["score"] == pytest.approx(worse["dice_1"] - 0.25)
     validation._before = [before["dice_generated"] - 0.25]
     assert validation(state)["score"] == before["score"]  # a gain there is no merit
-
-
-def test_classes_weigh_alike_and_rows_keep_every_click(validation: ClickValidation) -> None:
-    found = validation.begin(validation.network.state_dict())
-    assert found["dice_1"] == pytest.approx((found["dice_ball"] + found["dice_box"]) / 2)
-    assert [row.label for row in validation.rows] == ["ball", "box"]
-    assert all(len(row.clicks) == 3 for row in validation.rows)
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -103,9 +97,6 @@ def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept
     assert _chosen([0.70, 0.697, 0.60]) == 1
     assert _chosen([0.70, 0.60, 0.50]) == 0
     assert _chosen([float("nan"), float("nan")]) == 0
-
-
-def test_blends_are_tried_from_the_most_tuned_on() -> None:
     recipe = {"task": "promptable", "data": {"folder": "x"}, "blend": [0.25, 1, 0.5]}
     assert read_model(FineTuningRecipe, recipe, "a.yaml").blend == [1.0, 0.5, 0.25]
 
@@ -117,11 +108,3 @@ def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> N
     validation.before_click = stop
     with pytest.raises(RunStopped):
         validation.begin(validation.network.state_dict())
-
-
-def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
-    recipe = read_yaml(shipped_recipe("clicks"))
-    shipped = read_model(FineTuningRecipe, recipe, "clicks.yaml")
-    bare = read_model(FineTuningRecipe, {"task": "promptable", "data": {}}, "bare.yaml")
-    named = bare.model_copy(update={"name": shipped.name, "version": shipped.version})
-    assert shipped.model_dump(mode="json") == named.model_dump(mode="json")

@@ -14,7 +14,6 @@ import torch
 from pretended_gpu import GPU, Pretended, PretendedGPU, real
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.loop.optimizers import orthogonalised
 from pumit.training.promptable.corrections import correct_all, depth_of
 from pumit.training.promptable.fields import FieldSource, spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState
@@ -160,10 +159,3 @@ def test_clicks_do_not_depend_on_the_other_samples() -> None:
         alone = [PromptState()]
         correct_all(alone, target[i : i + 1], answer[i : i + 1], [rng], da0=1)
         assert alone[0].points == together[i].points
-
-
-def test_matrices_orthogonalised_together_are_those_alone() -> None:
-    matrices = torch.randn(3, 20, 48, generator=torch.Generator().manual_seed(0))
-    together = orthogonalised(matrices)
-    for matrix, out in zip(matrices, together, strict=True):
-        torch.testing.assert_close(out, orthogonalised(matrix), atol=0.02, rtol=0.02)

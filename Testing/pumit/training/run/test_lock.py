@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,9 @@ def test_a_living_process_keeps_its_folder(tmp_path: Path) -> None:
     RunLock(tmp_path).release()
 
 
-def test_what_an_earlier_version_left_bars_nobody(tmp_path: Path) -> None:
+def test_what_an_earlier_version_and_an_ended_run_left_bars_nobody(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text(json.dumps({"pid": 1, "host": "here", "mark": "1 boot 7"}))
+    write_status(tmp_path, RunStatus("finished", pid=1, host="elsewhere"))
     RunLock(tmp_path).release()
 
 
@@ -42,8 +42,3 @@ def test_a_process_elsewhere_lives_as_long_as_it_writes(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="cannot be written"):
         RunLock(tmp_path / "missing")
-
-
-def test_the_status_of_an_ended_run_bars_nobody(tmp_path: Path) -> None:
-    write_status(tmp_path, replace(RunStatus("finished"), pid=1, host="elsewhere"))
-    RunLock(tmp_path).release()

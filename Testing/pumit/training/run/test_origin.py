@@ -12,25 +12,17 @@ from pumit.models.user_index import register
 from pumit.training.run.origin import origin_of
 
 
-def test_a_file_is_reported_by_its_weights_alone(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    path = tiny_checkpoint.rename(tmp_path / "doe_jane.safetensors")
-    assert origin_of(path) == {"sha256": read_recipe(path)[1]}
-
-
-def test_a_model_of_the_index_is_reported_by_its_name_too(
+def test_a_file_is_reported_by_its_weights_and_a_model_by_its_name_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path
 ) -> None:
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "home"))
     name = register(tiny_checkpoint)
-    assert origin_of(name) == {"name": name, "sha256": read_recipe(tiny_checkpoint)[1]}
-
-
-def test_another_program_s_file_is_reported_by_its_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "eva02.bin"
-    path.write_bytes(b"weights")
-    assert origin_of(path) == {"sha256": hashlib.sha256(b"weights").hexdigest()}
-
-
-def test_nothing_there_is_reported(tmp_path: Path) -> None:
+    path = tiny_checkpoint.rename(tmp_path / "doe_jane.safetensors")
+    weights = {"sha256": read_recipe(path)[1]}
+    assert origin_of(path) == weights
+    assert origin_of(name) == {"name": name, **weights}
+    (tmp_path / "eva02.bin").write_bytes(b"weights")  # another program's file
+    of_bytes = hashlib.sha256(b"weights").hexdigest()
+    assert origin_of(tmp_path / "eva02.bin") == {"sha256": of_bytes}
     with pytest.raises(CheckpointError):
         origin_of(tmp_path / "none.safetensors")

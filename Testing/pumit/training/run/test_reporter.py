@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import sys
 import threading
 import time
@@ -30,11 +29,6 @@ from pumit.training.run.session import run_session
 from tiny_run import SCHEDULE, STEPS, run_line, status_of, train_line, wait_for
 
 pytestmark = pytest.mark.usefixtures("swift")
-
-
-@pytest.fixture
-def reporter(tmp_path: Path) -> RunReporter:
-    return RunReporter(tmp_path, RunControl(tmp_path))
 
 
 class FullDisk:
@@ -79,8 +73,7 @@ def test_a_run_waits_for_room_and_goes_on_by_itself(
     logged = [r["event"] for r in read_log(folder)[0] if "event" in r]
     assert logged == ["disk full", "resumed"]
     assert not list(folder.glob(".*"))
-    for name, value in expected.items():
-        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+    torch.testing.assert_close(state, expected, rtol=0, atol=0)
 
 
 def test_a_run_that_waits_for_room_can_be_stopped(
@@ -98,12 +91,10 @@ def test_a_run_that_waits_for_room_can_be_stopped(
             train_line(tmp_path, reporter)
     assert step_saved(tmp_path / LAST) == 5
 
-
-def test_without_a_folder_a_full_disk_is_an_error(tmp_path: Path) -> None:
     def refuse() -> None:
         raise DiskFullError("The disk is full.")
 
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFullError):  # no folder, and no one who makes room
         RunReporter().written(refuse)
 
 
@@ -119,9 +110,7 @@ def test_lines_that_found_no_room_are_written_later(
     (tmp_path / "aside").rename(tmp_path / LOG)
     reporter.write_status()
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
-
-
-def test_a_half_written_line_spoils_no_other(tmp_path: Path) -> None:
+    # A half written line spoils no other.
     (tmp_path / LOG).write_text('{"step": 1}\n{"ste')
     RunReporter(tmp_path).report({"step": 2})
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
@@ -180,7 +169,8 @@ def test_time_left_knows_steps_validations_and_budget(
     assert logged[9]["fields_per_second"] == logged[8]["fields_per_second"]
 
 
-def test_status_follows_the_log(reporter: RunReporter, tmp_path: Path) -> None:
+def test_status_follows_the_log(tmp_path: Path) -> None:
+    reporter = RunReporter(tmp_path)
     reporter.begin(before=0.0, step=0, steps=STEPS)
     reporter.report({"step": 6, "seconds": 12.0, "loss": 0.5, "left_seconds": 150.0})
     status = status_of(tmp_path)
@@ -192,7 +182,8 @@ def test_status_follows_the_log(reporter: RunReporter, tmp_path: Path) -> None:
     assert status_of(tmp_path).state == "validating"
 
 
-def test_a_person_can_read_the_log(reporter: RunReporter, tmp_path: Path) -> None:
+def test_a_person_can_read_the_log(tmp_path: Path) -> None:
+    reporter = RunReporter(tmp_path)
     reporter.begin(before=0.0, step=0, steps=9)
     line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
     reporter.report({**line, "left_seconds": 30.0})
@@ -207,39 +198,17 @@ def test_a_person_can_read_the_log(reporter: RunReporter, tmp_path: Path) -> Non
     assert all(text[:10].count("-") == 2 for text in lines)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"data": {}},
-        {"plan": {}},
-        {"estimate": {}},
-        {"event": "odd"},
-        {"step": 1},
-        {"step": 1, "validation": {}},
-        {"overlay": "a.png"},
-        {"best": {}},
-        {"model": "a.safetensors"},
-        {"something": "else"},
-    ],
-    ids=json.dumps,
-)
-def test_records_that_tell_little_make_no_trouble(record: dict[str, Any]) -> None:
-    sentence = sentence_of(record)
-    assert not sentence or sentence.endswith(".")
+def test_records_that_tell_little_make_no_trouble() -> None:
+    empty: list[dict[str, Any]] = [{k: {}} for k in ("data", "plan", "estimate", "best")]
+    named = [{"event": "odd"}, {"overlay": "a.png"}, {"model": "a.safetensors"}, {"odd": "x"}]
+    for record in (*empty, *named, {"step": 1}, {"step": 1, "validation": {}}):
+        sentence = sentence_of(record)
+        assert not sentence or sentence.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.2, "1 second"),
-        (40, "40 seconds"),
-        (300, "5 minutes"),
-        (12000, "3 h 20 min"),
-        (200000, "2 days 7 h"),
-    ],
-)
-def test_times_are_said_as_people_do(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_times_are_said_as_people_do() -> None:
+    said = [duration(seconds) for seconds in (0.2, 40, 300, 12_000, 200_000)]
+    assert said == ["1 second", "40 seconds", "5 minutes", "3 h 20 min", "2 days 7 h"]
 
 
 def test_a_paused_run_looks_every_half_second(

@@ -37,11 +37,6 @@ def events(folder: Path) -> list[str]:
     return [r["event"] for r in read_log(folder)[0] if "event" in r]
 
 
-def alike(state: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    for name, value in other.items():
-        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
-
-
 @forks
 def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
     tmp_path: Path, expected: dict[str, Tensor]
@@ -63,7 +58,7 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
             assert saved >= reached
             reached = saved
     assert reached > 0
-    alike(run_line(tmp_path), expected)
+    torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
     assert status_of(tmp_path).state == "finished"
     assert sorted(f.name for f in tmp_path.iterdir()) == [
         "best.safetensors", LAST, LOCK, "log.jsonl", "log.txt", "status.json",
@@ -97,7 +92,7 @@ def test_a_run_killed_while_it_saves_keeps_the_save_before(
     assert process.exitcode == -signal.SIGKILL
     assert step_saved(tmp_path / LAST) in ({1: [None], 9: [7, 8]}[which])
     assert len(list(tmp_path.glob(".*"))) == 1
-    alike(run_line(tmp_path), expected)
+    torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -131,7 +126,7 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
     assert events(tmp_path) == ["paused", "resumed"]
     last = status_of(tmp_path)
     assert last.state == "finished"
-    alike(run_line(tmp_path), expected)
+    torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
 
 
 @forks
@@ -153,7 +148,7 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
     assert status.sentence == f"Stopped. Step {status.step} is saved."
     assert step_saved(tmp_path / LAST) == status.step < STEPS
     assert not (tmp_path / CONTROL).exists()
-    alike(run_line(tmp_path), expected)
+    torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
 
 
 @forks
@@ -188,33 +183,27 @@ def test_a_stop_within_a_validation_has_it_done_again(
         )
     assert step_saved(tmp_path / LAST) == 8
     assert not [r for r in read_log(tmp_path)[0] if "validation" in r]
-    alike(run_line(tmp_path), expected)
+    torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
     found = [r["step"] for r in read_log(tmp_path)[0] if "validation" in r]
     assert found == [8, 16, 24]
 
 
-def test_what_was_requested_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
+def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(
+    tmp_path: Path,
+) -> None:
     send_command(tmp_path, "stop")
     with run_session(tmp_path, since=time.time() + 60) as reporter:
         assert reporter.requested is None
+        with pytest.raises(TrainingError, match="is training in"):  # a second start
+            run_line(tmp_path)
+        assert status_of(tmp_path).is_alive
         send_command(tmp_path, "stop")
         with pytest.raises(RunStopped):
             reporter.check()
-
-
-def test_a_wish_to_go_on_is_no_news_to_a_run_that_does(tmp_path: Path) -> None:
-    with run_session(tmp_path, since=0.0) as reporter:
-        send_command(tmp_path, "resume")
+        send_command(tmp_path, "resume")  # no news to a run that goes on
         reporter.check()
         assert not (tmp_path / CONTROL).exists()
         assert events(tmp_path) == []
-
-
-def test_a_second_start_is_refused_in_one_line(tmp_path: Path) -> None:
-    with run_session(tmp_path, since=0.0):
-        with pytest.raises(TrainingError, match="is training in"):
-            run_line(tmp_path)
-        assert status_of(tmp_path).is_alive
 
 
 def test_a_failed_run_says_why(tmp_path: Path) -> None:

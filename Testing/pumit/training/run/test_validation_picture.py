@@ -54,12 +54,14 @@ def test_the_slice_with_most_labels_is_shown() -> None:
     assert most_labelled_view(volume, 0 * labels).index == 3
 
 
-def test_pictures_keep_proportions(tmp_path: Path) -> None:
-    shape = (4, 20, 40)
-    volume = Volume(np.random.default_rng(0).random(shape, np.float32), (5.0, 1.0, 0.5))
-    mask = box(shape, slice(1, 3), slice(5, 15), slice(10, 30))
+@pytest.mark.parametrize("shape", [(4, 20, 40), (1, 20, 40), (3, 1, 20, 40)])
+def test_pictures_keep_proportions(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    volume = Volume(np.zeros(shape, np.float32), (5.0, 1.0, 0.5))
+    grid = (shape[-3], 20, 40)
+    mask = box(grid, slice(grid[0] // 4, 3), slice(5, 15), slice(10, 30))
     image = picture(tmp_path / "a.png", volume, [ClassMasks("a", RED, mask, mask)])
     assert image.shape == (LONGEST_SIDE, LONGEST_SIDE, 3)
+    assert colored(image, 0) > 100
 
 
 def test_answers_are_whole_lines_and_truth_is_dashed(tmp_path: Path) -> None:
@@ -81,14 +83,6 @@ def test_a_mask_that_fills_the_slice_has_its_line_at_the_border(tmp_path: Path) 
     image = picture(tmp_path / "a.png", volume, [ClassMasks("a", RED, ~everything, everything)])
     assert colored(image[:4], 0) > 0.9 * LONGEST_SIDE  # corners are cut off
     assert colored(image[20:-20, 20:-20], 0) == 0
-
-
-@pytest.mark.parametrize("shape", [(1, 30, 20), (3, 1, 30, 20)])
-def test_2d_images_and_channels_are_drawn(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    volume = Volume(np.zeros(shape, np.float32), (1.0, 1.0, 1.0))
-    mask = box((1, 30, 20), slice(0, 1), slice(5, 20), slice(5, 15))
-    image = picture(tmp_path / "a.png", volume, [ClassMasks("a", RED, mask, mask)])
-    assert colored(image, 0) > 100
 
 
 def case(name: str, *, labelled: bool) -> LabelledVolume:

@@ -17,7 +17,6 @@ from pumit.training.recipes.segmentation import PlanChoices
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,
     DataPlan,
-    checked_patch,
     patch_for,
     plan_for,
     target_spacing,
@@ -78,9 +77,7 @@ def test_patch_keeps_the_proportions_of_the_case() -> None:
     patch = np.array(patch_for((150, 450, 450), DIVISOR, 48 * 192 * 192))
     covered = patch / (150, 450, 450)
     assert covered.max() < 1.25 * covered.min()
-
-
-def test_smallest_case_gets_the_smallest_patch_that_can_be_normalised() -> None:
+    # The smallest that can be normalised.
     assert patch_for((5, 20, 20), DIVISOR, 1 << 17) == (16, 32, 32)
 
 
@@ -166,8 +163,3 @@ def test_given_values_come_first() -> None:
 def test_unusable_values_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PumitError, match=message):
         plan(facts(), **given)
-
-
-def test_published_patches_fit() -> None:
-    assert checked_patch([48, 192, 192], DIVISOR) == (48, 192, 192)
-    assert checked_patch([32, 192, 192], DIVISOR) == (32, 192, 192)

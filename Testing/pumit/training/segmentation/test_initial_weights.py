@@ -5,16 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from family_runs import TINY
+from labelled_scans import write_pairs
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import save_checkpoint
+from pumit.inference.automatic.segmentation import load_automatic
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.models.index import find_model
 from pumit.networks.build import build_network
+from pumit.networks.promptable import segmentation
+from pumit.networks.promptable.segmentation import EncodedSegmentation, encoder_channels
+from pumit.preprocessing import intensity
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
+from pumit.training.segmentation.networks import build_segmentation
+from segmentation_runs import train
 from torch import Tensor, nn
 
-FAMILIES = ["nnformer_small", "hymamba_small", "unetr_mamba_small", "swin_unetr_small"]
+NAMES = [
+    "pumit_segmentation_small",
+    "nnformer_small",
+    "hymamba_small",
+    "unetr_mamba_small",
+    "swin_unetr_small",
+    "basic_unet",
+]
 
 
 def network(name: str, **sizes: Any) -> nn.Module:
@@ -32,7 +50,7 @@ def moved(module: nn.Module, by: float = 1.0) -> dict[str, Tensor]:
     return {k: v + by if v.is_floating_point() else v for k, v in module.state_dict().items()}
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, "basic_unet"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
     tmp_path: Path, name: str
 ) -> None:
@@ -46,6 +64,9 @@ def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
     left = [k for k, v in other.state_dict().items() if not torch.equal(v, state[k])]
     assert left
     assert all(state[k].shape != v.shape for k, v in other.state_dict().items() if k in left)
+    if name == "pumit_segmentation_small":  # two equal channels give the tokens of one
+        kernel = "vit.patch_embedding.weight"
+        torch.testing.assert_close(other.state_dict()[kernel].sum(1), state[kernel].sum(1))
 
 
 def test_nnformer_of_another_patch_gives_its_relative_positions(tmp_path: Path) -> None:
@@ -75,6 +96,8 @@ def test_nnformer_of_another_patch_gives_its_relative_positions(tmp_path: Path) 
         ("nnformer_small", {"dim": 16}, "encoder.embedding"),
         ("hymamba_small", {"widths": [6, 6, 6, 12]}, "12"),
         ("unetr_mamba_small", {"feature_size": 6}, "projections"),
+        ("pumit_segmentation_small", {"pyramid_widths": [8, 8, 8, 16]}, "pyramid"),
+        ("pumit_segmentation_small", {"hidden": 48}, ""),
         ("basic_unet", {"spatial_dims": 2}, "4 x 4 x 3 x 3 x 3 there, 4 x 4 x 3 x 3 here"),
     ],
 )
@@ -85,7 +108,7 @@ def test_weights_of_another_size_are_refused_with_tensor_and_sizes(
     with pytest.raises(CheckpointError, match="other widths") as error:
         load_initial_weights(network(name, **sizes), path)
     assert tensor in str(error.value)
-    assert " there, " in str(error.value)
+    assert (" there, " in str(error.value)) == bool(tensor)
     assert "\n" not in str(error.value)
 
 
@@ -142,13 +165,21 @@ def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path
         load_initial_weights(network("swin_unetr_small"), path)
 
 
-def test_sizes_that_were_fitted_to_other_slices_are_named(tmp_path: Path) -> None:
-    name, flat = "hymamba_small", [[1, 2, 2]] * 4
-    path = saved(tmp_path, name, network(name, poolings=flat).state_dict(), poolings=flat)
-    with pytest.raises(CheckpointError, match=r"the same, there poolings: \[\[1, 2, 2\]"):
-        load_initial_weights(
-            network(name), path, sizes={"poolings": ((2, 2, 2),) * 4, "num_classes": 2}
-        )
+@pytest.mark.parametrize(
+    ("name", "key", "there", "here"),
+    [
+        ("hymamba_small", "poolings", [[1, 2, 2]] * 4, ((2, 2, 2),) * 4),
+        ("pumit_segmentation_small", "fixed_patch", [8, 16, 16], (16, 16, 16)),
+    ],
+)
+def test_sizes_that_were_fitted_to_other_slices_are_named(
+    tmp_path: Path, name: str, key: str, there: Any, here: Any
+) -> None:
+    path = saved(tmp_path, name, network(name, **{key: there}).state_dict(), **{key: there})
+    sizes = {key: here, "num_classes": 2}
+    with pytest.raises(CheckpointError, match=rf"the same, there {key}: \[") as error:
+        load_initial_weights(network(name, **sizes), path, sizes=sizes)
+    assert str(there[0]) in str(error.value)
 
 
 def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> None:
@@ -161,7 +192,7 @@ def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> Non
         load_initial_weights(network(name), path, sizes=given)
 
 
-def test_a_public_file_begins_swin_unetr_alone(tmp_path: Path) -> None:
+def test_a_public_file_begins_no_network_but_swin_unetr(tmp_path: Path) -> None:
     source = network("swin_unetr_small")
     path = tmp_path / "public.pt"
     state = {k.removeprefix("network."): v for k, v in moved(source).items()}
@@ -172,3 +203,85 @@ def test_a_public_file_begins_swin_unetr_alone(tmp_path: Path) -> None:
     load_initial_weights(begun, str(path))
     name = "network.swinViT.patch_embed.proj.weight"
     assert torch.equal(begun.state_dict()[name], moved(source)[name])
+
+
+def test_the_encoder_sees_a_field_as_it_does_for_clicks() -> None:
+    assert (segmentation.BINS, segmentation.CLIP) == (intensity.BINS, intensity.CLIP)
+    torch.manual_seed(0)
+    x = torch.randn(2, 1, 6, 20, 24) ** 3
+    ours = encoder_channels(x)
+    for one, field in zip(ours, x, strict=True):
+        theirs = field_channels(field[0].numpy(), np.ones(field.shape[1:], np.float32))
+        np.testing.assert_allclose(one.numpy(), theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("da0", "size"), [(0, (16, 24, 16)), (2, (5, 17, 24)), (5, (1, 16, 16))])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_gradients_reach_all_at_any_degree(
+    da0: int, size: tuple[int, int, int], channels: int
+) -> None:
+    network = build_network(
+        "pumit_encoder_small", **TINY["pumit_encoder_small"], da0=da0, in_channels=channels,
+        num_classes=3,
+    )  # fmt: skip
+    levels = network(torch.randn(2, channels, *size), deep_supervision=True)
+    assert levels[0].shape == (2, 3, *size)
+    assert len(levels) == 3
+    sum(level.square().mean() for level in levels).backward()
+    missing = [name for name, p in network.named_parameters() if p.grad is None]
+    assert not missing
+
+
+def test_default_gives_its_encoder() -> None:
+    network = build_network("pumit_encoder_small", num_classes=4)
+    assert isinstance(network, EncodedSegmentation)
+    load_initial_weights(network, "default")
+    theirs = load_checkpoint(find_model("default")).state
+    for name, value in network.encoder.state_dict().items():
+        assert torch.equal(value, theirs[f"image_encoder.{name}"].float()), name
+
+
+@pytest.mark.slow
+def test_a_step_from_default_gives_a_model_that_segments(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 3)
+    model = train(
+        tmp_path,
+        network="pumit_encoder_small",
+        network_sizes=None,
+        initial="default",
+        plan={"step_voxels": 1 << 14, "batch_size": 2},
+        validation={"overlap": 0.0, "final_overlap": 0.0},
+    )
+    assert load_automatic(model, "cpu").name == "made"
+    assert "default" in (tmp_path / "out" / "card.md").read_text()
+
+
+@pytest.mark.parametrize("depth", [4, 16])
+def test_it_begins_the_small_segmentation_network_and_classifier(
+    depth: int, tmp_path: Path
+) -> None:
+    name = "pumit_vit_small_mim"
+    state = build_network(name).state_dict()
+    file = tmp_path / "vit.safetensors"
+    save_checkpoint(file, state, {"name": "vit", "network": name})
+    expected = state["vit.blocks.3.mlp.w1.weight"].half().float()
+    segmentation = build_segmentation(
+        "pumit_segmentation_small", {"num_classes": 3, "fixed_patch": (depth, 16, 16)}
+    )
+    load_initial_weights(segmentation, str(file))
+    classifier = build_network("pumit_classifier_small")
+    load_initial_encoder(classifier.vit, str(file))
+    for network in (segmentation, classifier):
+        got = network.vit.blocks[3].mlp.w1.weight.detach()
+        torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)
+        assert all(bool(p.isfinite().all()) for p in network.parameters())
+    smaller = build_network("pumit_classifier_small", dim=96, depth=4, num_heads=4, hidden=256)
+    told = r"dim: 192, depth: 8, num_heads: 6, hidden: 512, fixed_patch of 16 voxels"
+    with pytest.raises(CheckpointError, match=told):
+        load_initial_encoder(smaller.vit, str(file))
+
+
+def test_weights_of_clicks_are_answered_with_the_network_that_takes_them() -> None:
+    vit = build_network("pumit_segmentation_small", num_classes=2).vit
+    with pytest.raises(CheckpointError, match="pumit_encoder_small, which can begin with it"):
+        load_initial_encoder(vit, "default")

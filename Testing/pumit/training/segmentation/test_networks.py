@@ -1,37 +1,44 @@
-"""Networks fit their plans, and begin with what earlier ones have learned."""
+"""Strides of every network, and sizes that follow from spacing, slices and patch."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from labelled_scans import TINY_SIZES
-from pumit.errors import CheckpointError, PumitError
-from pumit.models.checkpoint import save_checkpoint
-from pumit.training.segmentation.initial_weights import load_initial_weights
+from pumit.errors import PumitError
+from pumit.models.checkpoint import ModelHeader
+from pumit.networks.build import RECIPES, build_network
+from pumit.training.recipes.presets import PUBLISHED_RATE_SHARE, preset_for, with_rate_of
 from pumit.training.segmentation.networks import (
-    build_segmentation,
+    FAMILIES,
+    SeenField,
+    depth_halvings,
     fitted_sizes,
+    network_sizes,
     patch_divisor,
     patch_step,
+    trainable_names,
 )
 
 NAME = "pumit_segmentation_small"
-SIZES: dict[str, Any] = {**TINY_SIZES, "in_channels": 1, "position_table": [2, 2, 2]}
 
 
-def test_other_networks_are_refused_by_name() -> None:
-    with pytest.raises(PumitError, match="pumit_segmentation_small"):
-        patch_divisor("promptable", {})
-    with pytest.raises(PumitError, match="cannot be trained to segment"):
-        patch_divisor("nonsense", {})
-
-
-def test_a_misspelt_network_is_reported_its_name() -> None:
-    with pytest.raises(PumitError, match="did you mean 'basic_unet'"):
-        patch_divisor("basic_unett", {})
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("promptable", {}, "pumit_segmentation_small"),
+        ("nonsense", {}, "cannot be trained to segment"),
+        ("basic_unett", {}, "did you mean 'basic_unet'"),
+        ("hymamba_small", {"poolings": 2}, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(
+    name: str, sizes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PumitError, match=message) as error:
+        patch_divisor(name, sizes)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +52,6 @@ def test_a_misspelt_network_is_reported_its_name() -> None:
         ((1.0, 1.0, 1.0), (48, 64, 64), 8),
         ((1.0, 1.0, 1.0), (16, 32, 32), 4),
         ((1.0, 1.0, 1.0), (32, 64, 32), 16),
-        ((1.0, 1.0, 1.0), ("x",), 16),
     ],
 )
 def test_tokens_are_as_deep_as_they_are_wide(
@@ -61,6 +67,8 @@ def test_small_steps_have_flatter_tokens() -> None:
         for n in (1 << 16, 1 << 15, 1 << 14, 1)
     ]
     assert depths == [16, 8, 4, 4]
+    for slices, depth in ((1, 4), (12, 8)):
+        assert fitted_sizes(NAME, {}, spacing, depth=slices) == {"fixed_patch": [depth, 16, 16]}
 
 
 def test_planned_patches_have_two_tokens_along_each_axis() -> None:
@@ -70,39 +78,170 @@ def test_planned_patches_have_two_tokens_along_each_axis() -> None:
     assert patch_step("basic_unet", {}) == (16, 16, 16)
 
 
-def test_sizes_that_a_recipe_names_stay() -> None:
-    given = {"fixed_patch": [8, 8, 8]}
-    assert fitted_sizes(NAME, given, (1.0, 1.0, 1.0)) == given
-    assert fitted_sizes("pumit_segmentation_btcv", {}, (1.0, 1.0, 1.0)) == {}
+HALVED = [2, 2, 2]
+FLAT = [1, 2, 2]
+EVEN = (1.0, 1.0, 1.0)
 
 
-def saved(folder: Path, **sizes: Any) -> tuple[str, dict[str, torch.Tensor]]:
-    torch.manual_seed(1)
-    made = {**SIZES, "num_classes": 3, **sizes}
-    state = build_segmentation(NAME, made).state_dict()
-    recipe = {"name": "x", "network": NAME, "sizes": made}
-    save_checkpoint(folder / "x.safetensors", state, recipe)
-    return str(folder / "x.safetensors"), state
+@pytest.mark.parametrize("name", [n for n in trainable_names() if not n.startswith("pumit")])
+def test_strides_are_known_without_building(name: str) -> None:
+    for depth, spacing in ((64, EVEN), (12, (5.0, 1.0, 1.0)), (1, EVEN)):
+        sizes = fitted_sizes(name, {}, spacing, depth=depth)
+        with torch.device("meta"):
+            network = build_network(name, **sizes)
+        assert network.stride == patch_divisor(name, sizes), (name, depth)
 
 
-def test_other_classes_and_channels_begin_anew_and_all_else_goes_on(tmp_path: Path) -> None:
-    path, state = saved(tmp_path)
-    torch.manual_seed(2)
-    network = build_segmentation(NAME, {**SIZES, "num_classes": 5, "in_channels": 2})
-    before = {k: v.clone() for k, v in network.state_dict().items()}
-    load_initial_weights(network, path)
-    kernel = "vit.patch_embedding.weight"
-    for key, value in network.state_dict().items():
-        if key.startswith(("heads.", "detail_full.0.")):
-            assert torch.equal(value, before[key]), key
-        elif key != kernel:
-            assert torch.equal(value, state[key]), key
-    # An image of two equal channels gives the same tokens as one channel did.
-    torch.testing.assert_close(network.state_dict()[kernel].sum(1), state[kernel].sum(1))
+def test_every_family_has_a_small_network() -> None:
+    small = {RECIPES[n].class_name for n in trainable_names() if n.endswith("_small")}
+    assert small | {"PlainUnet"} == set(FAMILIES)
+    assert set(PUBLISHED_RATE_SHARE) < set(FAMILIES)
 
 
-@pytest.mark.parametrize("sizes", [{"pyramid_widths": [8, 8, 8, 16]}, {"hidden": 48}])
-def test_network_of_other_widths_is_refused(tmp_path: Path, sizes: dict[str, Any]) -> None:
-    path, _ = saved(tmp_path, **sizes)
-    with pytest.raises(CheckpointError, match="other widths"):
-        load_initial_weights(build_segmentation(NAME, {**SIZES, "num_classes": 3}), path)
+@pytest.mark.parametrize(
+    ("field", "halvings"),
+    [
+        (SeenField(EVEN, 64), 4),
+        (SeenField((0.5, 1.0, 1.0), 64), 4),
+        (SeenField((1.9, 1.0, 1.0), 64), 4),
+        (SeenField((2.0, 1.0, 1.0), 64), 3),
+        (SeenField((5.0, 1.0, 1.0), 64), 2),
+        (SeenField((1e8, 1.0, 1.0), 64), 0),
+        (SeenField(EVEN, 15), 3),
+        (SeenField(EVEN, 1), 0),
+        # A given patch and small steps keep the depth.
+        (SeenField(EVEN, 64, (24, 64, 64)), 3),
+        (SeenField(EVEN, 64, (1, 64, 64)), 0),
+        (SeenField(EVEN, 64, most_voxels=2 * 16**3), 4),
+        (SeenField(EVEN, 64, most_voxels=2 * 16**3 - 1), 3),
+    ],
+    ids=str,
+)
+def test_depth_is_halved_last_and_no_deeper_than_the_data(field: SeenField, halvings: int) -> None:
+    assert depth_halvings((1, 16, 16), field) == halvings
+
+
+THICK: list[tuple[str, dict[str, Any]]] = [
+    ("pumit_encoder_small", {"da0": 2}),
+    ("nnformer_small", {"patch": [1, 2, 2], "merges": [FLAT, HALVED, HALVED]}),
+    ("hymamba_small", {"poolings": [FLAT, FLAT, HALVED, HALVED]}),
+    ("unetr_mamba_small", {"patch": [4, 16, 16]}),
+    ("swin_unetr_small", {"spatial_dims": 3}),
+    ("basic_unet", {}),  # published: its own size has room
+]
+
+
+@pytest.mark.parametrize(("name", "sizes"), THICK)
+def test_thick_slices_are_halved_less(name: str, sizes: dict[str, Any]) -> None:
+    assert fitted_sizes(name, {}, (5.0, 1.0, 1.0), depth=20) == sizes
+    if name == "pumit_encoder_small":  # and so are few slices
+        assert fitted_sizes(name, {}, EVEN, depth=3) == sizes
+
+
+@pytest.mark.parametrize("name", [name for name, _ in THICK])
+def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
+    sizes = fitted_sizes(name, {}, (1e8, 1.0, 1.0), depth=1)
+    if name == "pumit_encoder_small":
+        assert sizes == {"da0": 5}
+    assert patch_divisor(name, sizes)[0] == 1
+    if name == "nnformer_small":
+        sizes = network_sizes(name, sizes, patch=(1, 256, 256), channels=1, classes=2)
+        assert sizes["windows"] == [[1, 8, 8], [1, 8, 8], [1, 32, 32], [1, 16, 16]]
+
+
+NNFORMERS = [name for name in trainable_names() if name.startswith("nnformer")]
+
+
+def attended(name: str, patch: tuple[int, int, int], **given: Any) -> list[str]:
+    """ "global", "local" or "shifted" for each layer, counted in a forward pass."""
+    if not given:
+        given = fitted_sizes(name, {}, EVEN, depth=patch[0], patch=patch)
+    channels = RECIPES[name].sizes["in_channels"]
+    sizes = network_sizes(name, given, patch=patch, channels=channels, classes=3)
+    found = []
+
+    def look(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        layout = module.layout(inputs[0])
+        several = any(n > 1 for n in layout.counts)
+        found.append(("shifted" if any(layout.shift) else "local") if several else "global")
+
+    with torch.device("meta"):
+        network = build_network(name, **sizes)
+        assert all(n % s == 0 for n, s in zip(patch, network.stride, strict=True))
+        for module in network.modules():
+            if hasattr(module, "layout"):
+                module.register_forward_pre_hook(look)
+        network(torch.empty((1, channels, *patch)))
+    return found
+
+
+@pytest.mark.parametrize("name", NNFORMERS)
+@pytest.mark.parametrize(
+    "patch", [(32, 64, 64), (96, 96, 96), (64, 160, 160), (1, 256, 256)], ids=str
+)
+def test_six_layers_of_nnformer_are_global_whatever_the_patch(
+    name: str, patch: tuple[int, int, int]
+) -> None:
+    found = attended(name, patch)
+    stages = [found[i : i + 2] for i in range(0, 14, 2)]
+    assert stages[2:5] == [["global"] * 2] * 3
+    if patch[0] != 1 and min(patch) >= 64:  # the finer stages see several volumes
+        assert found.count("global") == 6
+        assert stages[0] == ["local", "shifted"]
+
+
+def test_published_nnformers_have_six_global_layers_at_their_crops() -> None:
+    for name, patch in (
+        ("nnformer_synapse", (64, 128, 128)),
+        ("nnformer_tumor", (128, 128, 128)),
+        ("nnformer_acdc", (14, 160, 160)),
+    ):
+        own = {"windows": RECIPES[name].sizes["windows"]}
+        assert attended(name, patch, **own).count("global") == 6, name
+
+
+def test_models_of_earlier_versions_are_built_as_they_were() -> None:
+    earlier = ModelHeader.of({"network": "nnformer_acdc", "sizes": {"dim": 16}})
+    assert earlier.sizes == {"dim": 16, "rounds_down": False}
+    now = network_sizes("nnformer_acdc", {}, patch=(14, 160, 160), channels=1, classes=4)
+    assert now["rounds_down"] is True
+    assert ModelHeader.of({"network": "nnformer_acdc", "sizes": now}).sizes == now
+
+
+def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
+    acdc = {"depth": 10, "patch": (14, 160, 160)}
+    assert fitted_sizes("nnformer_acdc", {}, (6.35, 1.52, 1.52), **acdc) == {}
+    assert fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=90) == {}
+    assert "patch" in fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("nnformer_small", {"merges": [FLAT, FLAT, FLAT]}),
+        ("hymamba_small", {"poolings": [FLAT] * 4}),
+        ("basic_unet", {"spatial_dims": 2}),
+        ("pumit_segmentation_small", {"fixed_patch": [8, 8, 8]}),
+        ("pumit_segmentation_btcv", {}),
+    ],
+)
+def test_sizes_of_a_recipe_always_win(name: str, given: dict[str, Any]) -> None:
+    assert fitted_sizes(name, given, EVEN, depth=64) == given
+
+
+@pytest.mark.parametrize(("key", "value"), [("in_channels", 4), ("num_classes", 1)])
+def test_counts_that_the_data_contradict_are_refused(key: str, value: int) -> None:
+    given = {key: value}
+    with pytest.raises(PumitError, match=f"network_sizes.{key} is {value}, but the data call for"):
+        network_sizes("basic_unet", given, patch=(32, 32, 32), channels=1, classes=3)
+
+
+def test_a_plan_gives_each_family_its_rate() -> None:
+    quick = preset_for("quick", "cpu")
+    for name in FAMILIES:
+        assert with_rate_of(quick, name, is_small=True).learning_rate == 4e-3
+    published = {
+        name: with_rate_of(quick, name, is_small=False).learning_rate
+        for name in ("SegmentationNetwork", "PlainUnet", "SwinUnetr", "NnFormer", "HyMamba")
+    }
+    assert list(published.values()) == [4e-3, 4e-3, 2e-3, 1e-3, 1e-3]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
-from labelled_scans import SPACING, TINY_SIZES, ball_and_box, write, write_pairs
+from labelled_scans import SPACING, ball_and_box, write, write_pairs
 from pumit.inference.automatic.segmentation import NetworkPlan, load_automatic
 from pumit.preprocessing.normalization import Normalization
+from pumit.runs import read_log
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import UNKNOWN, classes_from
 from pumit.training.data.found_cases import LabelledCase
@@ -22,8 +22,8 @@ from pumit.training.recipes.segmentation import AugmentationSettings
 from pumit.training.segmentation.patches import Augmentation, SegmentationSource
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
-from pumit.training.train import finetune
 from pumit.volume import Volume
+from segmentation_runs import LEARNING, dice_of, train
 from torch import Tensor, nn
 
 PATCH = (8, 16, 16)
@@ -123,17 +123,6 @@ def test_validation_counts_known_voxels_and_drawn_classes(tmp_path: Path) -> Non
     assert of_box == {"score": 0.0, "dice_box": 0.0}
 
 
-RECIPE: dict[str, Any] = {
-    "task": "segmentation",
-    "name": "made",
-    "network_sizes": TINY_SIZES,
-    "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
-    "device": "cpu",
-    "threads": 1,
-    "schedule": {"steps": 40, "learning_rate": 3e-2, "warm_up": 4, "average": 0.8},
-}
-
-
 @pytest.mark.slow
 def test_a_network_learns_from_nnunets_sparse_slices(tmp_path: Path) -> None:
     for number in range(5):
@@ -144,14 +133,10 @@ def test_a_network_learns_from_nnunets_sparse_slices(tmp_path: Path) -> None:
     labels = {"background": 0, "ball": 1, "box": 2, "ignore": 3}
     content = {"channel_names": {"0": "CT"}, "labels": labels, "file_ending": ".nii.gz"}
     (tmp_path / "set" / "dataset.json").write_text(json.dumps(content))
-    recipe = {**RECIPE, "data": {"folder": "set", "validation": ["c4"]}}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    best = finetune(tmp_path / "recipe.yaml", tmp_path / "out")
-    lines = (tmp_path / "out" / "log.jsonl").read_text().splitlines()
-    data = json.loads(lines[0])["data"]
+    best = train(tmp_path, data={"folder": "set", "validation": ["c4"]}, schedule=LEARNING)
+    data = read_log(tmp_path / "out")[0][0]["data"]
     assert data["classes"] == {"ball": 1, "box": 2}
     assert "c0 (36 % known)" in data["warnings"][-1]
     image, truth = ball_and_box(9)
-    answer = load_automatic(best, "cpu").segment(Volume(image, SPACING)).labels == 1
-    dice = 2 * (answer & (truth == 1)).sum() / (answer.sum() + (truth == 1).sum())
-    assert dice > 0.7
+    answer = load_automatic(best, "cpu").segment(Volume(image, SPACING)).labels
+    assert dice_of(answer == 1, truth == 1) > 0.7

@@ -78,18 +78,12 @@ def test_resizing_invents_no_class_between_two_others() -> None:
     assert set(np.unique(resize_labels(labels, (8, 8, 13)))) == {0, 2}
 
 
-def test_places_lie_in_their_class(tmp_path: Path) -> None:
-    case = prepare(
-        LabelledVolume("a", Volume(ball_and_box(0)[0], SPACING), ball_and_box(0)[1]), PLAN
-    )
-    assert sorted(case.places) == [1, 2]
-    for value, places in case.places.items():
-        assert (case.labels[tuple(places.T)] == value).all()
-
-
-def test_places_of_regions_may_be_shared() -> None:
+def test_places_lie_in_their_class_and_those_of_regions_may_be_shared() -> None:
     classes = classes_from({"both": [1, 2], "box": 2})
     volume = LabelledVolume("a", Volume(ball_and_box(0)[0], SPACING), ball_and_box(0)[1])
+    plain = prepare(volume, PLAN)
+    assert sorted(plain.places) == [1, 2]
+    assert all((plain.labels[tuple(p.T)] == value).all() for value, p in plain.places.items())
     case = prepare(volume, PLAN, classes)
     assert sorted(case.places) == [1, 2]
     both, box = (case.labels[tuple(case.places[number].T)] for number in (1, 2))

@@ -47,7 +47,3 @@ def test_nothing_is_chosen_that_harms_one_case() -> None:
     choice.add(answer, masks(truth()))
     choice.add(two, masks(two))
     assert choice.values() == ()
-
-
-def test_no_case_chooses_nothing() -> None:
-    assert SinglePieceChoice(3).values() == ()

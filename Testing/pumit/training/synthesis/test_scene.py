@@ -7,14 +7,20 @@ import math
 import pytest
 import torch
 from pumit.preprocessing.fields import field_shape
+from pumit.training.synthesis.grid import Grid
+from pumit.training.synthesis.layout import SceneShares, draw_layout
 from pumit.training.synthesis.scene import (
     MAX_SHARE,
     MIN_SHARE,
+    components,
     connected,
     draw_scene,
     generated_classes,
     slice_ratio_for,
 )
+from pumit.training.synthesis.trunk import TRUNK
+from scipy import ndimage
+from torch import Tensor
 
 SIZE = 24
 
@@ -38,25 +44,15 @@ def test_a_scene_has_usable_targets_at_every_degree(da0: int, seed: int) -> None
 
 @pytest.mark.parametrize("da0", [0, 2, 5])
 def test_the_same_seed_gives_the_same_scene(da0: int) -> None:
-    scenes = [draw_scene(da0, SIZE, torch.Generator().manual_seed(3)) for _ in range(2)]
+    scenes = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(len(scenes))  # the global random state does not matter
+        scenes.append(draw_scene(da0, SIZE, torch.Generator().manual_seed(seed)))
     torch.testing.assert_close(scenes[0].image, scenes[1].image, rtol=0, atol=0)
     assert scenes[0].slice_ratio == scenes[1].slice_ratio
     assert len(scenes[0].targets) == len(scenes[1].targets)
-    for a, b in zip(scenes[0].targets, scenes[1].targets, strict=True):
-        assert torch.equal(a, b)
-
-
-def test_the_global_random_state_does_not_matter() -> None:
-    images = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        images.append(draw_scene(1, SIZE, torch.Generator().manual_seed(3)).image)
-    torch.testing.assert_close(images[0], images[1], rtol=0, atol=0)
-
-
-def test_other_seeds_give_other_scenes() -> None:
-    images = [draw_scene(1, SIZE, torch.Generator().manual_seed(s)).image for s in (1, 2)]
-    assert not torch.equal(images[0], images[1])
+    assert all(map(torch.equal, scenes[0].targets, scenes[1].targets))
+    assert not torch.equal(scenes[0].image, scenes[2].image)
 
 
 @pytest.mark.parametrize("da0", range(6))
@@ -66,6 +62,20 @@ def test_the_slice_ratio_is_of_its_degree(da0: int) -> None:
         ratio = slice_ratio_for(da0, generator)
         assert ratio >= 1
         assert math.floor(math.log2(ratio)) == da0
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 5, 25), (1.0, 30, 30)])
+def test_so_many_scenes_show_a_heart_or_a_trunk_as_the_shares_say(
+    share: float, least: int, most: int
+) -> None:
+    hearts = trunks = 0
+    for seed in range(30):
+        grids = [Grid(4, 24, 5.0, 1, torch.Generator().manual_seed(seed)) for _ in range(2)]
+        hearts += draw_layout(grids[0], SceneShares(share, trunk=0.0)).is_natural
+        names = set(draw_layout(grids[1], SceneShares(0.0, share)).names.values())
+        trunks += bool(names & set(TRUNK))
+    assert least <= hearts <= most
+    assert least <= trunks <= most
 
 
 def test_connected_pieces_are_whole_and_the_largest_come_first() -> None:
@@ -91,3 +101,56 @@ def test_hearts_and_trunks_have_classes_of_their_own() -> None:
             assert len({kinds[number] for number in found}) == 1
             shown.update(found)
     assert len(shown) > 10
+
+
+SHAPES = [(12, 10, 9), (1, 24, 20), (3, 16, 16)]
+
+
+def masks(shape: tuple[int, int, int], share: float, count: int = 4) -> Tensor:
+    generator = torch.Generator().manual_seed(int(100 * share) + shape[0])
+    return torch.rand((count, *shape), generator=generator) < share
+
+
+def spiral(n: int = 21) -> Tensor:
+    """A path whose two ends are far apart along it and near across it."""
+    mask = torch.zeros(1, n, n, dtype=torch.bool)
+    low, high = 0, n - 1
+    while low < high:
+        mask[0, low, max(low - 2, 0) : high + 1] = True
+        mask[0, low : high + 1, high] = True
+        mask[0, high, low : high + 1] = True
+        mask[0, low + 2 : high + 1, low] = True
+        low, high = low + 2, high - 2
+    return mask
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.7, 1.0])
+def test_components_are_those_of_scipy(shape: tuple[int, int, int], share: float) -> None:
+    batch = masks(shape, share)
+    for mask, labels in zip(batch, components(batch), strict=True):
+        expected, count = ndimage.label(mask.numpy())
+        assert torch.equal(labels > 0, mask)
+        pairs = {*zip(expected.ravel().tolist(), labels.flatten().tolist(), strict=True)} - {(0, 0)}
+        assert len(pairs) == count == len({b for _, b in pairs})
+
+
+def test_a_long_path_is_one_component() -> None:
+    mask = spiral()
+    assert ndimage.label(mask.numpy())[1] == 1
+    assert len(components(mask[None]).unique()) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_what_the_cpu_gives() -> None:
+    for shape in SHAPES:
+        batch = masks(shape, 0.5)
+        assert torch.equal(components(batch.cuda()).cpu(), components(batch))
+
+
+def test_a_large_slice_is_labelled_without_overflow() -> None:
+    mask = torch.zeros(1, 1, 1400, 1400, dtype=torch.bool)
+    mask[0, 0, 2, 5:8] = True
+    mask[0, 0, 1399, 3] = True
+    assert len(components(mask).unique()) == 3

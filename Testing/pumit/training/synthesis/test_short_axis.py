@@ -10,7 +10,6 @@ import torch
 from pumit.training.synthesis import short_axis as drawn
 from pumit.training.synthesis.appearance import acquire, region_means, textured
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.layout import SceneShares, draw_layout
 from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.short_axis import CINE, short_axis
 from scipy import ndimage
@@ -156,12 +155,3 @@ def test_hearts_that_lie_as_scanned_have_their_right_side_left() -> None:
             sides.append(bool(right[1] < left[1]))
     assert len(sides) >= 10
     assert sum(sides) >= 0.85 * len(sides)
-
-
-@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 5, 25), (1.0, 30, 30)])
-def test_so_many_scenes_show_a_heart_as_the_share_says(share: float, least: int, most: int) -> None:
-    natural = 0
-    for seed in range(30):
-        grid = Grid(4, 24, 5.0, 1, torch.Generator().manual_seed(seed))
-        natural += draw_layout(grid, SceneShares(share, trunk=0.0)).is_natural
-    assert least <= natural <= most

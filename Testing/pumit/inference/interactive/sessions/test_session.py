@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, SHAPE, Opened, at, ball, box_of, scan, session_on
+from ball_scan import BALL, SHAPE, Opened, at, ball, box_of
 from pumit.errors import PromptError, VolumeError
-from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import MaskPrompt, PointPrompt
@@ -46,27 +45,6 @@ def test_undo_and_redo_reach_every_level(opened: Opened) -> None:
         assert session.redo() is True
         assert state() == expected
     assert session.redo() is False
-
-
-def test_undo_brings_the_mask_back(opened: Opened) -> None:
-    session, volume = opened
-    session.add_point(at(volume, BALL))
-    first = session.predict()
-    session.add_point(at(volume, (2, 5, 6)), positive=False)
-    second = session.predict()
-    session.undo()
-    np.testing.assert_array_equal(session.predict(), first)
-    session.redo()
-    np.testing.assert_array_equal(session.predict(), second)
-
-
-def test_a_new_prompt_ends_redo(opened: Opened) -> None:
-    session, volume = opened
-    session.add_point(at(volume, BALL))
-    session.undo()
-    session.add_point(at(volume, (6, 18, 26)))
-    assert session.redo() is False
-    assert len(session.prompts()) == 1
 
 
 def test_reset_of_nothing_is_no_step(opened: Opened) -> None:
@@ -162,13 +140,6 @@ def test_malformed_points_are_refused(opened: Opened, point: Any) -> None:
         session.add_point(point)
     with pytest.raises(PromptError, match="three"):
         session.add_box(point, (1, 2, 3))
-
-
-def test_a_box_larger_than_the_volume_is_cut(bright_segmenter: Segmenter) -> None:
-    volume, truth = scan()
-    session = session_on(volume, bright_segmenter)
-    session.add_box((-1e4, -1e4, -1e4), (1e4, 1e4, 1e4))
-    assert dice(session.predict(), truth) > 0.9
 
 
 def test_unusable_priors_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:

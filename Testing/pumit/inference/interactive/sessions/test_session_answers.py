@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, OBLIQUE, SHAPE, Opened, at, ball, box_of, many_prompts, scan, session_on
+from ball_scan import BALL, OBLIQUE, Opened, at, box_of, many_prompts, scan, session_on
 from pumit.errors import Cancelled
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.prompts import PointPrompt
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 
@@ -73,16 +73,6 @@ def test_a_mask_that_is_returned_is_the_users_own(opened: Opened) -> None:
     np.testing.assert_array_equal(session.predict(), expected)
 
 
-def test_a_prior_is_kept_as_it_was_given(opened: Opened) -> None:
-    session, _ = opened
-    prior = ball().copy()
-    session.set_mask_prior(prior)
-    prior[:] = False
-    (prompt,) = session.prompts()
-    assert isinstance(prompt, MaskPrompt)
-    np.testing.assert_array_equal(prompt.mask, ball())
-
-
 def test_a_click_costs_nothing_that_is_known(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,17 +125,6 @@ def test_long_sessions_answer_only_the_newest_prompt(
 # Every kind of prompt
 
 
-def test_every_kind_of_prompt_gives_a_mask(tiny_segmenter: Segmenter) -> None:
-    volume, _ = scan(OBLIQUE)
-    for prompt in many_prompts(volume)[1:]:
-        session = session_on(volume, tiny_segmenter)
-        if not getattr(prompt, "is_positive", True):
-            session.add_point(at(volume, BALL))
-        session.add_prompt(prompt)
-        assert session.predict().shape == volume.shape
-        assert 0 <= session.estimated_iou() <= 1
-
-
 @pytest.mark.parametrize(
     "corners",
     [((2, 6, 14), (10, 28, 36)), ((6, 6, 14), (6, 28, 36)), ((2, 17, 14), (10, 17, 36))],
@@ -186,20 +165,6 @@ def test_a_click_far_from_the_box_is_inspected(bright_segmenter: Segmenter) -> N
     session.add_point(at(volume, (4, 278, 278)))
     mask = session.predict()
     assert mask[4, 278, 278]
-
-
-def test_two_clicks_at_the_ends_of_a_long_scan_both_count(bright_segmenter: Segmenter) -> None:
-    array = np.random.default_rng(0).integers(0, 5, (300, 48, 48), dtype=np.int16)
-    array[20:36, 16:32, 16:32] += 100
-    array[264:280, 16:32, 16:32] += 100
-    volume = Volume(array, (1.0, 1.0, 1.0))
-    session = session_on(volume, bright_segmenter)
-    session.add_point(at(volume, (28, 24, 24)))
-    assert session.predict()[28, 24, 24]
-    session.add_point(at(volume, (272, 24, 24)))
-    mask = session.predict()
-    assert mask[28, 24, 24]
-    assert mask[272, 24, 24]
 
 
 # Cancelling, progress, memory
@@ -270,18 +235,6 @@ def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> N
     assert session._solver is not None
     levels = session._solver.pyramid.levels
     assert sum(t.nbytes for t, _ in levels if t is not None) < 0.6 * array.size * 4
-
-
-def test_embeddings_in_memory_are_bounded(bright_segmenter: Segmenter) -> None:
-    volume, _ = scan()
-    session = session_on(volume, bright_segmenter)
-    rng = np.random.default_rng(3)
-    for k in range(30):
-        place = rng.uniform(0, np.array(SHAPE) - 1)
-        session.add_point(at(volume, tuple(place)), segment=str(k))  # type: ignore[arg-type]
-        session.predict(str(k))
-    assert session._solver is not None
-    assert len(session._solver.image.embeddings) <= 24
 
 
 def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmenter) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from family_runs import KINDS, TINY, recipe_for
+from family_runs import KINDS, TINY, changes_for
 from labelled_scans import write_pairs
 from planned_runs import planned
 from pumit.networks.build import RECIPES
@@ -17,6 +17,7 @@ from pumit.training.planning.segmentation import FROM_DATA
 from pumit.training.planning.segmentation_trial import _case, try_segmentation
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from pumit.training.segmentation.networks import patch_divisor, patch_step, trainable_names
+from segmentation_runs import RECIPE
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +41,12 @@ def test_a_plan_names_all_sizes_and_fits_the_stride(scans: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", ["nnformer_small", "hymamba_small"])
 def test_its_steps_are_tried_before_a_training(name: str) -> None:
-    kind = KINDS["slice"]
-    recipe = recipe_for(name, Path(), kind)
     plan = DataPlan(
         (1.0, 1.0, 1.0), (1, 32, 32), 2, {"method": "zscore"}, 1, "anatomical", (1, 45, 39)
     )
     cost = try_segmentation(
         {
-            "recipe": {**recipe, "augmentation": False},
+            "recipe": {**RECIPE, **changes_for(name, KINDS["slice"])},
             "sizes": {**TINY[name], "num_classes": 3, **flat(name)},
             "plan": plan.as_recipe(),
             "native_spacing_mm": [1.0, 1.0, 1.0],

@@ -1,4 +1,4 @@
-"""Where memory does not suffice, steps become smaller, and it is reported."""
+"""Steps become smaller where memory does not suffice; where numbers end to be finite is named."""
 
 from __future__ import annotations
 
@@ -12,26 +12,23 @@ from pumit.training.loop.step import (
     MemoryShortError,
     WorkerLostError,
     fewer_workers,
+    first_not_finite,
     memory_short,
     retry_with_less_memory,
 )
 from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
-
-
-@pytest.mark.parametrize("text", ["(pid 7) is killed by signal: Killed. ", "(pid(s) 7, 8) exited"])
-def test_a_worker_that_the_system_ends_is_no_riddle(text: str) -> None:
-    assert isinstance(memory_short(RuntimeError(f"DataLoader worker {text}")), WorkerLostError)
+from torch import nn
 
 
 def test_memory_that_runs_out_is_distinguished_from_other_errors() -> None:
-    assert type(memory_short(MemoryError())) is MemoryShortError
+    for text in ("(pid 7) is killed by signal: Killed. ", "(pid(s) 7, 8) exited"):
+        assert isinstance(memory_short(RuntimeError(f"DataLoader worker {text}")), WorkerLostError)
+    for error in (MemoryError(), torch.cuda.OutOfMemoryError()):
+        assert type(memory_short(error)) is MemoryShortError
     assert memory_short(RuntimeError("Caught RuntimeError in DataLoader worker process 0.")) is None
     assert memory_short(ValueError("out of memory")) is None
-
-
-def test_a_real_allocation_that_cannot_be_is_understood() -> None:
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as caught:  # a real one
         torch.empty(2**60, dtype=torch.uint8)
     assert memory_short(caught.value) is not None
 
@@ -90,3 +87,30 @@ def test_workers_are_halved_until_training_draws_itself() -> None:
     assert fewer_workers(4) == (2, "2 of 4 such processes go on.")
     assert fewer_workers(1) == (0, "Training does it itself now.")
     assert fewer_workers(0) is None
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+
+
+def test_the_first_layer_is_named() -> None:
+    net = network()
+    nn.init.constant_(net[1][0].bias, torch.nan)
+    assert first_not_finite(net, lambda: net(torch.zeros(1, 2))) == "1.0"
+
+
+def test_sound_networks_and_other_failures_name_none() -> None:
+    net = network()
+    assert first_not_finite(net, lambda: net(torch.zeros(1, 2))) is None
+    assert first_not_finite(net, lambda: net(torch.zeros(1, 3))) is None
+
+
+def test_nothing_looks_on_afterwards() -> None:
+    net, other = network(), network()
+    assert first_not_finite(net, lambda: other(torch.full((1, 2), torch.nan))) is None
+    for failing in (torch.full((1, 2), torch.nan), torch.zeros(1, 3)):
+        first_not_finite(net, lambda failing=failing: net(failing))  # type: ignore[misc]
+    assert net(torch.full((1, 2), torch.nan)).isnan().all()
+    with pytest.raises(KeyError):
+        first_not_finite(net, lambda: {}["no such error is hidden"])
+    assert net(torch.full((1, 2), torch.nan)).isnan().all()

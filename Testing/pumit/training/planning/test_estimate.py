@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from pumit.training.planning.estimate import (
     VALIDATION_SHARE,
+    Hardware,
     TimeParts,
     fit,
+    hardware_for,
     schedule_of,
     voxels_that_fit,
 )
@@ -29,6 +32,11 @@ def test_time_is_used_up_and_not_more() -> None:
     assert plan.seconds == 1000
     assert plan.budget > plan.steps + 50
     assert plan.validate_every == 170
+    # What is given stays, and the slowest machine still gets a step.
+    assert fit(parts(), PRESET, {"steps": 7}).steps == 7
+    assert fit(parts(), PRESET, {"steps": 100, "validate_every": 30}).validations == 4
+    assert fit(parts(), PRESET, {"steps": 100, "validate_every": 0}).validations == 1
+    assert fit(parts(step=1e6), PRESET, {}).steps == 1
 
 
 def test_dear_validations_are_rarer() -> None:
@@ -36,16 +44,6 @@ def test_dear_validations_are_rarer() -> None:
     assert plan.validations == 2
     assert plan.validations * 60 <= VALIDATION_SHARE * 900
     assert fit(parts(validation=5000.0), PRESET, {}).validations == 1
-
-
-def test_given_length_stays() -> None:
-    assert fit(parts(), PRESET, {"steps": 7}).steps == 7
-    assert fit(parts(), PRESET, {"steps": 100, "validate_every": 30}).validations == 4
-    assert fit(parts(), PRESET, {"steps": 100, "validate_every": 0}).validations == 1
-
-
-def test_too_slow_a_machine_still_gets_a_step() -> None:
-    assert fit(parts(step=1e6), PRESET, {}).steps == 1
 
 
 @pytest.mark.parametrize(("step", "voxels"), [(9.0, 423), (1.0, 1000), (0.1, 4250)])
@@ -61,3 +59,14 @@ def test_schedule_keeps_what_is_given_and_ends_its_warm_up_early() -> None:
     assert made["clip"] == 3.0
     assert "seconds" not in made
     assert schedule_of(PRESET, fit(parts(), PRESET, {}), parts(), {})["seconds"] > 0
+
+
+def test_this_machine_is_described() -> None:
+    found = hardware_for(torch.device("cpu"))
+    assert found.kind == "cpu"
+    assert found.cores >= 1
+    assert found.memory_bytes is not None
+    assert found.memory_bytes > 1 << 20
+    assert str(found).endswith(("core", "cores"))
+    gpu = Hardware(8, None, torch.device("cuda:0"), "A GPU", 1 << 30)
+    assert (gpu.kind, str(gpu)) == ("gpu", "A GPU, 8 CPU cores")
