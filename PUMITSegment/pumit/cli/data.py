@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +64,11 @@ def run(args: argparse.Namespace) -> int:
         for number, report in enumerate(survey.reports(), start=1):
             step(report.case, number / len(survey))
             if args.json:
-                print(json.dumps(report.as_row()), flush=True)
+                print(json.dumps(asdict(report)), flush=True)
             reports.append(report)
     summary = survey.summary()
     if args.json:
-        print(json.dumps({"summary": summary.as_row()}), flush=True)
+        print(json.dumps({"summary": asdict(summary)}), flush=True)
     else:
         _print(reports, summary)
     return 0

@@ -30,16 +30,29 @@ MIN_VOXELS = 200
 JITTER_MM = 3.0
 
 
-def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the voxel of the largest component farthest from its border, in mm."""
+def depth_in_piece(
+    mask: Mask, spacing_mm: tuple[float, float, float]
+) -> tuple[npt.NDArray[np.float64], list[int]]:
+    """Measure the distance to the border in the largest component of a mask (D, H, W).
+
+    Returns:
+        Distances (d, h, w), mm, in the bounding box of the component, and its first voxel.
+    """
     piece = largest_component(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
     # No padding along an axis with a single voxel, or all of a planar image would be border.
     rim = [int(n > 1) for n in mask.shape]
     padded = np.pad(piece[window], [(r, r) for r in rim])
-    depth = ndimage.distance_transform_edt(padded, sampling=spacing_mm)
+    inner = tuple(slice(r, n - r) for r, n in zip(rim, padded.shape, strict=True))
+    depth = ndimage.distance_transform_edt(padded, sampling=spacing_mm)[inner]
+    return depth, [part.start for part in window]
+
+
+def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, int, int]:
+    """Return the voxel of the largest component farthest from its border, in mm."""
+    depth, start = depth_in_piece(mask, spacing_mm)
     local = np.unravel_index(int(depth.argmax()), depth.shape)
-    d, h, w = (int(i) - r + s.start for i, r, s in zip(local, rim, window, strict=True))
+    d, h, w = (int(i) + s for i, s in zip(local, start, strict=True))
     return d, h, w
 
 

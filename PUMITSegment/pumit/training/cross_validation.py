@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ from pumit.models.user_index import register
 from pumit.runs import RECIPE
 from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split import Split
-from pumit.training.data.split_data import split_set
+from pumit.training.data.split import Split, split_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
-from pumit.training.run.relay import Relay, finished_model
+from pumit.training.run.relay import require_one_process, train_part
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_segmentation
@@ -54,23 +53,17 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         raise PumitError(f"folds in {file.source} need task: segmentation.")
     recipe = read_segmentation({"data": {}, **file.keys}, file.source)
     assert recipe.folds is not None
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise PumitError("A cross-validation runs in one process; train its folds one by one.")
+    require_one_process("A cross-validation runs in one process; train its folds one by one.")
     splits = fold_splits(recipe, file.path)
     parts = recipe.folds + recipe.final_model
     with run_session(output, since=since) as reporter:
 
         def part(number: int, name: str, title: str, **data: list[str]) -> Path:
-            """Train one of the parts, or return its model if it is finished."""
-            folder = output / name
-            if (made := finished_model(folder)) is not None:
-                return made
-            reporter.check()
-            reporter.event("fold", f"{title} begins.", fold=number)
             registers = name == FINAL and recipe.register_
-            changed = file.changed({"data": data, "register": registers})
-            with Relay(reporter, output, folder, title, number=number, parts=parts):
-                return train(changed, folder, since=since)
+            work = partial(train, file.changed({"data": data, "register": registers}), since=since)
+            return train_part(
+                reporter, output, name, title, work, event="fold", number=number, parts=parts
+            )
 
         reporter.update(name=recipe.name, task=recipe.task)
         names = [list(split.validation) for split in splits]
@@ -134,10 +127,7 @@ def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> l
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
-    """Pool the metrics of all folds.
-
-    Args:
-        folders: Folders of finished folds, each with a `validation.json`.
+    """Pool the metrics of finished folds, each with a `validation.json`.
 
     Returns:
         `folds` with the means of each, `mean` over all cases by class and metric with intervals,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pumit.networks.build import RECIPES
 from pumit.training.recipes.pretraining import OWN_TOKENIZER
 from pumit.training.recipes.reader import shipped_recipe
 from pumit.training.recipes.segmentation import DEFAULT_NETWORK
-from pumit.training.run.relay import Relay, finished_model
+from pumit.training.run.relay import require_one_process, train_part
 from pumit.training.run.reporter import RunReporter
 
 FOLDER = "pretraining"  # subfolder of the preceding run
@@ -43,14 +42,10 @@ class Preceding:
 
 
 def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> Preceding | None:
-    """Return the run that a recipe needs first, or None.
-
-    Args:
-        keys: The recipe, with absolute paths.
-        unlabelled: Folder of unlabelled scans; empty for none.
+    """Return the run that a recipe with absolute paths needs first, or None.
 
     Raises:
-        PumitError: If the network cannot learn from unlabelled scans.
+        PumitError: If the network cannot learn from the folder of unlabelled scans.
     """
     alike = {k: keys[k] for k in ("device", "workers", "threads", "seed") if k in keys}
     if unlabelled:
@@ -94,29 +89,26 @@ def train_before(
     train: Train,
     schedule: Mapping[str, Any],
 ) -> Path:
-    """Train a preceding run, resuming an earlier start.
+    """Train a preceding run, resuming an earlier start; see `train_part`.
 
     Args:
         schedule: Limits of the main run, steps or seconds, if any.
 
     Raises:
         PumitError: If it cannot be trained, or several processes train.
-        RunStopped: If it was stopped; the same call resumes.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise PumitError(
-            "What precedes a run is trained in one process; train it by itself, and name its "
-            f"model in `{before.gives}`."
-        )
-    folder = output / FOLDER
-    if (made := finished_model(folder)) is not None:
-        return made.absolute()
+    require_one_process(
+        "What precedes a run is trained in one process; train it by itself, and name its "
+        f"model in `{before.gives}`."
+    )
     limits = dict(schedule)
     if limits.get("seconds") is not None:
         seconds = before.share * limits["seconds"]
         limits |= {"seconds": seconds, "decay_seconds": seconds / 2}
-    reporter.check()
-    reporter.event("preceding", f"{before.title} begins.")
-    with Relay(reporter, output, folder, before.title):
-        changes = {**before.changes, "schedule": limits}
-        return train(shipped_recipe(before.recipe), folder, changes).absolute()
+    recipe, changes = shipped_recipe(before.recipe), {**before.changes, "schedule": limits}
+
+    def work(folder: Path) -> Path:
+        return train(recipe, folder, changes)
+
+    made = train_part(reporter, output, FOLDER, before.title, work, event="preceding")
+    return made.absolute()

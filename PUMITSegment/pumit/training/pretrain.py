@@ -44,7 +44,7 @@ def pretrain(
     since: float | None = None,
     finish: bool = False,
 ) -> Path:
-    """Train a recipe, resuming a saved run in `output`.
+    """Train a recipe, resuming a saved run in `output`; see `finetune`.
 
     Args:
         path: YAML recipe; its relative paths start from the working directory.
@@ -52,18 +52,9 @@ def pretrain(
         real_folder: Folder of real scans, to override the recipe.
         is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
             model to the user's index.
-        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
-        workers: Number of worker processes, to override the recipe.
-        since: Time of the user's command, Unix time; None for now.
-        finish: Whether to stop training and finish with the last saved model of `output`.
 
     Returns:
         The checkpoint with the averaged weights, half precision.
-
-    Raises:
-        PumitError: If the recipe is invalid, its data are missing, another process trains in the
-            folder, or the folder holds a run of another recipe.
-        RunStopped: If the run was stopped; it is saved, and the same call resumes.
     """
     read_recipe_file(path)
     changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}

@@ -36,9 +36,9 @@ def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
 
         check_network(recipe)
     if isinstance(recipe, PretrainingRecipe):
-        from pumit.training.pretraining.run import objective_kind
+        from pumit.training.pretraining.run import check
 
-        objective_kind(recipe).check(recipe)
+        check(recipe)
     return recipe
 
 

@@ -116,7 +116,7 @@ def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
         raise RunStopped("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pumit.training.preceding.Relay.__enter__", stop)
+        patch.setattr("pumit.training.run.relay.repeated", stop)
         assert main([*command, "2"]) == 0
     assert not (tmp_path / "run" / "vit.safetensors").exists()
     assert main([*command, "2"]) == 0

@@ -220,7 +220,12 @@ def _scans_of(folder: Path) -> dict[str, list[Path]]:
     """
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     scans = {
-        inner.name: sorted(path for path in inner.iterdir() if _is_scan(path))
+        inner.name: sorted(
+            path
+            for path in inner.iterdir()
+            if not path.name.startswith(".")
+            and (path.is_dir() or path.name.lower().endswith(SUFFIXES))
+        )
         for inner in visible
         if inner.is_dir()
     }
@@ -237,12 +242,6 @@ def _scans_of(folder: Path) -> dict[str, list[Path]]:
     if empty:
         raise PumitError(f"The class folder {empty[0]!r} holds no scan; fill it or remove it.")
     return scans
-
-
-def _is_scan(path: Path) -> bool:
-    if path.name.startswith("."):
-        return False
-    return path.is_dir() or path.name.lower().endswith(SUFFIXES)
 
 
 def _split(

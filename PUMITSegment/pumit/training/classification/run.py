@@ -68,12 +68,9 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
 def form_of(
     recipe: ClassificationRecipe, sizes: Mapping[str, Any], is_stored: bool
 ) -> ClassifierInput:
-    """Return the input format of the network.
+    """Return the input format of the network, for sizes with all defaults filled in.
 
-    Args:
-        sizes: Sizes of the network: `in_channels`, `fixed_patch`, and `position_table`, which
-            determines the default of `image_size`.
-        is_stored: Whether the images have no headers, as in MedMNIST.
+    Images that are stored as shown have no headers, as in MedMNIST.
 
     Raises:
         PumitError: If the patch is not fixed, the size is not a multiple of it, or the intensity
@@ -110,9 +107,6 @@ def plan_of(
 
     With `epochs`, every epoch ends with a validation unless the schedule has `validate_every`;
     `drop_epochs` are the epochs after which the learning rate drops.
-
-    Args:
-        schedule: Schedule with defaults and the overrides of the command line.
     """
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}
@@ -324,10 +318,7 @@ def _measures(probabilities: npt.NDArray[np.float32], labels: Labels) -> dict[st
 def _write_answers(
     target: Path, data: ClassificationData, answers: Mapping[str, npt.NDArray[np.float32]]
 ) -> None:
-    """Write a row for each case: split, case, true class, probability of each class.
-
-    Args:
-        answers: Probabilities (N, classes) by split.
+    """Write a row for each case: split, case, true class, probability of each class (N, classes).
 
     Raises:
         ExportError: If the file cannot be written.

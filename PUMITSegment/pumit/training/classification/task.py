@@ -130,14 +130,7 @@ class ClassificationTask(SourceTask):
 def probabilities_of(
     network: nn.Module, images: PreparedImages, *, batch_size: int, is_multi_label: bool
 ) -> npt.NDArray[np.float32]:
-    """Return the class probabilities of all images, as at inference.
-
-    Args:
-        network: Network in evaluation mode, on its device.
-
-    Returns:
-        (N, classes), 0 to 1.
-    """
+    """Return the class probabilities of all images, (N, classes), 0 to 1, as at inference."""
     device = next(network.parameters()).device
     numbers = range(len(images))
     found = [

@@ -17,7 +17,7 @@ from pumit.inference.loading import pick_device
 from pumit.system.machine import usable_cores
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.split_data import SplitData
+from pumit.training.data.split import SplitData
 from pumit.training.model_card.record import processor_title
 from pumit.training.planning.estimate import hardware_for
 from pumit.training.recipes.comparison import ComparedNetwork, ComparisonRecipe
@@ -91,11 +91,7 @@ class Comparison:
 def read_comparison(
     path: Path, *, folder: Path | None = None, data: Mapping[str, Any] | None = None
 ) -> Comparison:
-    """Read the recipe of a comparison and check every key; reads no scan.
-
-    Args:
-        folder: Base folder of the recipe's relative paths; None for its own.
-        data: Keys of `data` to override.
+    """Read the recipe of a comparison and check every key; reads no scan. `data` overrides keys.
 
     Raises:
         PumitError: If a key is unknown (the closest match is suggested), a value is invalid, or the
@@ -215,11 +211,7 @@ class _Planner:
         self.voxels = CPU_STEP_VOXELS if device.type == "cpu" else GPU_STEP_VOXELS
 
     def plan(self, network: ComparedNetwork, **plan: Any) -> SegmentationPlan:
-        """Return the plan of a network.
-
-        Args:
-            plan: Values of `plan` that are already fixed.
-        """
+        """Return the plan of a network; `plan` holds values of it that are already fixed."""
         seed = self.comparison.recipe.seeds[0]
         keys = self.comparison.training_keys(network, seed)
         keys["plan"] = {**keys.get("plan", {}), **plan}

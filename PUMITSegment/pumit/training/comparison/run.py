@@ -193,7 +193,6 @@ def compare(
 
     Args:
         folder: Base folder of the recipe's relative paths; None for its own.
-        data: Keys of `data` to override.
         only: Names of networks to train now; empty for all.
         since: Time when the user started it, Unix time; None for now.
 

@@ -37,10 +37,7 @@ def examine(
     orientation: Orientation = "anatomical",
     progress: Callable[[int], None] | None = None,
 ) -> DataFacts:
-    """Read and check every case once.
-
-    Args:
-        progress: Called with each case's number, from 1 on.
+    """Read and check every case once; `progress` gets each case's number, from 1 on.
 
     Raises:
         PumitError: If any case cannot be used; the message lists all of them.

@@ -68,11 +68,7 @@ def is_generic(name: str) -> bool:
 
 
 def is_class(segment: LabelledSegment, ignore_value: int | None = None) -> bool:
-    """Return whether a segment stands for a class, not for background or unknown voxels.
-
-    Args:
-        ignore_value: Value of unnamed segments that marks unknown voxels.
-    """
+    """Return whether a segment stands for a class, not for background or unknown voxels."""
     if not segment.name:
         return segment.value != ignore_value
     return plain_name(segment.name) not in (*UNKNOWN_NAMES, *BACKGROUND_NAMES)
@@ -81,16 +77,13 @@ def is_class(segment: LabelledSegment, ignore_value: int | None = None) -> bool:
 def class_labels(
     file: LabelFile, classes: Sequence[ClassValue], ignore_value: int | None = None
 ) -> ClassLabels:
-    """Convert a label file to class indices.
+    """Convert a label file to class indices; voxels of `ignore_value` become unknown.
 
     Named segments are matched to classes by name, including a class's further segment names.
     Unnamed segments are matched by value, as are all segments if no name matches any class. Named
     segments without a class become background. Where two classes overlap, the later one wins;
     regions may overlap. A class without a segment in a file with names, not even an empty one,
     counts as not annotated there.
-
-    Args:
-        ignore_value: Value of voxels to ignore.
 
     Raises:
         VolumeError: If an unnamed value has no class.
@@ -123,12 +116,9 @@ def class_indices(
     classes: Sequence[ClassValue],
     ignore_value: int | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Replace label values by class indices, from 1 on.
+    """Replace label values by class indices from 1 on, `ignore_value` by `UNKNOWN`.
 
     With regions, the indices are those of `base_values`.
-
-    Args:
-        ignore_value: Value that becomes `UNKNOWN`.
 
     Raises:
         VolumeError: If a value has no class.

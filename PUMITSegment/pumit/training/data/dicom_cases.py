@@ -70,7 +70,12 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
             if file.is_image:
                 series[file.series_instance_uid].files.append(file)
             elif str(file.header.get("SOPClassUID", "")) in KINDS:
-                _add_object(file.path, objects, problems)
+                try:
+                    item = read_label_object(file.path)
+                except VolumeError as error:
+                    problems.append(CaseProblem(bare_name(file.path), one_line(error)))
+                    continue
+                objects += [item] if item is not None else []
     if not objects and not any(p.sentence.startswith("DICOM") for p in problems):
         return [], problems
     return _pair(folder, series, joined(objects), problems)
@@ -81,16 +86,6 @@ def _parts(folder: Path) -> list[Path]:
     folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     loose = [p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")]
     return [folder] if loose or not folders else folders
-
-
-def _add_object(path: Path, objects: list[LabelObject], problems: list[CaseProblem]) -> None:
-    try:
-        found = read_label_object(path)
-    except VolumeError as error:
-        problems.append(CaseProblem(bare_name(path), one_line(error)))
-        return
-    if found is not None:
-        objects.append(found)
 
 
 def _pair(
@@ -200,8 +195,7 @@ def _label_name(folder: Path, label: Path) -> str:
 def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
     """Return a case per zip with a DICOM series and its DICOM-SEG or RTSTRUCT.
 
-    Args:
-        files: `.zip` files; one without a segmentation counts as unlabelled.
+    A zip without a segmentation counts as unlabelled.
     """
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []
@@ -220,11 +214,7 @@ def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProbl
 
 
 def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Pair each segmentation of Slicer scenes with its reference volume.
-
-    Args:
-        files: `.mrb` files.
-    """
+    """Pair each segmentation of Slicer scenes, `.mrb` files, with its reference volume."""
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []
     for path in files:

@@ -121,12 +121,7 @@ class LabelledCase:
 def said_of(
     case: LabelledCase, drawn: Mapping[Name, Drawn] | Literal["all"], known: KnownPart
 ) -> LabelledCase:
-    """Return a case with `drawn` and `known` set, unless it has its own values.
-
-    Args:
-        drawn: Case to its annotated classes, or "all".
-        known: Annotated part of each scan.
-    """
+    """Return a case with `drawn` and `known` set, as in a recipe, unless it has its own values."""
     names = {str(k): v for k, v in drawn.items()} if isinstance(drawn, Mapping) else {}
     own = names.get(case.name, "all" if drawn == "all" else None)
     listed = tuple(map(str, own)) if isinstance(own, list) else own

@@ -41,9 +41,6 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
     Scans without labels and scans with unreviewed labels (unless in `use_unreviewed`) are skipped
     and noted in `doubts`.
 
-    Args:
-        given: See `find_cases`; without `classes`, all labels are read to propose them.
-
     Raises:
         PumitError: If anything is wrong; the message lists all problems.
     """
@@ -56,7 +53,12 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
         )
     if not found.data.cases:
         raise PumitError("The data set holds no case; check data.folder and its patterns.")
-    data = replace(found.data, doubts=(*found.data.doubts, *_passed_over(len(unlabelled))))
+    data = found.data
+    if count := len(unlabelled):
+        text = (
+            "1 scan has no labels and is" if count == 1 else f"{count} scans have no labels and are"
+        )
+        data = replace(data, doubts=(*data.doubts, f"{text} not used"))
     data = _reviewed(data, given)
     return data if data.classes else with_proposed_classes(data)
 
@@ -85,11 +87,6 @@ def _reviewed(data: LabelledSet, given: LabelledData) -> LabelledSet:
     if not kept:
         raise PumitError(f"There are no reviewed labels, only {text}.")
     return replace(data, cases=kept, doubts=(*data.doubts, f"not used: {text}"))
-
-
-def _passed_over(count: int) -> tuple[str, ...]:
-    text = "1 scan has no labels and is" if count == 1 else f"{count} scans have no labels and are"
-    return (f"{text} not used",) if count else ()
 
 
 def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
@@ -136,12 +133,9 @@ def cases_of_folder(
 ) -> FoundCases:
     """Find the cases of a folder in any supported layout.
 
-    In this order: the given patterns, a dataset.json of nnU-Net or the Decathlon, the usual
-    patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer scenes (`.mrb`), zips of DICOM. A
-    single `.mrb` or zip is accepted instead of a folder.
-
-    Args:
-        patterns: Patterns of images and labels, see `pair_files`.
+    In this order: the given patterns (see `pair_files`), a dataset.json of nnU-Net or the
+    Decathlon, the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer scenes (`.mrb`),
+    zips of DICOM. A single `.mrb` or zip is accepted instead of a folder.
 
     Raises:
         PumitError: If the folder is missing, or its layout is not recognised.

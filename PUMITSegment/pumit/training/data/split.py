@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pumit.errors import PumitError
+from pumit.export.classes import class_colors
 from pumit.system.wording import listed
-from pumit.training.data.found_cases import all_at_once
+from pumit.training.data.case import CaseFacts
+from pumit.training.data.checks import DataFacts
+from pumit.training.data.found_cases import LabelledCase, LabelledSet, all_at_once
 from pumit.training.recipes.labelled import LabelledData
 
 Groups = dict[str, list[str]]
@@ -30,11 +33,7 @@ SHOWN = 3
 
 
 def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
-    """Group cases by known patient; a case without a patient is a group by itself.
-
-    Args:
-        patient_of: Case to patient, where known.
-    """
+    """Group cases by known patient; a case without a patient is a group by itself."""
     groups: Groups = {}
     for name in names:
         groups.setdefault(patient_of.get(name) or name, []).append(name)
@@ -147,9 +146,7 @@ def patients_of(
 ) -> tuple[Groups, list[str]]:
     """Group cases by patient in order of the names, and return notes for the user.
 
-    Args:
-        pattern: A recipe's `data.patient`, which takes precedence.
-        patient_of: Case to patient, where the data identify them.
+    A recipe's `data.patient`, the pattern, takes precedence over the patients that the data name.
 
     Raises:
         PumitError: If the pattern cannot be used.
@@ -174,7 +171,7 @@ def _held_out(names: Sequence[str], data: LabelledData, patients: Groups, seed: 
         return _known(names, chosen, "data.validation") if chosen else []
     groups = _shuffled(patients, seed)
     if data.fold is not None:
-        held = groups[_fold(data.fold, len(groups)) :: _folds(data.fold)]
+        held = groups[_fold(data.fold, len(groups))]
     else:
         if not 0 <= chosen < 1:
             raise PumitError(f"data.validation must be a share from 0 to below 1, got {chosen}.")
@@ -189,18 +186,15 @@ def _shuffled(patients: Mapping[str, list[str]], seed: int) -> list[list[str]]:
     return groups
 
 
-def _folds(text: str) -> int:
-    match = re.fullmatch(r"\s*(\d+)\s*(?:of|/)\s*(\d+)\s*", str(text))
-    if match is None or not 1 <= int(match[1]) <= int(match[2]) or int(match[2]) < 2:
+def _fold(text: str, groups: int) -> slice:
+    """Return the validation groups of a fold such as "1 of 5"."""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:of|/)\s*(\d+)\s*", text)
+    number, folds = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= folds or folds < 2:
         raise PumitError(f"data.fold must be like '1 of 5', got {text!r}.")
-    return int(match[2])
-
-
-def _fold(text: str, groups: int) -> int:
-    folds = _folds(text)
     if folds > groups:
         raise PumitError(f"data.fold {text!r} needs {folds} patients, there are {groups}.")
-    return int(re.findall(r"\d+", str(text))[0]) - 1
+    return slice(number - 1, None, folds)
 
 
 def _known(names: Sequence[str], chosen: Sequence[Any], where: str) -> list[str]:
@@ -224,3 +218,73 @@ def _share(
     groups = [group for group in groups if group]
     kept = groups[: max(1, round(len(groups) * share))]
     return [name for group in kept for name in group]
+
+
+@dataclass(frozen=True)
+class SplitData:
+    """A data set, the facts of its cases, and its split."""
+
+    data: LabelledSet
+    facts: DataFacts
+    split: Split
+
+    @property
+    def training(self) -> list[LabelledCase]:
+        """Training cases."""
+        return self.data.cases_named(self.split.training)
+
+    @property
+    def validation(self) -> list[LabelledCase]:
+        """Validation cases."""
+        return self.data.cases_named(self.split.validation)
+
+    def facts_of(self, names: Iterable[str]) -> list[CaseFacts]:
+        """Return the facts of the named cases."""
+        chosen = set(names)
+        return [fact for fact in self.facts.cases if fact.name in chosen]
+
+    def record(self) -> dict[str, Any]:
+        """Return the log record, with fingerprints that identify the data."""
+        labels = [c.label for c in self.data.classes]
+        names = [label.name for label in labels]
+        return {
+            "cases": len(self.data.cases),
+            "classes": {
+                c.label.name: c.value if len(c.values) == 1 else list(c.values)
+                for c in self.data.classes
+            },
+            "colors": class_colors(labels),
+            "training": list(self.split.training),
+            "validation": list(self.split.validation),
+            "warnings": [*self.split.warnings, *self.facts.warnings],
+            "fingerprints": [
+                {
+                    "case": fact.name,
+                    "shape": list(fact.shape),
+                    "spacing_mm": [round(s, 4) for s in fact.spacing_mm],
+                    "sha256": fact.digest,
+                    "class_voxels": dict(zip(names, fact.class_voxels[1:], strict=True)),
+                }
+                for fact in self.facts.cases
+            ],
+        }
+
+    def settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a recipe's `data` with explicit classes and split."""
+        return {
+            **{k: v for k, v in given.items() if k not in ("fold", "share")},
+            # Given classes may have further segment names.
+            "classes": given.get("classes") or [c.as_row() for c in self.data.classes],
+            "training": list(self.split.training),
+            "validation": list(self.split.validation),
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of cases for the checkpoint."""
+        return {"cases": len(self.split.training), "validation_cases": len(self.split.validation)}
+
+
+def split_set(cases: Iterable[LabelledCase], rule: LabelledData, *, seed: int) -> Split:
+    """Split cases by a recipe's `data` and their patients; see `split_cases`."""
+    patients = {case.name: case.patient for case in cases}
+    return split_cases(list(patients), rule, seed=seed, patients=patients)

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,6 @@ class CaseReport:
     is_confirmed: bool = False
     part: str = ""
 
-    def as_row(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SetReport:
@@ -109,10 +105,6 @@ class SetReport:
     doubts: list[str]
     may_be_same: list[tuple[str, str]]
     found_late: dict[str, dict[str, Any]]
-
-    def as_row(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
 
 class DataSurvey:

@@ -26,10 +26,7 @@ def write_thumbnail(
 ) -> None:
     """Write a PNG with the patient's left on the right and the head or front on top.
 
-    Args:
-        volume: The scan; its first channel is shown, colour as grey.
-        labels: (D, H, W), i in the i-th colour; None without labels.
-        colors: Components in 0..1.
+    The first channel is shown, colour as grey, and label i, (D, H, W), in the i-th colour, 0..1.
 
     Raises:
         ExportError: If the file cannot be written.

@@ -58,15 +58,12 @@ class VolumeCache:
     def get(
         self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]], *, part: str = ""
     ) -> Arrays:
-        """Return the arrays of a case, computing them on a cache miss.
+        """Return the arrays of a case by name, read-only and memory-mapped; compute missing ones.
 
         Args:
             path: Source file or folder, or several, such as an image and its label.
             make: Computes the arrays by name; names must be identifiers.
             part: Part of the sources, such as one series of a folder.
-
-        Returns:
-            Arrays by name, read-only and memory-mapped.
 
         Raises:
             VolumeError: If a source is missing.

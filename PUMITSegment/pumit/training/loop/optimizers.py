@@ -114,10 +114,9 @@ def optimizer_of_groups(
     Args:
         groups: Each with `params`, and optionally `weight_decay` (overrides the schedule's, for all
             of its parameters) and `rate` (factor on the learning rate).
-        network: Each of its trainable parameters must be in exactly one group.
 
     Raises:
-        ValueError: If a trainable parameter is in no group or in several.
+        ValueError: If a trainable parameter of the network is in no group or in several.
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     weights = {id(p) for name, p in network.named_parameters() if name.endswith("weight")}

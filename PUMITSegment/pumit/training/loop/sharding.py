@@ -62,10 +62,8 @@ def _again(forward: Any) -> Any:
 def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
     """Shard the matrices of every block over the processes; each is gathered only while in use.
 
-    Args:
-        network: Network whose blocks are sharded; everything else stays whole.
-        in_half: Whether to gather blocks in bfloat16. Otherwise autocast's copies of all weights
-            would be kept until the backward pass.
+    With `in_half`, blocks are gathered in bfloat16. Otherwise autocast's copies of all weights
+    would be kept until the backward pass.
 
     Raises:
         PumitError: If there is only one process, no block, or PyTorch is too old.

@@ -44,9 +44,6 @@ OnBest = Callable[[State, int, dict[str, float]], None]
 class Progress:
     """Losses and times accumulated between two lines of the log.
 
-    Args:
-        clock: Clock of the run; None starts a new one.
-
     Attributes:
         step_seconds: Running mean of the time per step, without validations and saves; 0 before
             the first line.
@@ -66,12 +63,7 @@ class Progress:
     def add(
         self, values: dict[str, Tensor], *, fields: int = 0, voxels: int = 0, waited: float = 0.0
     ) -> None:
-        """Add the values of a batch.
-
-        Args:
-            values: Scalars to average; stay on their device until the next line.
-            waited: Seconds spent waiting for the batch.
-        """
+        """Add the scalars of a batch, which stay on their device until the next line is written."""
         self.waited += waited
         self.fields += fields
         self.voxels += voxels

@@ -65,10 +65,9 @@ def retry_with_less_memory(
     smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],
     reporter: RunReporter,
 ) -> R:
-    """Run `attempt`; if memory runs out, retry with settings that need less.
+    """Run `attempt`, which resumes from the last save; if memory runs out, retry with less.
 
     Args:
-        attempt: Function of the settings; resumes from the last save.
         smaller: Function that returns settings that need less memory and a sentence on the change,
             or None.
 
@@ -99,11 +98,7 @@ def retry_with_less_memory(
 
 
 def fewer_workers(workers: int) -> tuple[int, str] | None:
-    """Halve the number of workers after one was lost; the batches stay the same.
-
-    Returns:
-        The new number and a sentence on the change, or None if there are no workers.
-    """
+    """Halve the number of workers after one was lost, with a sentence; None without workers."""
     if workers == 0:
         return None
     left = workers // 2
@@ -116,13 +111,9 @@ class _NotFinite(ArithmeticError):
 
 
 def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | None:
-    """Find the first layer of a network with a non-finite output during a computation.
+    """Return the first layer of a network with a non-finite output during a computation, if any.
 
-    Args:
-        forward: The computation; may raise an error.
-
-    Returns:
-        Name of the layer, or None if all outputs are finite.
+    The computation may raise an error.
     """
     names = {id(module): name for name, module in network.named_modules()}
 

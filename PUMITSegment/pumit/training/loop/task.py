@@ -67,9 +67,7 @@ class StepDraws(Dataset[Any]):
 def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> Iterator[Any]:
     """Yield the batches of `steps` in order, independent of the number of workers.
 
-    Args:
-        workers: Worker processes that prefetch batches; 0 draws each batch on demand in this one.
-        pinned: Whether to use pinned memory.
+    Without worker processes, each batch is drawn on demand in this one.
 
     Raises:
         PumitError: If a batch could not be drawn.

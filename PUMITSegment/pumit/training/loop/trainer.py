@@ -38,13 +38,11 @@ def train(
     """Train until the schedule ends, with regular saves; resume from `folder` if it has a save.
 
     The command `finish` ends a run at once with its best model; without validation, the last one.
-
     Each process of `torchrun` draws its own fields, of the same degree of anisotropy at each step.
     The first process reports, validates and saves.
 
     Args:
-        folder: Folder of `last.safetensors` (weights, average, optimiser), accessible to every
-            process.
+        folder: Folder of `last.safetensors`, accessible to every process.
         degrees: Share of steps per degree of anisotropy.
         report: Callback for a progress record every `log_every` steps, and for validation results
             as {"step": ..., "validation": {...}}.
@@ -53,17 +51,16 @@ def train(
             the end.
         on_best: Callback with the averaged weights, the step and the scores whenever the
             validation's `score` improves.
-        device: Device to train on; None means CPU.
+        device: None means CPU.
         workers: Worker processes that prefetch batches; their number does not change the batches.
-        reporter: Reporter of the run, which also receives commands; None uses a default one.
 
     Returns:
         The averaged weights. With `parallel: fsdp` the task's network stays sharded.
 
     Raises:
         RunStopped: If the run was stopped; its state is saved.
-        MemoryShortError: If there is not enough memory.
-        TrainingError: If a loss is not finite, or too many successive gradients are unusable.
+        TrainingError: If memory is short (`MemoryShortError`), a loss is not finite, or too many
+            successive gradients are unusable.
         CheckpointError: If the folder holds anything but a save of this run.
         ExportError: If a save cannot be written; the previous one is intact.
     """

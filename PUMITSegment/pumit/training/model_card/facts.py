@@ -12,7 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ CROSS_VALIDATION = "cross_validation.json"
 ANSWERS = "answers.csv"
 STARTED = "started.json"
 ALL_CASES = "final"  # the part of a cross-validation that is trained on all cases
+# Errors of files that are no JSON or CSV, or of another form.
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error)
 _SPLITS = {"val": "validation", "test": "test"}
 
 
@@ -230,15 +232,6 @@ def worst_first(scores: Sequence[CaseMeasures], column: str) -> tuple[CaseMeasur
     return tuple(sorted(scores, key=key))
 
 
-def read_json(text: str) -> dict[str, Any] | None:
-    """Return the object of a JSON text, or None if it is not one."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def without_paths(value: Any) -> Any:
     """Return a recipe's value with everything replaced that looks like a path, recursively."""
     if isinstance(value, Mapping):
@@ -256,23 +249,18 @@ def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
         if (folder / ANSWERS).is_file():
             return answer_scores(folder / ANSWERS, numbers)
         if folder.name == ALL_CASES and (folder.parent / CROSS_VALIDATION).is_file():
-            return [_cross_validated(folder.parent / CROSS_VALIDATION, numbers)]
-        content = read_json((folder / VALIDATION).read_text(encoding="utf-8"))
-        if content is None or not content.get("rows"):
-            return []
-        return [segmentation_scores(content, numbers)]
+            text = (folder.parent / CROSS_VALIDATION).read_text(encoding="utf-8")
+            rows = [
+                {k: v for k, v in row.items() if k != "fold"} for row in json.loads(text)["rows"]
+            ]
+            return [replace(segmentation_scores({"rows": rows}, numbers), split="cross-validation")]
+        content = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
+        return [segmentation_scores(content, numbers)] if content.get("rows") else []
     except FileNotFoundError:
         return []
-    except (OSError, KeyError, IndexError, TypeError, ValueError, csv.Error) as error:
+    except _DAMAGED as error:
         logger.warning("what was measured case by case cannot be used (%s)", type(error).__name__)
         return []
-
-
-def _cross_validated(path: Path, numbers: Mapping[str, str]) -> Scores:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    rows = [{k: v for k, v in row.items() if k != "fold"} for row in content["rows"]]
-    scores = segmentation_scores({"rows": rows}, numbers)
-    return Scores(scores.means, scores.cases, "cross-validation", None, scores.caption)
 
 
 def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:

@@ -68,11 +68,7 @@ def draw_worst(
     """Draw the worst cases of an automatic model, or their worst structures for a promptable one.
 
     Unreadable scans are skipped and logged without their names. Other kinds of models have no
-    pictures.
-
-    Args:
-        recipe: Recipe of the run's folder, with absolute paths.
-        scores: Scores with the worst cases first.
+    pictures. The recipe has absolute paths, and the scores have the worst cases first.
     """
     drawer = {"automatic": _answer_drawer, "promptable": _click_drawer}.get(kind)
     if drawer is None:
@@ -166,36 +162,31 @@ def write_curves(
     """
     if not log.steps:
         return False
-    charts = [LineChart("loss", _losses(log))]
+    names = _numbers_of(log.steps)
+    losses = sorted((n for n in names if not _is_score(n)), key=lambda n: (n != "loss", n))
+    lines = [Line(n.replace("_", " "), _series(log.steps, n)) for n in losses]
+    charts = [LineChart("loss", lines)]
     rates = _rates(log, schedule)
     if rates:
         charts.append(LineChart("learning rate", [Line("learning rate", rates)]))
-    scores = [*_validation(log, classes), *_training_scores(log)]
+    scores = _validation(log, classes) + [
+        Line(f"in training: {n.replace('_', ' ')}", _series(log.steps, n), is_faint=True)
+        for n in names
+        if _is_score(n)
+    ]
     if scores:
         marks = [] if best_step is None else [(f"kept: step {best_step}", float(best_step))]
         high = max(y for line in scores for _, y in line.points)
         limits = (-0.02, 1.02) if high <= 1.0 else None
-        charts.append(LineChart(_score_label(scores), scores, limits=limits, marks=marks))
+        is_classifier = any("auc" in line.name for line in scores)
+        label = "AUC, accuracy" if is_classifier else "Dice of the validation cases"
+        charts.append(LineChart(label, scores, limits=limits, marks=marks))
     unit, seconds = ("hours", 3600.0) if log.seconds > 3 * 3600 else ("minutes", 60.0)
     pairs = [(float(r["step"]), float(r["seconds"]) / seconds) for r in log.steps if "seconds" in r]
     if pairs and pairs[0][0] > 0 and pairs[0][1] > 0:
         pairs.insert(0, (0.0, 0.0))
     write_line_charts(charts, path, x_label="step", second=(unit, pairs) if pairs else None)
     return True
-
-
-def _losses(log: RunLog) -> list[Line]:
-    names = [n for n in _numbers_of(log.steps) if not _is_score(n)]
-    names.sort(key=lambda name: (name != "loss", name))
-    return [Line(name.replace("_", " "), _series(log.steps, name)) for name in names]
-
-
-def _training_scores(log: RunLog) -> list[Line]:
-    return [
-        Line(f"in training: {name.replace('_', ' ')}", _series(log.steps, name), is_faint=True)
-        for name in _numbers_of(log.steps)
-        if _is_score(name)
-    ]
 
 
 def _rates(log: RunLog, schedule: Mapping[str, Any]) -> list[tuple[float, float]]:
@@ -235,11 +226,6 @@ def _validation(log: RunLog, classes: Sequence[ClassFact]) -> list[Line]:
             )
         )
     return lines
-
-
-def _score_label(lines: Sequence[Line]) -> str:
-    names = " ".join(line.name for line in lines)
-    return "AUC, accuracy" if "auc" in names else "Dice of the validation cases"
 
 
 def _is_score(name: str) -> bool:

@@ -179,11 +179,7 @@ def gather(
     device: torch.device,
     numbers: Mapping[str, str],
 ) -> RunCard:
-    """Collect the content of the card except scores and pictures.
-
-    Args:
-        numbers: Case to its number on the card, such as "case 7".
-    """
+    """Collect the content of the card except scores and pictures."""
     model = checkpoint.recipe
     given = read_recipe_file(folder)
     training = dict(model.get("training", {}))
@@ -193,6 +189,8 @@ def gather(
     data = given.get("data", {})
     counts = training.get("cases")
     planned = int(schedule.get("steps", log.last_step))
+    budget = float(schedule.get("seconds", 0))
+    is_spent = budget > 0 and log.seconds >= _ENDED * budget
     memory = [r["memory_gib"] for r in log.steps if "memory_gib" in r]
     return RunCard(
         name=str(model.get("name", best.stem)),
@@ -214,7 +212,7 @@ def gather(
         step=model.get("step"),
         steps=log.last_step,
         planned_steps=planned,
-        is_stopped_early=_is_stopped(log, schedule, planned),
+        is_stopped_early=0 < log.last_step < planned and not is_spent,
         seconds=log.seconds,
         hardware=hardware_of(device),
         memory_gib=max(memory, default=None),
@@ -270,15 +268,14 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(data, Mapping):
         public |= {"data": {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}}
         if isinstance(data.get("classes"), (list, tuple)):
-            public["data"]["classes"] = [_without_segments(row) for row in data["classes"]]
+            public["data"]["classes"] = [
+                {k: v for k, v in row.items() if k != "segments"}
+                if isinstance(row, Mapping)
+                else row
+                for row in data["classes"]
+            ]
     clean: dict[str, Any] = without_paths({k: v for k, v in public.items() if "cases" not in k})
     return clean
-
-
-def _without_segments(row: Any) -> Any:
-    if not isinstance(row, Mapping):
-        return row
-    return {key: value for key, value in row.items() if key != "segments"}
 
 
 def initial_model(initial: Any) -> str:
@@ -299,12 +296,6 @@ def _initial_of(keys: Mapping[str, Any]) -> dict[str, str]:
         return origin_of(str(model))
     except PumitError:
         return {"name": "an earlier model"}  # which no longer exists
-
-
-def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
-    seconds = schedule.get("seconds")
-    spent = bool(seconds) and log.seconds >= _ENDED * float(seconds or 0)
-    return 0 < log.last_step < planned and not spent
 
 
 def hardware_of(device: torch.device) -> str:

@@ -199,11 +199,7 @@ def _flat(metrics: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
-    """Return the facts of every image by name; empty if the data cannot be read any more.
-
-    Args:
-        recipe: Recipe of the run's folder, with absolute paths.
-    """
+    """Return the facts of every image by name; empty if the data cannot be read any more."""
     given = recipe.data
     try:
         data = read_classification_data(
@@ -255,14 +251,10 @@ def best_of(folder: Path) -> Path:
 
 
 def write_card(folder: Path, best_checkpoint: Path) -> Path:
-    """Write a model card into a run's folder, from the files of the run.
+    """Write a model card into a run's folder, from its log and, if they exist, recipe and scores.
 
     The card can be published: cases are numbered, and it does not identify patients. The mapping of
     numbers to cases stays in `case_numbers.json`.
-
-    Args:
-        folder: Folder of the run, with `log.jsonl` and, if they exist, `recipe.yaml` and
-            `validation.json`.
 
     Returns:
         Path of `card.md`.
@@ -287,42 +279,30 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
         fold=card.fold or fold_of(folder),
         scores=scores[0] if scores else None,
         further_scores=tuple(scores[1:]),
-        curves=_curves(folder, log, card),
     )
+    if write_curves(
+        log, folder / CURVES, schedule=card.schedule, classes=card.classes, best_step=card.step
+    ):
+        title = "Losses, learning rate and validation over the steps of the training."
+        card = replace(card, curves=CardPicture(CURVES, title))
     is_validated = bool(scores) and scores[0].split == "validation"
     # SAM works slice by slice and is slow, so it is not run again for pictures.
     if is_validated and isinstance(recipe, LabelledRecipe) and not isinstance(recipe, SamRecipe):
-        worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
-        card = replace(card, worst=worst)
+        try:
+            worst = draw_worst(
+                card.kind,
+                folder,
+                best_checkpoint,
+                recipe,
+                scores[0],
+                numbers,
+                card.classes,
+                str(target),
+            )
+            card = replace(card, worst=worst)
+        except PumitError as error:  # the data cannot be read any more
+            logger.warning("the worst cases cannot be drawn (%s)", type(error).__name__)
     write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
     write_json(folder / CARD_DATA, asdict(card))
     write_text(folder / CARD, card_text(card))
     return folder / CARD
-
-
-def _curves(folder: Path, log: RunLog, card: RunCard) -> CardPicture | None:
-    is_drawn = write_curves(
-        log, folder / CURVES, schedule=card.schedule, classes=card.classes, best_step=card.step
-    )
-    title = "Losses, learning rate and validation over the steps of the training."
-    return CardPicture(CURVES, title) if is_drawn else None
-
-
-def _worst(
-    folder: Path,
-    best: Path,
-    recipe: LabelledRecipe,
-    card: RunCard,
-    numbers: dict[str, str],
-    device: str,
-) -> tuple[CardPicture, ...]:
-    """Return pictures of the worst cases; empty if the data cannot be read any more."""
-    if card.scores is None:
-        return ()
-    try:
-        return draw_worst(
-            card.kind, folder, best, recipe, card.scores, numbers, card.classes, device
-        )
-    except PumitError as error:
-        logger.warning("the worst cases cannot be drawn (%s)", type(error).__name__)
-        return ()

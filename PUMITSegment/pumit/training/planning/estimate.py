@@ -115,12 +115,7 @@ class StepPlan:
 
 
 def fit(parts: TimeParts, preset: Length, given: Mapping[str, Any]) -> StepPlan:
-    """Fit steps and validations into the time of a preset.
-
-    Args:
-        parts: Measured durations.
-        given: The recipe's `schedule`, whose values take precedence.
-    """
+    """Fit steps and validations into the time of a preset; values of the recipe take precedence."""
     steps, validate_every = given.get("steps"), given.get("validate_every")
     room = preset.seconds - parts.total(0, 0)
     validations = preset.validations
@@ -142,7 +137,6 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
 
     Args:
         plan: Plan for `voxels` per step, without the preset's maximum of steps.
-        preset: Preset with `fewest_steps` and `most_steps`.
     """
     if plan.steps < preset.fewest_steps:
         return int(voxels * max(plan.steps / preset.fewest_steps, 1 / MOST_VOXELS_AT_ONCE) * 0.9)
@@ -216,11 +210,7 @@ def time_parts(
     *,
     starting: float,
 ) -> TimeParts:
-    """Return the durations of a run's parts from measured costs.
-
-    Args:
-        starting: Time until the cases are read, s.
-    """
+    """Return the durations of a run's parts; `starting` is the time until the cases are read, s."""
     training = _voxels_of(plan, plan.split.training)
     shapes = _voxels_of(plan, plan.split.validation)
     voxels = sum(map(math.prod, shapes))

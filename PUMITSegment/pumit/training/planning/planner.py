@@ -32,12 +32,10 @@ def plan_training(
     device: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Planned:
-    """Plan a training for a data set and this machine.
+    """Plan a training for a data set and this machine; of the recipe only `data` is required.
 
     Args:
-        given: A recipe; only `data` is required.
         goal: One of `GOALS`; None for that of the recipe's task.
-        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
 
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.

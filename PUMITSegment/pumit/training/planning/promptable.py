@@ -33,7 +33,7 @@ from pumit.training.planning.segmentation import (
 from pumit.training.promptable.plan import ClickPlan, plan_clicks
 from pumit.training.promptable.validation import validated_structures
 from pumit.training.recipes.model import read_model
-from pumit.training.recipes.presets import ClickPreset, click_preset_for
+from pumit.training.recipes.presets import CLICK_PRESETS, ClickPreset
 from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
 
 FEW_STEPS = 50  # warn about fewer steps, in which the model hardly learns
@@ -46,7 +46,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
-    preset = click_preset_for(request.preset, request.hardware.kind)
+    preset = CLICK_PRESETS[request.hardware.kind][request.preset]
     given = request.recipe.schedule.named()
     preset = replace(preset, seconds=given.get("seconds") or preset.seconds)
     keys = _draft(request, preset)

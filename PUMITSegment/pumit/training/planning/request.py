@@ -50,10 +50,7 @@ class TrialProcess:
         self.close()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Measure the cost of a planned training.
-
-        Args:
-            request: See `trial.answer`.
+        """Measure the cost of a planned training; see `trial.answer`.
 
         Raises:
             MemoryTooSmallError: If the memory is too small for it.

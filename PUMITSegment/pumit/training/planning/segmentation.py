@@ -46,6 +46,8 @@ MEMORY_SHARE = 0.85  # of free memory
 FEW_STEPS = 100  # warn about fewer steps, in which a network hardly learns
 # Sizes that follow from the data; the run computes them again, as a recipe may be edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table", "windows")
+# Keys of a planned recipe's `plan`.
+PLANNED = ("spacing_mm", "patch_size", "batch_size", "intensity", "orientation")
 SHOWN_NAMES = 5
 # Order of the keys in a planned recipe.
 ORDER = (
@@ -199,7 +201,8 @@ def plan_automatic(request: PlanRequest) -> Planned:
     request = replace(request, numbers=numbers)
     search = _Search(request, recipe, keys, data, facts, reading_seconds)
     ready, keys["schedule"], estimate = search.result()
-    keys["plan"] = _visible_plan(keys["plan"], ready)
+    planned = ready.plan.as_recipe()
+    keys["plan"] = {key: keys["plan"].get(key, planned[key]) for key in PLANNED}
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
     for key in fitted_names(ready.network):  # chosen by spacing and number of slices
         keys["network_sizes"][key] = as_listed(known[key])
@@ -319,13 +322,6 @@ def _coarsen(
         f"the cases are large: the network sees them at {shown} mm instead of {usually} mm, so "
         f"that {request.preset} has enough time for them"
     ]
-
-
-def _visible_plan(given: dict[str, Any], ready: SegmentationPlan) -> dict[str, Any]:
-    """Return the recipe's `plan`: spacing, patch, batch, intensities and orientation."""
-    planned = ready.plan.as_recipe()
-    keys = ("spacing_mm", "patch_size", "batch_size", "intensity", "orientation")
-    return {key: given.get(key, planned[key]) for key in keys}
 
 
 def name_cases(data: dict[str, Any], split: Split) -> None:

@@ -34,10 +34,7 @@ def keep_memory_for_others() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure the cost of a request.
-
-    Args:
-        request: `task` of a recipe, and the values that its trial needs.
+    """Measure the cost of a request: `task` of a recipe, and the values that its trial needs.
 
     Returns:
         Measurements of the trial, or `{"out_of_memory": true}`.

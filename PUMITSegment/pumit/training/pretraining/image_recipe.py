@@ -20,51 +20,28 @@ from pumit.volume import Volume
 
 
 def crops_of(recipe: ImageRecipe) -> tuple[Crop, ...]:
-    """Return the crop sizes; each step draws one.
-
-    Raises:
-        PumitError: If a crop size is not a multiple of 16.
-    """
-    try:
-        return tuple(Crop(size.depth, size.in_plane) for size in recipe.crop)
-    except ValueError as error:
-        raise PumitError(str(error)) from None
-
-
-def window_plan(recipe: ImageRecipe) -> dict[str, int]:
-    """Return the inference window: as large as the largest crop, for the most context."""
-    crops = crops_of(recipe)
-    largest = max(crops, key=lambda crop: crop.in_plane)
-    return {"in_plane": largest.in_plane, "depth": largest.depth}
+    """Return the crop sizes; each step draws one."""
+    return tuple(Crop(size.depth, size.in_plane) for size in recipe.crop)
 
 
 def model_content(recipe: ImageRecipe, **more: Any) -> dict[str, Any]:
-    """Return the checkpoint metadata of a network trained on images."""
-    plan = window_plan(recipe)
+    """Return the checkpoint metadata of a network trained on images.
+
+    Its inference window is as large as the largest crop, for the most context.
+    """
+    largest = max(recipe.crop, key=lambda crop: crop.in_plane)
+    plan = {"in_plane": largest.in_plane, "depth": largest.depth}
     return {"network": recipe.network, "sizes": sizes_of(recipe), **more, "plan": plan}
 
 
-def degrees(recipe: ImageRecipe) -> dict[int, float]:
-    """Return the share of each degree of anisotropy.
+def shapes_of(recipe: ImageRecipe) -> list[tuple[int, tuple[int, int, int]]]:
+    """Return degree of anisotropy and shape (d, h, w) of all crops, without reading data.
 
     Raises:
-        PumitError: If the shares are invalid.
+        PumitError: If a crop size is not a multiple of 16, or the degrees are invalid.
     """
-    try:
-        return degrees_of(recipe.degrees)
-    except (ValueError, TypeError) as error:
-        raise PumitError(str(error)) from None
-
-
-def degrees_with_share(recipe: ImageRecipe) -> dict[int, float]:
-    """Return the degrees of anisotropy with a share above zero; raises like `degrees`."""
-    return {da0: share for da0, share in degrees(recipe).items() if share > 0}
-
-
-def check(recipe: ImageRecipe) -> None:
-    """Raise PumitError for invalid crops and degrees, without reading data."""
-    crops_of(recipe)
-    degrees(recipe)
+    degrees = degrees_of(recipe.degrees)
+    return [(da0, crop.shape(da0)) for crop in crops_of(recipe) for da0 in degrees]
 
 
 def image_source(
@@ -147,9 +124,6 @@ def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
 
     The weight of a pattern is shared by its files, so that a large data set does not dominate a
     small one. Without a weight, each file has weight 1.
-
-    Args:
-        rows: Patterns with their weights and depth axes.
 
     Raises:
         PumitError: If a pattern matches nothing.

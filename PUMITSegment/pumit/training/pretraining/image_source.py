@@ -14,7 +14,7 @@ from pumit.errors import PumitError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.loop.task import Batch
-from pumit.training.synthesis.grid import chance, uniform
+from pumit.training.synthesis.grid import chance, flip_and_turn, uniform
 from pumit.training.synthesis.scene import draw_scene
 
 # Batch size multiplier of each degree of anisotropy: thinner images come in larger batches.
@@ -75,7 +75,7 @@ class Crop:
 
     def __post_init__(self) -> None:
         if min(self.depth, self.in_plane) < 16 or self.depth % 16 or self.in_plane % 16:
-            raise ValueError(
+            raise PumitError(
                 f"Crops must be multiples of 16, got {self.depth} x {self.in_plane} voxels."
             )
 
@@ -139,7 +139,7 @@ class ImageSource:
                     f"degree of anisotropy, here {da0}, all of {shape}."
                 )
             if not self.is_upright:
-                image = turned(image, generator)
+                image = flip_and_turn(image, generator)
             images.append(varied(image, generator).expand(3, -1, -1, -1))
             cases.append(case)
         return ImageBatch(torch.stack(images), da0, cases)
@@ -159,13 +159,6 @@ class ImageSource:
                 image[None], shape, mode="trilinear", align_corners=False
             )[0]
         return image, "generated"
-
-
-def turned(image: Tensor, generator: torch.Generator) -> Tensor:
-    """Apply random flips and in-plane quarter turns to (C, D, H, W); H equals W."""
-    flips = [axis for axis in (1, 2, 3) if chance(generator, 0.5)]
-    image = image.flip(flips) if flips else image
-    return torch.rot90(image, int(torch.randint(4, (), generator=generator)), dims=(2, 3))
 
 
 def varied(image: Tensor, generator: torch.Generator) -> Tensor:
@@ -188,17 +181,17 @@ def varied(image: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
-    """Validate the shares of the degrees of anisotropy; None means `DEGREE_SHARES`.
+    """Return the degrees of anisotropy that have a share; None means `DEGREE_SHARES`.
 
     Raises:
-        ValueError: If a degree is not 0 to 5, or a share is negative or all are zero.
+        PumitError: If a degree is not 0 to 5, or a share is negative or all are zero.
     """
-    shares = dict(DEGREE_SHARES if given is None else given)
+    shares = DEGREE_SHARES if given is None else given
     if not all(da0 in range(MAX_DEGREE + 1) and share >= 0 for da0, share in shares.items()):
-        raise ValueError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")
+        raise PumitError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")
     if not sum(shares.values()) > 0:
-        raise ValueError("No degree of anisotropy has a share above zero.")
-    return shares
+        raise PumitError("No degree of anisotropy has a share above zero.")
+    return {da0: share for da0, share in shares.items() if share > 0}
 
 
 def standardised(image: Tensor) -> Tensor:

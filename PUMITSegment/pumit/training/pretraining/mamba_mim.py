@@ -13,7 +13,12 @@ from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource, standardised
+from pumit.training.pretraining.image_source import (
+    ImageBatch,
+    ImageSource,
+    degrees_of,
+    standardised,
+)
 from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
 from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO, MambaMimRecipe
 
@@ -100,25 +105,23 @@ def cells_of(image: Tensor, grid: Triple) -> Tensor:
 
 def check(recipe: MambaMimRecipe) -> None:
     """Raise PumitError for invalid keys, without reading data."""
-    image_recipe.check(recipe)
+    shapes = image_recipe.shapes_of(recipe)
     with torch.device("meta"):  # allocates no memory
         network = build_network(recipe.network, **recipe.network_sizes)
     assert isinstance(network, MambaMim)
     if network.in_channels not in (1, 3):
         raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {network.in_channels}.")
-    for crop in image_recipe.crops_of(recipe):
-        for da0 in image_recipe.degrees_with_share(recipe):
-            try:
-                grid = network.grid(crop.shape(da0))
-            except ValueError as error:
-                raise PumitError(
-                    f"A crop does not fit at degree {da0} of anisotropy: {error}"
-                ) from None
-            if bool(random_cells(1, grid, ratio=recipe.mask_ratio).all()):
-                raise PumitError(
-                    f"A mask_ratio of {recipe.mask_ratio} hides none of the cells of a crop at "
-                    f"degree {da0} of anisotropy; make the crop or the ratio larger."
-                )
+    for da0, shape in shapes:
+        try:
+            grid = network.grid(shape)
+        except ValueError as error:
+            text = f"A crop does not fit at degree {da0} of anisotropy: {error}"
+            raise PumitError(text) from None
+        if bool(random_cells(1, grid, ratio=recipe.mask_ratio).all()):
+            raise PumitError(
+                f"A mask_ratio of {recipe.mask_ratio} hides none of the cells of a crop at "
+                f"degree {da0} of anisotropy; make the crop or the ratio larger."
+            )
 
 
 def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
@@ -127,10 +130,7 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     Raises:
         PumitError: If data or weights are missing or do not fit the network.
     """
-    task = MambaMimTask(
-        begun_network(recipe, MambaMim),
-        image_recipe.image_source(recipe, context.reporter),
-        mask_ratio=recipe.mask_ratio,
-    )
+    source = image_recipe.image_source(recipe, context.reporter)
+    task = MambaMimTask(begun_network(recipe, MambaMim), source, mask_ratio=recipe.mask_ratio)
     content = image_recipe.model_content(recipe, kind="encoder")
-    return Objective(task, image_recipe.degrees_with_share(recipe), content)
+    return Objective(task, degrees_of(recipe.degrees), content)

@@ -17,7 +17,7 @@ from pumit.networks.pumit.mim import MaskedImageModel, random_mask
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource, degrees_of
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
@@ -131,4 +131,4 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     task = MimTask(network, tokenizer, source, mask_ratio=recipe.mask_ratio)
     origin = {"name": checkpoint.header.name, "sha256": checkpoint.sha256}
     content = image_recipe.model_content(recipe, kind="encoder", tokenizer=origin)
-    return Objective(task, image_recipe.degrees(recipe), content)
+    return Objective(task, degrees_of(recipe.degrees), content)

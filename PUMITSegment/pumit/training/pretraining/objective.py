@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -60,19 +60,6 @@ class Objective:
         }
 
 
-@dataclass(frozen=True)
-class ObjectiveKind:
-    """Builder and check of one kind of objective.
-
-    Attributes:
-        check: Function that raises PumitError for values that do not fit the network, without
-            reading data.
-    """
-
-    build: Callable[[Any, BuildContext], Objective]
-    check: Callable[[Any], None] = lambda recipe: None
-
-
 N = TypeVar("N", bound=nn.Module)
 
 
@@ -97,15 +84,11 @@ def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
 def load_initial_network(
     network: nn.Module, model: str, names: tuple[str, ...]
 ) -> Mapping[str, Tensor]:
-    """Load the weights of a model into a network.
+    """Load the weights of a model into a network, which keeps its precision; return the weights.
 
     Args:
-        network: Changed in place; keeps its precision.
         model: Name in the model index, or path of a checkpoint.
         names: Accepted network names of the checkpoint.
-
-    Returns:
-        The weights of the model.
 
     Raises:
         CheckpointError: If the model is missing, or of another network or size.

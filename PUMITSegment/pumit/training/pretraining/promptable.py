@@ -45,12 +45,11 @@ def begin_prototypes(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Initialise the prototype of each class with the mean of its vectors.
+    """Initialise the prototype of each class with the mean of its vectors, over drawn fields.
 
     Classes that no drawn field shows keep their prototype.
 
     Args:
-        task: Task that draws the fields; its network is changed in place.
         degrees: Degree of anisotropy of each batch to draw.
         check: Called before each batch; ends the work by an exception.
     """

@@ -7,6 +7,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pumit.preprocessing.fields import Field, Pyramid
 from pumit.preprocessing.pretraining_image import prepare_file
 from pumit.preprocessing.upright import prepare_upright
 from pumit.training.data.volume_cache import VolumeCache
-from pumit.training.synthesis.grid import chance, uniform
+from pumit.training.synthesis.grid import chance, rotation_of, uniform
 from pumit.training.synthesis.scene import slice_ratio_for
 
 logger = logging.getLogger(__name__)
@@ -56,22 +57,6 @@ class ImageFile:
     is_found: bool = False
 
 
-@dataclass
-class RealImage:
-    """An image, depth axis first.
-
-    Attributes:
-        channels: Intensities of each channel, 0..255.
-    """
-
-    channels: list[Pyramid]
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether it has only one slice."""
-        return self.channels[0].array.shape[0] == 1
-
-
 class RealImages:
     """Source of crops from image files, which are read on first use.
 
@@ -101,11 +86,11 @@ class RealImages:
         self.cache = cache
         self.in_memory = in_memory
         self.is_upright = is_upright
-        self._images: OrderedDict[int, RealImage] = OrderedDict()
+        self._images: OrderedDict[int, list[Pyramid]] = OrderedDict()
         logger.info("%d real images", len(self.files))
 
-    def image(self, index: int) -> RealImage:
-        """Return an image, from memory if possible.
+    def image(self, index: int) -> list[Pyramid]:
+        """Return the channels of an image, depth axis first, 0..255; from memory if possible.
 
         Raises:
             VolumeError: If it cannot be used; the message names it.
@@ -114,19 +99,16 @@ class RealImages:
             self._images.move_to_end(index)
             return self._images[index]
         file = self.files[index]
+        make = partial(prepared, file, is_upright=self.is_upright)
         try:
             if self.cache is None:
-                arrays = prepared(file, is_upright=self.is_upright)
+                arrays = make()
             else:
-                arrays = self.cache.get(
-                    file.path,
-                    lambda: prepared(file, is_upright=self.is_upright),
-                    part=file.series or "",
-                )
+                arrays = self.cache.get(file.path, make, part=file.series or "")
         except (VolumeError, PumitError) as error:
             raise VolumeError(f"{file.name}: {error}") from None
         spacing = tuple(float(s) for s in arrays["spacing_mm"])
-        found = RealImage([Pyramid(c, spacing) for c in arrays["levels"]])  # type: ignore[arg-type]
+        found = [Pyramid(c, spacing) for c in arrays["levels"]]  # type: ignore[arg-type]
         self._images[index] = found
         if len(self._images) > self.in_memory:
             self._images.popitem(last=False)
@@ -139,14 +121,14 @@ class RealImages:
         for _ in range(TRIES):
             index = int(torch.multinomial(self.weights, 1, generator=generator))
             try:
-                image = self.image(index)
+                channels = self.image(index)
             except VolumeError as error:
                 self._pass_over(index, error)
                 continue
-            if image.is_flat and da0 < MAX_DEGREE:
+            if channels[0].array.shape[0] == 1 and da0 < MAX_DEGREE:
                 continue
             turned = 0.0 if self.is_upright else TURNED
-            crop = draw_crop(image.channels, da0, shape, generator, turned=turned)
+            crop = draw_crop(channels, da0, shape, generator, turned=turned)
             if crop is not None:
                 return crop, self.files[index].name
         return None
@@ -247,12 +229,4 @@ def _field(
 def _rotation(generator: torch.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
     """Draw a rotation: up to 90 degrees about depth; if isotropic, up to 30 about other axes."""
     limits = (90.0, 30.0, 30.0) if is_isotropic else (90.0, 0.0, 0.0)
-    matrix = np.eye(3)
-    for axis, limit in enumerate(limits):
-        angle = math.radians(uniform(generator, -limit, limit))
-        a, b = (k for k in range(3) if k != axis)
-        turn = np.eye(3)
-        turn[a, a] = turn[b, b] = math.cos(angle)
-        turn[a, b], turn[b, a] = -math.sin(angle), math.sin(angle)
-        matrix = turn @ matrix
-    return matrix
+    return rotation_of([math.radians(uniform(generator, -limit, limit)) for limit in limits])

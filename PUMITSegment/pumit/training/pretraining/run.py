@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from pumit.errors import PumitError
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import State
 from pumit.training.loop.task import Task
 from pumit.training.pretraining import image_recipe, mamba_mim, mim, promptable, swin_ssl, tokenizer
-from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind
+from pumit.training.pretraining.objective import BuildContext, Objective
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import (
+    ImageRecipe,
     MambaMimRecipe,
     MimRecipe,
     PretrainingRecipe,
@@ -25,12 +25,12 @@ from pumit.training.recipes.pretraining import (
 )
 from pumit.training.run.resume_state import LAST
 
-_OBJECTIVES: dict[type[PretrainingRecipe], ObjectiveKind] = {
-    MambaMimRecipe: ObjectiveKind(mamba_mim.build, mamba_mim.check),
-    MimRecipe: ObjectiveKind(mim.build, image_recipe.check),
-    PromptableRecipe: ObjectiveKind(promptable.build),
-    SwinSslRecipe: ObjectiveKind(swin_ssl.build, swin_ssl.check),
-    TokenizerRecipe: ObjectiveKind(tokenizer.build, image_recipe.check),
+_BUILDERS: dict[type[PretrainingRecipe], Callable[[Any, BuildContext], Objective]] = {
+    MambaMimRecipe: mamba_mim.build,
+    MimRecipe: mim.build,
+    PromptableRecipe: promptable.build,
+    SwinSslRecipe: swin_ssl.build,
+    TokenizerRecipe: tokenizer.build,
 }
 # Recipe keys copied to the checkpoint.
 REPEATED = (
@@ -41,22 +41,30 @@ REPEATED = (
 )
 
 
-def objective_kind(recipe: PretrainingRecipe) -> ObjectiveKind:
-    """Return the kind of objective of a recipe."""
-    return _OBJECTIVES[type(recipe)]
+def check(recipe: PretrainingRecipe) -> None:
+    """Raise PumitError for values that do not fit the network, without reading data."""
+    if isinstance(recipe, MambaMimRecipe):
+        mamba_mim.check(recipe)
+    elif isinstance(recipe, SwinSslRecipe):
+        swin_ssl.check(recipe)
+    elif isinstance(recipe, ImageRecipe):
+        image_recipe.shapes_of(recipe)
 
 
 class PretrainingJob(TrainingJob[PretrainingRecipe]):
     """Pre-training with the objective of the recipe's network."""
 
-    def __init__(self, run: TrainingRun) -> None:
-        super().__init__(run)
-        self._objective: Objective | None = None
-        self._is_fresh = False
+    objective: Objective
+    _is_fresh = False  # whether no attempt has changed the objective's weights yet
 
     def plan(self) -> None:
         """Build the objective, which validates the recipe."""
-        self._build()
+        run = self.run
+        torch.manual_seed(run.seed)
+        goes_on = (run.output / LAST).is_file()
+        context = BuildContext(run.device, run.workers, goes_on, run.reporter)
+        self.objective = _BUILDERS[type(self.recipe)](self.recipe, context)
+        self._is_fresh = True
 
     def decided_keys(self) -> dict[str, Any]:
         """Return the batch size, which may have been reduced."""
@@ -64,9 +72,10 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
 
     def task(self) -> Task:
         """Return the objective's task, rebuilt if an earlier attempt has changed its weights."""
-        objective = self.objective if self._is_fresh else self._build()
+        if not self._is_fresh:
+            self.plan()
         self._is_fresh = False
-        return objective.task
+        return self.objective.task
 
     def degrees(self) -> Mapping[int, float]:
         """Return the share of steps of each degree of anisotropy."""
@@ -90,24 +99,8 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
         changed = {**self.recipe.named(), "batch_size": count // 2}
         try:
             recipe = read_model(type(self.recipe), changed, self.run.file.source)
-            objective_kind(recipe).check(recipe)
+            check(recipe)
         except PumitError:
             return None
         self.recipe = recipe
         return f"Each step takes {count // 2} of {count} images now."
-
-    @property
-    def objective(self) -> Objective:
-        """Objective built last."""
-        assert self._objective is not None
-        return self._objective
-
-    def _build(self) -> Objective:
-        run = self.run
-        torch.manual_seed(run.seed)
-        build = objective_kind(self.recipe).build
-        goes_on = (run.output / LAST).is_file()
-        context = BuildContext(run.device, run.workers, goes_on, run.reporter)
-        self._objective = build(self.recipe, context)
-        self._is_fresh = True
-        return self._objective

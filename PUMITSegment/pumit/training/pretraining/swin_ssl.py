@@ -15,7 +15,7 @@ from pumit.networks.swin_ssl import TURNS, SwinSsl
 from pumit.networks.swin_unetr import STRIDE
 from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageSource, standardised
+from pumit.training.pretraining.image_source import ImageSource, degrees_of, standardised
 from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
@@ -120,20 +120,13 @@ def draw_views(
     generator: torch.Generator,
     shared: torch.Generator,
 ) -> ViewBatch:
-    """Draw crops and make two views of each.
+    """Draw crops (B, 3, D, H, W), keep their first `channels`, and make two views of each.
 
     A view is damaged, and rotated by 0 to 3 quarter turns about the depth axis, which preserves the
-    shape of every crop.
+    shape of every crop. The crops are upright; otherwise rotations could not be recognised.
 
     Differs from the source: the authors' code rotates in the plane of the last two axes, which is
     y-z in their orientation, and needs cubic crops.
-
-    Args:
-        source: Source of crops (B, 3, D, H, W), all upright; otherwise rotations could not be
-            recognised.
-        channels: Number of channels to keep, starting with the first.
-        generator: CPU generator of this process and step.
-        shared: Generator with the same state in every process.
     """
     batch = source.draw(da0, generator, shared)
     crops = batch.image[:, :channels]
@@ -209,15 +202,12 @@ def contrastive_loss(vectors: Tensor) -> Tensor:
 
 def check(recipe: SwinSslRecipe) -> None:
     """Raise PumitError for invalid keys, without reading data."""
-    image_recipe.check(recipe)
-    for crop in image_recipe.crops_of(recipe):
-        for da0 in image_recipe.degrees_with_share(recipe):
-            shape = crop.shape(da0)
-            if any(n % STRIDE for n in shape) or math.prod(shape) < 2 * STRIDE**3:
-                raise PumitError(
-                    f"A crop has {' x '.join(map(str, shape))} voxels at degree {da0} of "
-                    f"anisotropy; Swin UNETR takes multiples of {STRIDE}, two cells at least."
-                )
+    for da0, shape in image_recipe.shapes_of(recipe):
+        if any(n % STRIDE for n in shape) or math.prod(shape) < 2 * STRIDE**3:
+            raise PumitError(
+                f"A crop has {' x '.join(map(str, shape))} voxels at degree {da0} of "
+                f"anisotropy; Swin UNETR takes multiples of {STRIDE}, two cells at least."
+            )
 
 
 def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
@@ -232,4 +222,4 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     source = image_recipe.image_source(recipe, context.reporter, is_upright=True)
     task = SwinSslTask(begun_network(recipe, SwinSsl), source)
     content = image_recipe.model_content(recipe, kind="encoder")
-    return Objective(task, image_recipe.degrees_with_share(recipe), content)
+    return Objective(task, degrees_of(recipe.degrees), content)

@@ -16,7 +16,7 @@ from pumit.networks.pumit.quantizer import prior_regularization
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.training.loop.task import SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource, degrees_of
 from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
 from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
 from pumit.training.recipes.pretraining import TokenizerRecipe
@@ -175,7 +175,7 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
         ),
     )
     content = image_recipe.model_content(recipe)
-    return Objective(task, image_recipe.degrees(recipe), content, GENERATOR)
+    return Objective(task, degrees_of(recipe.degrees), content, GENERATOR)
 
 
 def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain: float) -> None:

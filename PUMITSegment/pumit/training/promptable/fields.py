@@ -17,6 +17,7 @@ from pumit.training.loop.task import Batch
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
+from pumit.training.synthesis.grid import flip_and_turn
 from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
@@ -26,15 +27,6 @@ FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
 TRIES = 4  # attempts to draw a scene
 # Predictions per target (the first, and one after each correction) and their shares.
 ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
-
-
-def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
-    """Apply the same random flips and in-plane quarter turns to every channel of (C, D, H, W)."""
-    for axis in (1, 2, 3):
-        if torch.rand((), generator=generator) < 0.5:
-            stack = stack.flip(axis)
-    turns = int(torch.randint(4, (), generator=generator))
-    return torch.rot90(stack.float(), turns, dims=(2, 3))
 
 
 def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
@@ -264,7 +256,7 @@ class FieldSource:
         masks = [scene.targets[i] for i in order]
         stack = torch.stack([scene.image, *masks, *there, *known]).to(self.device)
         if not scene.is_upright:
-            stack = flip_and_turn(stack, generator)
+            stack = flip_and_turn(stack.float(), generator)
         wholes = [
             whole_voxels(stack[1 + n]) if scene.wholes is None else scene.wholes[i]
             for n, i in enumerate(order)

@@ -24,6 +24,7 @@ from pumit.training.promptable.labelled_scans import label_targets, vary
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.promptable.task import Grade, PromptableTask, score
+from pumit.training.synthesis.grid import rotation_of
 from pumit.training.synthesis.scene import Scene
 
 # Range of the field's in-plane spacing over that of inference. Inference fields have a third more
@@ -150,15 +151,7 @@ def _field(
 
 def _turned(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
     """Draw a small rotation about the depth axis, or about all three axes if isotropic."""
-    matrix = np.eye(3)
-    for axis in range(3 if is_isotropic else 1):
-        angle = float(rng.normal(0, TURN))
-        a, b = (i for i in range(3) if i != axis)
-        turn = np.eye(3)
-        turn[a, a] = turn[b, b] = math.cos(angle)
-        turn[a, b], turn[b, a] = -math.sin(angle), math.sin(angle)
-        matrix = matrix @ turn
-    return matrix
+    return rotation_of(rng.normal(0, TURN, 3 if is_isotropic else 1).tolist())
 
 
 class ClickTask(PromptableTask):
@@ -250,7 +243,9 @@ class ClickTask(PromptableTask):
 def difference(
     logits: Tensor, iou: Tensor, original_logits: Tensor, estimate: Tensor, ambiguous: Tensor
 ) -> Tensor:
-    """Compute the distillation loss between the predictions of two networks.
+    """Compute the distillation loss between two networks' predictions, a scalar.
+
+    It is smallest where the predictions agree.
 
     Args:
         logits: (B, M, D, H, W).
@@ -258,9 +253,6 @@ def difference(
         original_logits: Logits of the original network, (B, M, D, H, W).
         estimate: IoU estimates of the original network, (B, M).
         ambiguous: Whether all masks count, or only the first, (B,).
-
-    Returns:
-        A scalar, smallest where the predictions agree.
     """
     with torch.autocast(logits.device.type, enabled=False):
         x, truth = (

@@ -116,19 +116,14 @@ class LabelMaps:
     ) -> Scene | None:
         """Draw a scene of a degree of anisotropy, or return None if it has no usable target.
 
-        Args:
-            device: Device to generate on; None means CPU.
-            is_wide: Whether to draw only maps with classes and show much of the map, unrotated.
+        With `is_wide`, draw only maps with classes and show much of the map, unrotated.
         """
         g = generator
         # 1. Grid of the field, over-sampled along depth where slices are thick.
         ratio = slice_ratio_for(da0, g)
         planar = da0 == 5
-        oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
         there = torch.device("cpu") if device is None else device
-        grid = Grid(
-            field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
-        )
+        grid = Grid.for_field(field_shape(da0, size), 1.0 if planar else ratio, g, there)
         # 2. Sample a label map on it, and turn its structures into a layout to paint.
         source = self._any(g, has_classes=is_wide)
         if source is None:
@@ -139,7 +134,7 @@ class LabelMaps:
         sizes = [source.voxels[int(v)] * scale / ratio for v in named]
         if chance(g, LESIONS):
             add_lesions(grid, layout)
-        shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
+        shown = layout.labels[grid.middles]
         # 3. Targets among the structures, and the class of every voxel if the map has classes.
         targets = _targets(shown, layout, sizes, g)
         if not targets:
@@ -149,7 +144,7 @@ class LabelMaps:
         classes = None
         if len(source.classes):
             known = torch.from_numpy(source.classes).to(labels.device)
-            classes = known[labels[grid.oversampling // 2 :: grid.oversampling]]
+            classes = known[labels[grid.middles]]
         return Scene(
             acquire(grid, textured(grid, layout)),
             masks,
@@ -192,10 +187,11 @@ def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float
     length = uniform(g, 0.15, 0.5) * max(grid.extent)
     points = points + grid.noise(length, channels=3) * uniform(g, 0.0, 0.12) * length
     stretch = torch.diag(torch.tensor([log_uniform(g, 0.8, 1.25) for _ in range(3)]))
-    if is_wide:
-        matrix = stretch
-    else:
-        matrix = (rotation(grid) if chance(g, 0.6) else _quarter_turn(g)) @ stretch
+    matrix = stretch
+    if not is_wide and chance(g, 0.6):
+        matrix = rotation(grid) @ stretch
+    elif not is_wide:  # random flips of the axes
+        matrix = torch.diag(torch.randint(2, (3,), generator=g).float() * 2 - 1) @ stretch
     offset = torch.einsum("ij,j...->i...", grid.on(matrix), points) * voxel_mm
     index = offset / grid.on(spacing)[:, None, None, None]
     index = (index + grid.on(torch.from_numpy(place).float())[:, None, None, None]).round().long()
@@ -206,12 +202,6 @@ def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float
     found = torch.from_numpy(source.image.array[d.numpy(), h.numpy(), w.numpy()].astype(np.int64))
     cube = voxel_mm**3 * float(torch.linalg.det(stretch))
     return torch.where(inside, grid.on(found), 0), float(spacing.prod()) / cube
-
-
-def _quarter_turn(generator: torch.Generator) -> Tensor:
-    """Draw random flips of the axes, shape (3, 3)."""
-    signs = torch.randint(2, (3,), generator=generator).float() * 2 - 1
-    return torch.diag(signs)
 
 
 def _layout(grid: Grid, labels: Tensor) -> Layout:

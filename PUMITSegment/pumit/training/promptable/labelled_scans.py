@@ -17,7 +17,7 @@ from pumit.errors import PumitError
 from pumit.preprocessing.fields import Field, field_shape
 from pumit.training.promptable.real_scan import RealScan, load_scan, number_classes
 from pumit.training.promptable.supervoxels import pseudo_targets
-from pumit.training.synthesis.grid import integer, log_uniform, uniform
+from pumit.training.synthesis.grid import integer, log_uniform, rotation_of, uniform
 from pumit.training.synthesis.scene import (
     MIN_REAL_SHARE,
     UNKNOWN,
@@ -206,7 +206,7 @@ class RealScans:
             centre[0] = np.round(np.clip(centre[0], 0, scan.image.array.shape[0] - 1))
         where = Field(tuple(centre), step, shape, ratio, da0)
         if is_upright:
-            rotation = _turned(rng.uniform(-TILT, TILT))
+            rotation = rotation_of([rng.uniform(-TILT, TILT)])
         else:
             rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
         image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
@@ -285,14 +285,11 @@ def varied(
     rng: np.random.Generator,
     generator: torch.Generator,
 ) -> tuple[list[Tensor], list[float]]:
-    """Replace some targets by a union with another, or by a part.
-
-    Args:
-        targets: Masks (D, H, W).
-        wholes: Whole size of each structure, voxels; see `Scene.wholes`.
+    """Replace some targets (D, H, W) by a union with another, or by a part.
 
     Returns:
-        The masks, and the whole size of each, voxels; scaled down for a part.
+        The masks, and the whole size of each structure, voxels, see `Scene.wholes`; scaled down for
+        a part.
     """
     out, sizes = [], []
     for target, whole in zip(targets, wholes, strict=True):
@@ -310,16 +307,10 @@ def varied(
     return out, sizes
 
 
-def _turned(angle: float) -> npt.NDArray[np.float64]:
-    """Return the matrix of an in-plane rotation by an angle in radians, (3, 3)."""
-    c, s = np.cos(angle), np.sin(angle)
-    return np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
-
-
 def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
     """Draw an in-plane rotation and flips; if isotropic, also permute the axes."""
     angle = rng.uniform(-np.pi, np.pi) if rng.random() < 0.7 else 0.0
-    matrix = _turned(angle) * rng.choice([-1.0, 1.0], 3)[:, None]
+    matrix = rotation_of([angle]) * rng.choice([-1.0, 1.0], 3)[:, None]
     if is_isotropic:
         matrix = matrix[rng.permutation(3)]
     return matrix
@@ -330,9 +321,7 @@ def label_targets(
 ) -> list[tuple[int, Tensor]]:
     """Return a structure and up to four others in the field with their masks (D, H, W).
 
-    Args:
-        labels: Label map sampled on the field, (D, H, W).
-        value: Structure to return first.
+    The label map is sampled on the field, (D, H, W).
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())

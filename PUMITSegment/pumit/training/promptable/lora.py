@@ -38,9 +38,7 @@ class LowRankLinear(nn.Module):
 def add_adapters(module: nn.Module, rank: int) -> int:
     """Add an adapter to every linear layer of a module, and freeze all other parameters.
 
-    Args:
-        module: Changed in place; its output stays the same.
-        rank: Rank of the adapters; the smaller side of a layer means full rank.
+    The output stays the same. The smaller side of a layer as `rank` means full rank.
 
     Returns:
         Number of adapted layers.

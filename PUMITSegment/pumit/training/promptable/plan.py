@@ -22,7 +22,7 @@ from pumit.training.data.checks import examine
 from pumit.training.data.class_matching import cut_classes
 from pumit.training.data.classes import UNKNOWN, ClassValue, base_values
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.data.split import SplitData, split_set
 from pumit.training.promptable.finetuning_task import ClickTask, OwnScans
 from pumit.training.promptable.lora import add_adapters
 from pumit.training.promptable.real_scan import FEWEST_VOXELS, RealScan, scan_of
@@ -69,11 +69,7 @@ def plan_clicks(
 
 
 def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
-    """Check that each class has at least `FEWEST_VOXELS` voxels in some case.
-
-    Raises:
-        PumitError: If not; lists these classes with their largest voxel count.
-    """
+    """Raise PumitError with the classes that have too few voxels in every case to be clicked on."""
     most = {
         c.label.name: max(0 if i in fact.cut else fact.class_voxels[i] for fact in facts)
         for i, c in enumerate(classes, start=1)

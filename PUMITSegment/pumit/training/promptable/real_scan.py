@@ -48,12 +48,10 @@ class RealScan:
 def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> list[tuple[str, int]]:
     """Assign class numbers to the labels and backgrounds of data sets, and store them in the scans.
 
-    Args:
-        sets: Scans of each data set; scans without labels get no classes.
-        first: Number of the first class.
+    Scans without labels get no classes.
 
     Returns:
-        Data set and label of each class, ordered by class number.
+        Data set and label of each class, ordered by class number from `first` on.
     """
     known: list[tuple[str, int]] = []
     for name, scans in sorted(sets.items()):

@@ -29,7 +29,7 @@ from pumit.training.data.checks import examine
 from pumit.training.data.classes import UNKNOWN, ClassValue
 from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.data.split import SplitData, split_set
 from pumit.training.loop.fit import TrainingJob, Trial, finite
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Draw, Task
@@ -145,7 +145,7 @@ class SamTask:
         boxes: float,
         part: str,
     ) -> None:
-        self._network = network.train()
+        self.network = network.train()
         self.scans, self.structures = list(scans), structures
         self.size, self.batch_size, self.boxes = size, batch_size, boxes
         self._by_structure: dict[int, list[SlicePlace]] = {}
@@ -154,11 +154,6 @@ class SamTask:
         for name, parameter in network.named_parameters():
             is_decoder = name.startswith("model.mask_decoder.")
             parameter.requires_grad_(name.endswith(SLOPE) or (part == "decoder" and is_decoder))
-
-    @property
-    def network(self) -> nn.Module:
-        """Network to train."""
-        return self._network
 
     def draw(
         self, da0: int, generator: torch.Generator, shared: torch.Generator
@@ -194,7 +189,7 @@ class SamTask:
             `loss`, the sum of cross-entropy, soft Dice and the squared error of the IoU estimates;
             `dice` of the best masks.
         """
-        network: Any = self._network
+        network: Any = self.network
         device = next(network.parameters()).device
         losses, found = [], []
         for prompt in batch:
@@ -231,13 +226,9 @@ class SamRow:
 
 
 class SamValidation:
-    """Validation by Dice on the slice that shows most of each structure.
+    """Validation by Dice on the slice that shows most of each structure, of at most `most`.
 
     Prompts are a click at the voxel farthest from the border, and the bounding box.
-
-    Args:
-        network: Network of the same sizes; its weights are replaced.
-        most: Largest number of structures, over all scans, to measure.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.evaluation.simulated_user import depth_in_piece
 from pumit.inference.automatic.components import largest_component
 
 Mask = npt.NDArray[np.bool_]
@@ -44,9 +45,7 @@ DEEPEST, BORDER = 0.6, 0.1
 def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
     """Return the band of a mask along its border, or the part deeper than half of the maximum.
 
-    Args:
-        depth: Distance to the outside of the mask, in-plane voxels.
-        at_border: Whether to return the band along the border.
+    `depth` is the distance to the outside of the mask, in-plane voxels.
     """
     half = 0.5 * float(depth.max())
     band = (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
@@ -54,7 +53,7 @@ def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
 
 
 def click_in(
-    mask: Mask, ratio: float, rng: Rng, *, deepest: float = DEEPEST, border: float = BORDER
+    mask: Mask, ratio: float, rng: Rng, *, deepest: float = DEEPEST
 ) -> tuple[float, float, float]:
     """Simulate a click in the largest connected component of a mask.
 
@@ -62,29 +61,21 @@ def click_in(
         mask: Bool (D, H, W), not empty.
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
         deepest: Share of clicks at the deepest voxel.
-        border: Share of clicks along the border; the others fall deeper than half of the maximum.
 
     Source:
         RITM (Sofiiuk et al., 2021): clicks deeper than half of the maximum distance.
         ScribblePrompt (Wong et al., 2024): clicks in a band along the border.
     """
-    spacing = (ratio if ratio > 0 else 1.0, 1.0, 1.0)
-    piece = largest_component(mask)
-    window = ndimage.find_objects(piece.astype(np.uint8))[0]
-    # No padding along an axis of one voxel, or the whole slice of a 2D field would be border.
-    rim = [int(n > 1) for n in mask.shape]
-    padded = np.pad(piece[window], [(r, r) for r in rim])
-    inner = tuple(slice(r, n - r) for r, n in zip(rim, padded.shape, strict=True))
-    depth = ndimage.distance_transform_edt(padded, sampling=spacing)[inner]
+    depth, start = depth_in_piece(mask, (ratio if ratio > 0 else 1.0, 1.0, 1.0))
     kind = rng.random()
     if kind < deepest:
         index = int(depth.argmax())
     else:
-        band = band_of(depth, at_border=kind < deepest + border)
+        band = band_of(depth, at_border=kind < deepest + BORDER)
         places = np.flatnonzero(band)
         index = int(places[int(rng.random() * len(places))])
     local = np.unravel_index(index, depth.shape)
-    d, h, w = (float(i + s.start) for i, s in zip(local, window, strict=True))
+    d, h, w = (float(i + s) for i, s in zip(local, start, strict=True))
     return d, h, w
 
 

@@ -91,7 +91,6 @@ def region_pieces(
 
     Args:
         image: Intensities of about [0, 1], shape (D, H, W).
-        inside: Voxels inside the scan.
         ratio: Slice spacing over in-plane spacing.
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))

@@ -115,10 +115,6 @@ class PromptableTask(SourceTask):
             config.cache_size_limit = COMPILED_SHAPES
             self._embed = torch.compile(network.embed, backend=compiler)
 
-    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
-        """Draw a batch of one degree of anisotropy; see `FieldSource.draw`."""
-        return self.source.draw(da0, generator, shared)
-
     def worker_draw(self) -> Draw:
         """Prepare the source, and return the function that draws batches in worker processes."""
         self.source.prepare()

@@ -48,11 +48,8 @@ def validated_structures(
 ) -> dict[str, list[int]]:
     """Choose which classes to click on in which cases, cycling through classes and cases.
 
-    Args:
-        most: Largest number of structures in total.
-
     Returns:
-        Class numbers, from 0, by case; cases without any are left out.
+        Class numbers, from 0, by case, `most` in total; cases without any are left out.
     """
     having = [
         [

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from pumit.errors import PumitError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.training.recipes.model import AtLeastOne, RecipeModel, ShortSchedule, TrainingRecipe
-from pumit.training.recipes.segmentation import IntensityRule
+from pumit.training.recipes.segmentation import IntensityRule, Sizes
+
+Rate = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ImageSet(RecipeModel):
@@ -54,15 +56,15 @@ class ClassificationRecipe(TrainingRecipe):
     schedule: ShortSchedule = Field(default_factory=ShortSchedule)
     data: ImageSet = ImageSet()
     eva02: str | None = None
-    image_size: list[int] | None = None
+    image_size: Sizes | None = None
     intensity: IntensityRule | None = None
     orientation: Orientation | None = None
     random_intensity: bool = False
     flips: bool = False
     batch_size: AtLeastOne = 32
     epochs: int | None = None
-    drop_epochs: list[int] = Field(default_factory=list)
-    learning_rates: list[float] = Field(default_factory=list)
+    drop_epochs: list[AtLeastOne] = Field(default_factory=list)
+    learning_rates: list[Rate] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _require_what_fits_together(self) -> ClassificationRecipe:
@@ -70,14 +72,6 @@ class ClassificationRecipe(TrainingRecipe):
             raise PumitError(
                 "The recipe's data needs either file (an .npz of MedMNIST) or folder (one folder "
                 "per class); --data gives either."
-            )
-        if self.image_size is not None and (len(self.image_size) != 3 or min(self.image_size) < 1):
-            raise PumitError(f"image_size must be 3 whole numbers above 0, got {self.image_size}.")
-        if self.drop_epochs and min(self.drop_epochs) < 1:
-            raise PumitError(f"drop_epochs must be whole numbers above 0, got {self.drop_epochs}.")
-        if not all(0 < rate < 1 for rate in self.learning_rates):
-            raise PumitError(
-                f"learning_rates must be numbers above 0 and below 1, got {self.learning_rates}."
             )
         if self.epochs is not None and "steps" in self.schedule.model_fields_set:
             raise PumitError("The recipe has both epochs and steps in its schedule; give one.")

@@ -167,9 +167,7 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
 def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
     """Return Markdown tables of all keys with their types, defaults and descriptions.
 
-    Args:
-        path: Key that holds this part, such as `data.cases`, used as the table's title; nested
-            parts follow in their own tables.
+    The path, such as `data.cases`, is the table's title; nested parts follow in their own tables.
     """
     described = descriptions(model)
     lines = [f"### {path}", ""] if path else []
@@ -209,6 +207,7 @@ def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -
         ("greater than or equal to", "at least"),
         ("greater than", "above"),
         ("less than or equal to", "at most"),
+        ("less than", "below"),
         (" after validation", ""),
     ):
         text = text.replace(wordy, short)

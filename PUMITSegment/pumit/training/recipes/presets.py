@@ -181,21 +181,9 @@ CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
 
 
 def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Preset:
-    """Return a preset with the learning rate for a network; see `PUBLISHED_RATE_SHARE`.
-
-    Args:
-        preset: Preset with the rate of small networks.
-        network_class: Class name of the network.
-        is_small: Whether the network is small, not of published size.
-    """
+    """Return a preset with the learning rate for a network; see `PUBLISHED_RATE_SHARE`."""
     share = 1.0 if is_small else PUBLISHED_RATE_SHARE.get(network_class, 1.0)
     return replace(preset, learning_rate=preset.learning_rate * share)
-
-
-def click_preset_for(name: str, kind: str) -> ClickPreset:
-    """Return a preset for fine-tuning the promptable model; see `preset_for`."""
-    preset_for(name, kind)
-    return CLICK_PRESETS[kind][name]
 
 
 def preset_for(name: str, kind: str) -> Preset:

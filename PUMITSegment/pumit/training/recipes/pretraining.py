@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pumit.errors import PumitError
 from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, TrainingRecipe
 
+Ratio = Annotated[float, Field(gt=0, lt=1)]
 # Published mask ratios.
 MASK_RATIO, MAMBA_MASK_RATIO = 0.55, 0.75
 # Value of `tokenizer` that trains one first, on the same images.
@@ -260,12 +261,11 @@ class MimRecipe(ImageRecipe):
     """
 
     tokenizer: str = "tokenizer"
-    mask_ratio: float = MASK_RATIO
+    mask_ratio: Ratio = MASK_RATIO
     eva02: str | None = None
 
     @model_validator(mode="after")
     def _require_one_beginning(self) -> MimRecipe:
-        require_ratio(self.mask_ratio)
         if self.initial is not None and self.eva02 is not None:
             raise PumitError("The recipe has both initial and eva02; begin with one of them.")
         return self
@@ -289,12 +289,7 @@ class MambaMimRecipe(ImageRecipe):
 
     # Volumes of thick slices have too few slices to be halved four times.
     degrees: Shares = Field({0: 1.0})
-    mask_ratio: float = MAMBA_MASK_RATIO
-
-    @model_validator(mode="after")
-    def _require_ratio(self) -> MambaMimRecipe:
-        require_ratio(self.mask_ratio)
-        return self
+    mask_ratio: Ratio = MAMBA_MASK_RATIO
 
 
 # Network to the recipe of its pre-training objective.
@@ -311,9 +306,3 @@ PRETRAINING: dict[str, type[PretrainingRecipe]] = {
     "swin_ssl": SwinSslRecipe,
     "swin_ssl_small": SwinSslRecipe,
 }
-
-
-def require_ratio(ratio: float) -> None:
-    """Raise PumitError unless a mask ratio is between 0 and 1, exclusive."""
-    if not 0 < ratio < 1:
-        raise PumitError(f"mask_ratio must lie between 0 and 1, got {ratio}.")

@@ -84,14 +84,10 @@ def shipped_recipe(name: str) -> Path:
 
 
 def recipe_names(command: str = "") -> list[str]:
-    """Return the names of the shipped recipes, of one command if given.
-
-    The command is read from the comment at the top of each recipe.
-    """
-    files = sorted(recipe_folder().glob("*.yaml"))
-    return [file.stem for file in files if not command or _command_of(file) == command]
-
-
-def _command_of(recipe: Path) -> str:
-    found = re.search(r"\bpumit (train|pretrain|compare)\b", recipe.read_text("utf-8"))
-    return found[1] if found else ""
+    """Return the names of the shipped recipes, of one command as their top comments name it."""
+    names = []
+    for file in sorted(recipe_folder().glob("*.yaml")):
+        found = re.search(r"\bpumit (train|pretrain|compare)\b", file.read_text("utf-8"))
+        if not command or (found and found[1] == command):
+            names.append(file.stem)
+    return names

@@ -30,10 +30,6 @@ def task_of(keys: Mapping[str, Any]) -> str:
 def model_for(keys: Mapping[str, Any], source: str) -> type[TrainingRecipe]:
     """Return the recipe type for a recipe's task and network.
 
-    Args:
-        keys: Keys and values of the recipe file.
-        source: File name, for messages.
-
     Raises:
         PumitError: If the task is unknown, or the network cannot be pre-trained.
     """

@@ -22,9 +22,7 @@ def recipe_text(
 ) -> str:
     """Return a recipe as YAML with comments; reading it gives the same recipe.
 
-    Args:
-        heading: Comment lines above the recipe.
-        model: Recipe type that describes the keys; None for the type of its task.
+    The heading's lines are comments above it. Without a model, that of its task describes the keys.
     """
     model = model or model_for(recipe, "the recipe")
     lines = [f"# {' '.join(line.split())}" for line in heading]

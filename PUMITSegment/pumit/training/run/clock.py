@@ -23,6 +23,27 @@ def _steady_seconds() -> float:
     return time.monotonic()
 
 
+@contextmanager
+def repeated(work: Callable[[], None], seconds: float, name: str) -> Iterator[Callable[[], None]]:
+    """Call a function every `seconds` in a thread, for a block; yield a function that ends it."""
+    end = threading.Event()
+
+    def run() -> None:
+        while not end.wait(seconds):
+            work()
+
+    def stop() -> None:
+        end.set()
+        thread.join()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop()
+
+
 class RunClock:
     """Count the active seconds of a run; thread-safe.
 

@@ -81,15 +81,7 @@ class RunControl:
     def wait(
         self, seconds: float | None = None, *, also: ControlCommand | None = None
     ) -> ControlCommand | None:
-        """Wait for the command to resume or to stop.
-
-        Args:
-            seconds: Timeout; None for no limit.
-            also: Another command that ends the wait.
-
-        Returns:
-            The command; None after the timeout.
-        """
+        """Wait for the command to resume or to stop, or `also` another; None after the timeout."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             self._checked_at = -CHECK_SECONDS

@@ -1,13 +1,15 @@
-"""Relay between a larger run and its parts: commands go down, progress comes up."""
+"""Parts of a larger run, each a run of its own: commands go down, progress comes up."""
 
 from __future__ import annotations
 
 import logging
-import threading
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from pumit.errors import PumitError
 from pumit.runs import read_command, read_status, send_command
+from pumit.training.run.clock import repeated
 from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
@@ -15,68 +17,66 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0  # polling interval of the running part
 
 
-def finished_model(folder: Path) -> Path | None:
-    """Return the model of a part that has already finished, or None."""
+def require_one_process(sentence: str) -> None:
+    """Raise PumitError under `torchrun`, where the parts of a run cannot be trained."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise PumitError(sentence)
+
+
+def train_part(
+    reporter: RunReporter,
+    output: Path,
+    name: str,
+    title: str,
+    train: Callable[[Path], Path],
+    *,
+    event: str,
+    number: int = 1,
+    parts: int = 1,
+) -> Path:
+    """Train a part of a run in its subfolder, or return its model if it has finished.
+
+    Args:
+        output: Folder of the whole run.
+        name: Name of the subfolder.
+        train: Trains the part in a folder, and returns its model.
+        event: Kind of event to report.
+        number: Number of the part among similar consecutive ones, from 1 on.
+
+    Raises:
+        RunStopped: If the part was stopped; the same call resumes.
+    """
+    folder = output / name
     status = read_status(folder)
     if status is not None and status.state == "finished" and status.model:
         return folder / Path(status.model).name
-    return None
+    reporter.check()
+    reporter.event(event, f"{title} begins.", **({"fold": number} if parts > 1 else {}))
 
-
-class Relay:
-    """Forwards commands to the running part, and its progress back, for a block.
-
-    Args:
-        number: Number of the part among similar consecutive ones, from 1 on.
-    """
-
-    def __init__(
-        self,
-        reporter: RunReporter,
-        output: Path,
-        folder: Path,
-        title: str,
-        *,
-        number: int = 1,
-        parts: int = 1,
-    ) -> None:
-        self._reporter, self._output, self._folder = reporter, output, folder
-        self._title, self._number, self._parts = title, number, parts
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pumit-parts", daemon=True)
-
-    def __enter__(self) -> None:
-        """Start the relay thread."""
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        """Stop the relay thread."""
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(POLL_SECONDS):
-            try:
-                self._pass_on()
-            except PumitError as error:  # such as a full disk; retried at the next poll
-                logger.debug("%s", error)
-
-    def _pass_on(self) -> None:
-        word = read_command(self._output)
+    def pass_on() -> None:
+        word = read_command(output)
         if word is not None:
-            send_command(self._folder, word)
-            self._reporter.control.clear_request()
-        status = read_status(self._folder)
-        if status is None or self._reporter.folder is None or not status.is_alive:
+            send_command(folder, word)
+            reporter.control.clear_request()
+        status = read_status(folder)
+        if status is None or reporter.folder is None or not status.is_alive:
             return
-        before, parts = self._number - 1, self._parts
         left = status.left_seconds
         if left is not None:
-            left += (parts - self._number) * (status.seconds + left)
-        self._reporter.update(
+            left += (parts - number) * (status.seconds + left)
+        reporter.update(
             state=status.state,
-            sentence=f"{self._title}: {status.sentence}",
-            step=before * status.steps + status.step,
+            sentence=f"{title}: {status.sentence}",
+            step=(number - 1) * status.steps + status.step,
             steps=parts * status.steps,
             left_seconds=left,
         )
+
+    def relay() -> None:
+        try:
+            pass_on()
+        except PumitError as error:  # such as a full disk; retried at the next poll
+            logger.debug("%s", error)
+
+    with repeated(relay, POLL_SECONDS, "pumit-parts"):
+        return train(folder)

@@ -43,11 +43,7 @@ FULL = "The disk is full. Make room: the run waits, and goes on by itself."
 
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
-    """Return a log record as a sentence, or None for a record without one.
-
-    Args:
-        steps: Total number of steps of the run; 0 if unknown.
-    """
+    """Return a log record as a sentence, or None without one; `steps` is 0 if unknown."""
     for key, sentence in _SENTENCES:
         if key in record:
             return sentence(record, steps)
@@ -457,21 +453,3 @@ def _free(folder: Path) -> int:
     with suppress(OSError):
         return shutil.disk_usage(folder).free
     return 0
-
-
-class HeartbeatThread:
-    """Thread that writes the status at intervals."""
-
-    def __init__(self, reporter: RunReporter) -> None:
-        self._reporter, self._end = reporter, threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="pumit-run-status", daemon=True)
-        self._thread.start()
-
-    def _beat(self) -> None:
-        while not self._end.wait(BEAT_SECONDS):
-            self._reporter.beat()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._end.set()
-        self._thread.join()

@@ -55,12 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path]) -> Recipe:
-    """Return a recipe with absolute paths.
-
-    Args:
-        recipe: Recipe with paths relative to its folder.
-        path_of: Resolves such a path.
-    """
+    """Return a recipe with absolute paths, resolved by `path_of` from those in its file."""
 
     def absolute(text: Any) -> Any:
         if isinstance(text, (list, tuple)):
@@ -90,11 +85,7 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
 
 
 def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with all resolved values.
-
-    Args:
-        planned: Planned values, which override the given ones.
-    """
+    """Return a recipe with all resolved values; planned ones override the given ones."""
     kept = whole_schedule(schedule, keys)
     full: Recipe = plain({**keys, **planned, "schedule": kept})
     return {key: value for key, value in full.items() if value is not None}
@@ -161,7 +152,8 @@ def differences(
     return [
         f"{key} was {_shown(ours.get(key))}, is {_shown(theirs.get(key))}"
         for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key) and not _is_among(key, harmless)
+        if ours.get(key) != theirs.get(key)
+        and not any(key == name or key.startswith(f"{name}.") for name in harmless)
     ]
 
 
@@ -196,10 +188,6 @@ def _leaves(value: Any, where: str = "") -> dict[str, Any]:
     for key, part in value.items():
         found |= _leaves(part, f"{where}.{key}" if where else str(key))
     return found
-
-
-def _is_among(key: str, names: Sequence[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _shown(value: Any) -> str:

@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 from pumit.errors import ExportError, PumitError, TrainingError
 from pumit.runs import LOCK, LOG, RunStatus, read_status
 from pumit.system.atomic import make_folder
+from pumit.training.run.clock import repeated
 from pumit.training.run.control import RunControl, RunStopped
-from pumit.training.run.reporter import HeartbeatThread, RunReporter, kept
+from pumit.training.run.reporter import BEAT_SECONDS, RunReporter, kept
 
 # Temporary file names of `atomic_path` and of safetensors.
 HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
@@ -94,34 +95,33 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         _tidy(folder)
         control = RunControl(folder, since=since)
         reporter = RunReporter(folder, control)
-        heartbeat = HeartbeatThread(reporter)
-        try:
-            reporter.write_status()
-            with control.handle_signals():
-                yield reporter
-        except RunStopped as stop:
-            sentence = str(stop) or f"Stopped. {kept(folder)}"
-            reporter.event("stopped", sentence)
-            reporter.state("stopped", sentence)
-            # A part of the run, such as a fold, has received the signal.
-            raise RunStopped(sentence, control.signal_number or stop.signal_number) from None
-        except KeyboardInterrupt:
-            reporter.state("stopped", f"Stopped at once. {kept(folder)}")
-            raise
-        except BaseException as error:
-            fault = f"A fault of the program ({type(error).__name__})."
-            sentence = str(error) if isinstance(error, PumitError) else fault
-            if made and not (folder / LOG).exists():
-                heartbeat.stop()
-                _remove(folder, made)
-            else:
-                record = {"event": "failed", "sentence": sentence, **_place_of(error)}
-                reporter.report(record, prints=False)  # the CLI prints it on standard error
-                reporter.state("failed", sentence)
-            raise
-        finally:
-            heartbeat.stop()
-            control.clear_request()
+        with repeated(reporter.beat, BEAT_SECONDS, "pumit-run-status") as end_beats:
+            try:
+                reporter.write_status()
+                with control.handle_signals():
+                    yield reporter
+            except RunStopped as stop:
+                sentence = str(stop) or f"Stopped. {kept(folder)}"
+                reporter.event("stopped", sentence)
+                reporter.state("stopped", sentence)
+                # A part of the run, such as a fold, has received the signal.
+                raise RunStopped(sentence, control.signal_number or stop.signal_number) from None
+            except KeyboardInterrupt:
+                reporter.state("stopped", f"Stopped at once. {kept(folder)}")
+                raise
+            except BaseException as error:
+                fault = f"A fault of the program ({type(error).__name__})."
+                sentence = str(error) if isinstance(error, PumitError) else fault
+                if made and not (folder / LOG).exists():
+                    end_beats()
+                    _remove(folder, made)
+                else:
+                    record = {"event": "failed", "sentence": sentence, **_place_of(error)}
+                    reporter.report(record, prints=False)  # the CLI prints it on standard error
+                    reporter.state("failed", sentence)
+                raise
+            finally:
+                control.clear_request()
     finally:
         lock.release()
 

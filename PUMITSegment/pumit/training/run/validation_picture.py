@@ -50,11 +50,7 @@ class OverlayPictures:
         self._step = -1  # of the last picture
 
     def __call__(self, case: LabelledVolume, pairs: Iterable[tuple[str, Mask, Mask]]) -> None:
-        """Draw a case, if it is the chosen one.
-
-        Args:
-            pairs: Name, prediction and ground truth of each class.
-        """
+        """Draw a case if it is the chosen one; `pairs` are name, answer and truth of each class."""
         step = self._reporter.step
         labels = np.where(case.labels == UNKNOWN, np.uint8(0), case.labels)
         if not self._case and labels.any():

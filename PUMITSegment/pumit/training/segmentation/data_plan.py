@@ -141,11 +141,7 @@ def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
 
 
 def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:
-    """Coarsen the finest axes of a spacing until a typical case has at most `most_voxels`.
-
-    Args:
-        spacing_mm: Planned spacing (d, h, w), mm.
-    """
+    """Coarsen the finest axes of a spacing (d, h, w), mm, until a usual case fits `most_voxels`."""
     extent = np.median([np.array(f.shape) * f.spacing_mm for f in facts], axis=0)
     is_single = np.median([f.shape for f in facts], axis=0) == 1
     spacing = np.array(spacing_mm, dtype=np.float64)
@@ -176,13 +172,10 @@ def target_spacing(facts: Sequence[CaseFacts]) -> Triple:
 
 
 def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
-    """Return the largest patch that a share of a step allows.
+    """Return the largest patch (d, h, w) that a share of a step allows, voxels.
 
     It starts with the whole median case, and shrinks along the axis with the best coverage until it
     fits.
-
-    Args:
-        median_shape: Median shape of the cases, voxels.
     """
     steps = np.array(divisor)
     median = np.array(median_shape)
@@ -270,15 +263,10 @@ def _given_intensity(given: IntensityRule | list[IntensityRule], channels: int) 
 
 
 def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
-    """Return a plan whose steps need less memory.
+    """Return a plan whose steps need less memory and a sentence on the change; None if impossible.
 
-    More than two patches are halved; then the patches shrink; finally one patch is left.
-
-    Args:
-        divisor: Divisor of a patch along (d, h, w).
-
-    Returns:
-        The plan and a sentence on the change, or None if it cannot be smaller.
+    More than two patches are halved; then the patches shrink to multiples of `divisor`; finally one
+    patch is left.
     """
     if plan.batch_size > MIN_BATCH:
         return _with_batch(plan, max(MIN_BATCH, plan.batch_size // 2))

@@ -59,11 +59,16 @@ def load_initial_weights(
         CheckpointError: If the model is unknown, or of another width or kind.
     """
     path = find_model(model)
+    family = FAMILIES[type(network).__name__]
     if _is_of_others(path, is_swin=isinstance(network, SwinUnetr)):
-        return _load_public_file(network, path)
+        if not isinstance(network, SwinUnetr):
+            raise CheckpointError(
+                f"initial {path.name} is a file of another program, which only Swin UNETR can "
+                f"begin with; give a model of {family.title} that pumit has trained."
+            )
+        return load_swin_unetr_file(network, path)
     checkpoint = load_checkpoint(path)
     theirs = checkpoint.header.network
-    family = FAMILIES[type(network).__name__]
     _require_alike(family, sizes or {}, checkpoint.header.sizes, path.name)
     if class_of(theirs) == type(network).__name__:
         _take_all(network, checkpoint, path.name, sizes or {})
@@ -100,16 +105,6 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
 def _is_of_others(path: Path, *, is_swin: bool) -> bool:
     """Return whether a file is in a public format, except files of PUMIT's authors."""
     return is_public_file(path) and (is_swin or not is_author_file(path))
-
-
-def _load_public_file(network: nn.Module, path: Path) -> str:
-    if not isinstance(network, SwinUnetr):
-        title = FAMILIES[type(network).__name__].title
-        raise CheckpointError(
-            f"initial {path.name} is a file of another program, which only Swin UNETR can begin "
-            f"with; give a model of {title} that pumit has trained."
-        )
-    return load_swin_unetr_file(network, path)
 
 
 def _require_alike(

@@ -33,13 +33,13 @@ class SeenField:
 
     Attributes:
         depth: Number of slices of a typical case at that spacing; None if unknown.
-        patch: Patch size (d, h, w) if the recipe gives it, else empty.
+        patch: Patch size (d, h, w), if the recipe gives it; limits the depth of cells.
         most_voxels: Maximum number of voxels of a patch; None for no limit.
     """
 
     spacing_mm: tuple[float, float, float]
     depth: int | None = None
-    patch: tuple[Any, ...] = ()
+    patch: Sequence[int] | None = None
     most_voxels: int | None = None
 
     @property
@@ -48,23 +48,15 @@ class SeenField:
         d, h, w = self.spacing_mm
         return d / math.sqrt(h * w)
 
-    @property
-    def given_patch(self) -> Shape | None:
-        """The recipe's patch, or None if it is missing or invalid."""
-        if len(self.patch) != 3 or not all(isinstance(n, int) and n > 0 for n in self.patch):
-            return None
-        return (self.patch[0], self.patch[1], self.patch[2])
-
     def has_room(self, stride: Shape) -> bool:
         """Return whether a patch holds more than one multiple of a stride, and a case its depth.
 
         Args:
             stride: Divisor of a patch (d, h, w).
         """
-        patch = self.given_patch
-        if patch is not None:
-            steps = math.prod(n // s for n, s in zip(patch, stride, strict=True))
-            return patch[0] % stride[0] == 0 and steps > 1
+        if self.patch is not None:
+            steps = math.prod(n // s for n, s in zip(self.patch, stride, strict=True))
+            return self.patch[0] % stride[0] == 0 and steps > 1
         if self.depth is not None and self.depth < stride[0]:
             return False
         return self.most_voxels is None or 2 * math.prod(stride) <= self.most_voxels
@@ -92,11 +84,9 @@ def depth_halvings(plane: Shape, field: SeenField) -> int:
 
 
 def depth_factors(plane: Sequence[int], halvings: int) -> list[int]:
-    """Return the depth stride of each stage; the first stages do not reduce the depth.
+    """Return the depth stride of each stage from its in-plane stride, a power of two.
 
-    Args:
-        plane: In-plane stride of each stage, a power of two.
-        halvings: Total number of depth halvings; see `depth_halvings`.
+    The first stages do not reduce the depth; `halvings` is the sum over all stages.
     """
     each = [int(math.log2(n)) for n in plane]
     spared = sum(each) - halvings
@@ -212,8 +202,8 @@ def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
     """Choose a 2D network, slice by slice, if most of the depth would be padding."""
 
     def fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-        depth = field.given_patch[0] if field.given_patch else field.depth
-        least = side if field.given_patch else side // 2
+        depth = field.depth if field.patch is None else field.patch[0]
+        least = side // 2 if field.patch is None else side
         return {"spatial_dims": 2 if depth is not None and depth < least else 3}
 
     return fit
@@ -241,22 +231,6 @@ def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[in
     _, h, w = _times(steps)
     factors = depth_factors([step[1] for step in steps], depth_halvings((1, h, w), field))
     return [[factor, *step[1:]] for factor, step in zip(factors, steps, strict=True)]
-
-
-# --- MambaMIM's two ---
-
-
-def _hymamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    return {"poolings": _flattened(sizes["poolings"], field)}
-
-
-def _hymamba_norm(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """Return `last_norm`, which a checkpoint must state: older ones without it had no choice."""
-    return {"last_norm": sizes["last_norm"]}
-
-
-def _unetr_mamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    return {"patch": _flattened([sizes["patch"]], field)[0]}
 
 
 FAMILIES: dict[str, Family] = {
@@ -312,8 +286,9 @@ FAMILIES: dict[str, Family] = {
         ("encoder.stem.0.",),
         ("head.",),
         follows=("poolings",),
-        fit=_hymamba_fit,
-        fit_patch=_hymamba_norm,
+        fit=lambda sizes, field: {"poolings": _flattened(sizes["poolings"], field)},
+        # A checkpoint must state it: older ones without it had no choice.
+        fit_patch=lambda sizes, patch: {"last_norm": sizes["last_norm"]},
         encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder.", ("encoder.skips.0.",)),
         alike=("last_norm",),
     ),
@@ -323,7 +298,7 @@ FAMILIES: dict[str, Family] = {
         ("encoder.embedding.", "image_block.layer.conv"),
         ("head.",),
         follows=("patch",),
-        fit=_unetr_mamba_fit,
+        fit=lambda sizes, field: {"patch": _flattened([sizes["patch"]], field)[0]},
         encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder."),
     ),
 }
@@ -397,23 +372,14 @@ def fitted_sizes(
     spacing_mm: tuple[float, float, float],
     *,
     depth: int | None = None,
-    patch: Sequence[Any] = (),
+    patch: Sequence[int] = (),
     most_voxels: int | None = None,
 ) -> dict[str, Any]:
     """Return the given sizes with those that follow from the spacing and the number of slices.
 
     Cells of the coarsest level become about as deep as wide in mm, and no deeper than the data. A
     published network keeps its own sizes if they fit. If a recipe gives one of the sizes that
-    follow from the data, all of them are left to it.
-
-    Args:
-        spacing_mm: Target voxel spacing (d, h, w).
-        depth: Number of slices of a typical case at that spacing, if known.
-        patch: Patch size (d, h, w), if the recipe gives it; limits the depth of cells.
-        most_voxels: Maximum voxels of the patch, if the recipe does not give its size.
-
-    Returns:
-        `given`, with the fitted sizes.
+    follow from the data, all of them are left to it. The other arguments are those of `SeenField`.
 
     Raises:
         PumitError: If the network is unknown or cannot segment.
@@ -421,7 +387,7 @@ def fitted_sizes(
     family = family_of(name)
     if any(key in given for key in family.follows) or not fitted_names(name):
         return dict(given)
-    field = SeenField(spacing_mm, depth, tuple(patch), most_voxels)
+    field = SeenField(spacing_mm, depth, patch if len(patch) == 3 else None, most_voxels)
     if not name.endswith(FOR_ANY_DATA):
         own = family.stride({**RECIPES[name].sizes, **given})
         if replace(field, most_voxels=None).has_room(own):
@@ -432,10 +398,9 @@ def fitted_sizes(
 def network_sizes(
     name: str, given: Mapping[str, Any], *, patch: Shape, channels: int, classes: int
 ) -> dict[str, Any]:
-    """Return the sizes to build a network with.
+    """Return the sizes to build a network with, from those of the recipe or fitted to the data.
 
     Args:
-        given: Sizes of the recipe, or fitted to the data.
         patch: Patch size (d, h, w), voxels.
         classes: Number of output channels, including the background if it is one.
 

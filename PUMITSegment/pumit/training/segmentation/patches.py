@@ -221,15 +221,9 @@ def _drawn(cases: Sequence[PreparedCase]) -> Tensor | None:
 def cut(
     array: npt.NDArray[np.generic], start: npt.NDArray[np.int64], size: Shape, beyond: float
 ) -> npt.NDArray[np.generic]:
-    """Crop a box out of an array (C, d, h, w), padded with a constant.
+    """Crop a box (d, h, w) out of an array (C, d, h, w), padded with a constant.
 
-    Args:
-        start: First voxel (d, h, w), which may be negative.
-        size: Size (d, h, w).
-        beyond: Padding value.
-
-    Returns:
-        (C, *size).
+    The first voxel `start` may be negative.
     """
     shape = np.array(array.shape[1:])
     low = np.clip(start, 0, shape)

@@ -22,7 +22,7 @@ from pumit.training.data.classes import (
 )
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.data.split_data import SplitData, split_set
+from pumit.training.data.split import SplitData, split_set
 from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.data_plan import (
@@ -99,10 +99,7 @@ def plan_segmentation(
     step_voxels: int,
     seed: int,
 ) -> SegmentationPlan:
-    """Plan everything that the recipe leaves open.
-
-    Args:
-        step_voxels: Voxels per step, unless the recipe gives it.
+    """Plan everything that the recipe leaves open, such as `step_voxels` per step.
 
     Raises:
         PumitError: If values of the recipe do not fit together.
@@ -145,11 +142,7 @@ def build_task(
     classes: Sequence[ClassValue],
     cases: Sequence[PreparedCase],
 ) -> SegmentationTask:
-    """Return the training task of a run.
-
-    Args:
-        classes: Classes; regions change the loss, and names such as "left" turn flips off.
-    """
+    """Return the training task; regions change its loss, names such as "left" turn flips off."""
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(
         cases,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,11 +57,7 @@ class PreparedCase:
 def prepare(
     case: LabelledVolume, plan: NetworkPlan, classes: Sequence[ClassValue] = ()
 ) -> PreparedCase:
-    """Pre-process a case exactly as at inference.
-
-    Args:
-        classes: Meaning of the labels; may be omitted without regions.
-    """
+    """Pre-process a case exactly as at inference; without regions, `classes` may be omitted."""
     axes = NetworkAxes.of(case.volume, plan.orientation)
     image, _ = network_image(case.volume, plan, axes)
     d, h, w = image.shape[1:]
@@ -82,13 +79,10 @@ def _indexed(
 
 
 def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Tensor:
-    """Resample a label map (d, h, w) to another grid over the same box.
+    """Resample a label map (d, h, w), uint8, to another grid over the same box.
 
     Each class is interpolated separately and the largest value wins, which neither shifts borders
     nor creates classes between two others.
-
-    Returns:
-        uint8, of that shape.
     """
     if labels.shape == shape:
         return torch.from_numpy(labels.copy())
@@ -158,15 +152,12 @@ def prepare_all(
             prepared.append(prepare(read_labelled(case, classes), plan, classes))
             continue
         names = [c.label.name for c in classes]  # named segments are matched by them
-        content = [case.name, asdict(plan), base_values(classes), names, *_stamps(case)]
+        stamps = [stamp for p in case.files for stamp in (p.stat().st_mtime, p.stat().st_size)]
+        content: list[Any] = [case.name, asdict(plan), base_values(classes), names, *stamps]
         content += [case.drawn, case.known, case.ignore_value]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
         prepared.append(_mapped(case, classes, plan, folder / key))
     return prepared
-
-
-def _stamps(case: LabelledCase) -> list[float]:
-    return [stamp for p in case.files for stamp in (p.stat().st_mtime, p.stat().st_size)]
 
 
 def _mapped(

@@ -49,12 +49,9 @@ class SinglePieceChoice:
         truths: Sequence[Mask],
         known: Mask | None = None,
     ) -> None:
-        """Add a case.
+        """Add a case: prediction with all components (D, H, W), and the truth of each class.
 
-        Args:
-            labels: Prediction with all components, (D, H, W).
-            truths: Ground truth mask of each class, bool (D, H, W).
-            known: Voxels that count, bool (D, H, W); None for all.
+        Voxels that are not `known`, bool (D, H, W), do not count.
         """
         for (together, each), rows in self._scores.items():
             kept = labels.copy()

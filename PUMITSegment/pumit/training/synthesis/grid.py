@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.spatial.transform import Rotation
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,6 +32,18 @@ def integer(generator: torch.Generator, low: int, high: int) -> int:
 def chance(generator: torch.Generator, probability: float) -> bool:
     """Return True with the given probability."""
     return bool(torch.rand((), generator=generator) < probability)
+
+
+def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
+    """Apply the same random flips and in-plane quarter turns to all channels of (C, D, H, W)."""
+    flips = [axis for axis in (1, 2, 3) if chance(generator, 0.5)]
+    turns = int(torch.randint(4, (), generator=generator))
+    return torch.rot90(stack.flip(flips), turns, dims=(2, 3))
+
+
+def rotation_of(angles: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the matrix (3, 3) of rotations about the axes d, h and w in turn, radians."""
+    return np.asarray(Rotation.from_euler("xyz"[: len(angles)], angles).as_matrix()).reshape(3, 3)
 
 
 @dataclass
@@ -57,6 +73,25 @@ class Grid:
         if self.source is None and self.device.type != "cpu":
             seed = integer(self.generator, 0, 2**31 - 1)
             self.source = torch.Generator(self.device).manual_seed(seed)
+
+    @classmethod
+    def for_field(
+        cls, shape: Sequence[int], ratio: float, generator: torch.Generator, device: torch.device
+    ) -> Grid:
+        """Return the grid of a field, over-sampled along depth where slices are thick.
+
+        Args:
+            shape: Voxels of the field; the first two are its depth and in-plane size.
+            ratio: Slice spacing over in-plane spacing; 1 in 2D, where one slice of isotropic
+                voxels is drawn.
+        """
+        oversampling = 1 if ratio < 1.5 else min(3, round(ratio))
+        return cls(shape[0], shape[1], ratio, oversampling, generator, device)
+
+    @property
+    def middles(self) -> slice:
+        """Slices of the scene in the middle of each slice of the field."""
+        return slice(self.oversampling // 2, None, self.oversampling)
 
     def without_oversampling(self) -> Grid:
         """Return the grid of the final field, with the same generators."""

@@ -109,12 +109,7 @@ def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
 
 
 def is_target(mask: Tensor, smallest: float = MIN_SHARE) -> bool:
-    """Return whether a mask has a useful size as a target.
-
-    Args:
-        mask: Bool (D, H, W).
-        smallest: Smallest share of the field.
-    """
+    """Return whether a mask (D, H, W), bool, has a useful size, at least a share of the field."""
     count = int(mask.sum())
     return count >= 8 and smallest <= count / mask.numel() <= MAX_SHARE
 
@@ -149,36 +144,25 @@ def draw_scene(
     device: torch.device | None = None,
     shares: SceneShares = USUAL_SHARES,
 ) -> Scene:
-    """Generate a scan of a degree of anisotropy.
+    """Generate a scan of a degree of anisotropy, 0 (isotropic) to 5 (2D).
 
     Args:
-        da0: 0 (isotropic) to 5 (2D).
         size: In-plane voxels per side; the depth is that of `field_shape`.
         generator: CPU generator; the same state gives the same scene on the same kind of device.
         device: Device to generate on; None means CPU.
-        shares: Shares of scans with a heart or a trunk.
 
     Returns:
         Scene with one or more targets of 0.2 % to 55 % of the field.
     """
     # 1. Grid of the field, over-sampled along depth where slices are thick.
-    depth = field_shape(da0, size)[0]
-    planar = da0 == 5
     ratio = slice_ratio_for(da0, generator)
-    oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
-    # In 2D, draw one slice of isotropic voxels.
-    grid = Grid(
-        depth,
-        size,
-        1.0 if planar else ratio,
-        oversampling,
-        generator,
-        torch.device("cpu") if device is None else device,
-    )
+    there = torch.device("cpu") if device is None else device
+    shape = field_shape(da0, size)
+    grid = Grid.for_field(shape, 1.0 if da0 == 5 else ratio, generator, there)
     # 2. Structures, redrawn until some of them can be targets.
     while True:
         layout = draw_layout(grid, shares)
-        labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
+        labels = layout.labels[grid.middles]
         targets = []
         for parts in layout.objects:
             mask = any_of(labels, parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def look(
 def test_good_cases_are_measured(tmp_path: Path) -> None:
     reports, summary = look(write_pairs(tmp_path, 2), classes=CLASSES)
     counts = np.bincount(ball_and_box(0)[1].ravel())
-    assert reports["case_0"].as_row() == {
+    assert asdict(reports["case_0"]) == {
         "case": "case_0",
         "patient": "",
         "images": [str(tmp_path / "images" / "case_0.nii.gz")],
@@ -56,7 +57,7 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
     }
     assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
     assert summary.in_cases == {"ball": 2, "box": 2}
-    json.dumps(summary.as_row())
+    json.dumps(asdict(summary))
     _, summary = look(tmp_path, classes={**CLASSES, "rib": 3})
     assert "no case has any rib" in summary.doubts
     reports, _ = look(tmp_path, classes={"all": [1, 2], "box": [2]})  # regions share voxels
@@ -88,7 +89,7 @@ def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path: Path) -> None:
     assert summary.found_late == {"case_5": {"problems": [], "doubts": [late]}}
     assert (summary.cases, summary.usable, summary.unlabelled) == (8, 3, 1)
     assert len(summary.problems) == 5
-    assert str(tmp_path) not in json.dumps(summary.as_row())
+    assert str(tmp_path) not in json.dumps(asdict(summary))
 
 
 def test_classes_that_nobody_names_grow_with_the_cases(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pumit.training.pretraining.image_source import (
     IMAGES,
     Crop,
     ImageSource,
-    turned,
     varied,
 )
+from pumit.training.synthesis.grid import flip_and_turn
 from torch import Tensor
 
 
@@ -109,7 +109,7 @@ def test_flips_and_turns_keep_every_voxel() -> None:
     image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
     seen = set()
     for seed in range(40):
-        out = turned(image, random(seed))
+        out = flip_and_turn(image, random(seed))
         assert torch.equal(out.flatten().sort().values, image.flatten())
         seen.add(tuple(out.flatten().tolist()))
     assert len(seen) > 8

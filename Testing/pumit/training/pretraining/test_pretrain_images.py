@@ -74,7 +74,7 @@ def test_a_vit_is_trained_with_a_tokenizer(
     other = {"network_sizes": {**VIT["network_sizes"], "num_tokens": 64}}
     for change, reason in (
         (other, r"32 tokens, .* 64"),
-        ({"mask_ratio": 1.0}, "between 0 and 1"),
+        ({"mask_ratio": 1.0}, "mask_ratio in .* must be below 1"),
         ({"initial": "a", "eva02": "b"}, "both initial and eva02"),
     ):
         with pytest.raises(PumitError, match=reason):
