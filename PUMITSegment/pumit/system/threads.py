@@ -128,13 +128,13 @@ class _OneBlasThread:
 
     def __enter__(self) -> None:
         with self._lock:
-            self._blocks += 1
-            if self._blocks == 1:
-                if self._libraries is None:
-                    from threadpoolctl import ThreadpoolController
+            if self._libraries is None:
+                from threadpoolctl import ThreadpoolController
 
-                    self._libraries = ThreadpoolController()
+                self._libraries = ThreadpoolController()
+            if self._blocks == 0:
                 self._limited = self._libraries.limit(limits=1, user_api="blas")
+            self._blocks += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:

@@ -273,9 +273,10 @@ class InteractiveSession(PromptedSession):
 
     def evidence(self, prompts: Sequence[Prompt]) -> Evidence | None:
         """Return the features that predict the answer's quality; None if the answer is empty."""
-        answer, before = self._answer(prompts), None
+        before = None
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1])
+        answer = self._answer(prompts)  # last, so that it is the latest one for `foresee`
         d, h, w = (self.volume.spacing_mm[a] for a in self.order)
         return evidence_of(answer, before, self.solver.pyramid.array, (d, h, w))
 

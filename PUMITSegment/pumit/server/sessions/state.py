@@ -60,7 +60,9 @@ class ServerState:
         self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
             limits,
-            is_busy=lambda lease: bool(self.queue.jobs_of(lease.token)),
+            is_busy=lambda lease: any(
+                job.kind != "foresight" for job in self.queue.jobs_of(lease.token)
+            ),
             on_free=self._free,
             on_idle=self._suspend_idle,
             prefix=f"{instance}." if instance else "",
@@ -124,6 +126,7 @@ class ServerState:
         self.queue.cancel(lease.token)
         # At most one scan of a session waits in the queue.
         self.queue.supersede(lease.token, "volume")
+        self.queue.supersede(lease.token, "foresight")
         return await _in_loop(self.queue.submit(lease.token, run, kind="volume").future)
 
     async def predict(
@@ -217,12 +220,14 @@ class ServerState:
             if lease.is_idle:
                 self._evictor.suspend(lease)
 
+        self.queue.supersede(lease.token, "foresight")
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, sleep)
 
     def _free(self, lease: Lease) -> None:
         self.queue.cancel(lease.token)
         self.queue.supersede(lease.token, "volume")
+        self.queue.supersede(lease.token, "foresight")
         lease.shape = None
 
         self._evictor.end(lease)
