@@ -119,6 +119,8 @@ def test_fused_scans_of_one_patient_and_position_take_clicks(patients: TwoViews)
     [
         (("", FRAME), ("", FRAME)),
         (("Anonymous", FRAME), ("Anonymous", FRAME)),
+        (("0000", FRAME), ("0000", FRAME)),
+        (("UNKNOWN", FRAME), ("UNKNOWN", FRAME)),
         (("P-7710", ""), ("P-7710", "")),
         (("P-7710", FRAME), ("P-7710", OTHER_FRAME)),
         (("P-7710", FRAME), ("", FRAME)),

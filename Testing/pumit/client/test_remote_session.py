@@ -325,3 +325,20 @@ def test_closing_frees_the_session_and_its_memory(serving, volume):
         first.close()
         with RemoteSession(client) as second:
             second.set_volume(volume)
+
+
+def test_a_session_continues_on_another_server(serving, volume):
+    first, second = serving(), serving()
+    with first.client() as client, second.client() as other:
+        session = RemoteSession(client, heartbeat_s=0.1)
+        session.set_volume(volume)
+        session.set_mask_prior(np.eye(28, dtype=bool)[None, :1].repeat(9, 0).repeat(30, 1), "2")
+        session.add_box(_centre(volume, 1, 2, 3), _centre(volume, 5, 8, 9))
+        expected = [session.predict("1"), session.predict("2")]
+        first.stop()
+        with pytest.raises(ServiceError):
+            session.predict()
+        session.rebuild(other)
+        np.testing.assert_array_equal(session.predict("1"), expected[0])
+        np.testing.assert_array_equal(session.predict("2"), expected[1])
+        session.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import socket
 import struct
 import time
 
@@ -14,6 +15,7 @@ import pytest
 from app_client import GEOMETRY, SCAN, claim, claim_with_scan, make_client, refused
 from fake_engine import SECRET, FakeEngine
 from loopback_server import TOKEN
+from pumit.client.remote_session import RemoteSession
 from pumit.errors import PumitError
 from pumit.server.app import create_app
 from pumit.wire import protocol
@@ -300,3 +302,25 @@ def test_after_an_answer_the_next_click_is_prepared(http, loaded):
 def test_health_is_told_without_a_body(http):
     answer = http.head("/healthz", headers={"Authorization": ""})
     assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_a_client_that_hangs_up_stops_its_prediction(server, volume):
+    host, port = server.url.removeprefix("http://").split(":")
+    with server.client() as client, RemoteSession(client) as session:
+        session.set_volume(volume)
+        point = {"kind": "point", "point_lps": volume.index_to_world((4, 10, 10)).tolist()}
+        body = json.dumps({"segment": "slow", "prompts": [point]}).encode()
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(
+                f"POST {protocol.PATH_PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Authorization: Bearer {TOKEN}\r\n{protocol.LEASE_HEADER}: {session._lease}\r\n"
+                "Content-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            while not server.is_predicting(session._lease):
+                time.sleep(0.01)
+        end = time.monotonic() + 5
+        while server.is_predicting(session._lease):
+            assert time.monotonic() < end
+            time.sleep(0.01)

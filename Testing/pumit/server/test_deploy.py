@@ -202,3 +202,21 @@ def test_alerts_ask_for_metrics_that_exist():
     for rule in rules:
         for name in re.findall(r"pumit_\w+", rule["expr"]):
             assert name.removesuffix("_bucket") in known, rule["alert"]
+
+
+def test_the_unit_keeps_scans_in_memory_and_the_service_in_its_place():
+    lines = UNIT.splitlines()
+    for line in (
+        "Type=notify",
+        "DynamicUser=yes",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "PrivateTmp=yes",
+        "PrivateNetwork=yes",
+        "MemorySwapMax=0",
+        "LimitCORE=0",
+        "Restart=on-failure",
+        "LoadCredential=token:/etc/pumit/token",
+    ):
+        assert line in lines
+    assert "CUDA_VISIBLE_DEVICES=%i" in UNIT

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pumit.server
+import pytest
 from app_client import make_client
+from loopback_server import TOKEN
+from pumit.server.http.page_routes import PAGE_PATHS
+from pumit.server.serve import add_arguments
+from pumit.server.sessions.limits import GIB, Limits
+from pumit.wire import protocol
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
@@ -34,12 +43,49 @@ def test_every_line_that_the_server_may_log_is_on_the_page():
     assert [line for line in lines if f"`{line}`" not in PAGE] == []
 
 
+def test_every_limit_is_on_the_page_with_its_option():
+    table = dict(re.findall(r"^\| `(\w+)` \|(.*)$", PAGE, re.MULTILINE))
+    assert set(table) == {field.name for field in fields(Limits)}
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = set(parser.format_help().replace("[", " ").replace("]", " ").split())
+    stated = set(re.findall(r"`(--[a-z-]+)`", PAGE))
+    assert stated - {"--verbose"} <= options
+
+
+def test_the_defaults_are_those_on_the_page():
+    table = dict(re.findall(r"^\| `(\w+)` \|(.*)$", PAGE, re.MULTILINE))
+    units = {"s": 1, "MiB": 1 << 20, "KiB/s": 1 << 10, "GiB": GIB, "": 1}
+    for name, row in table.items():
+        stated = re.fullmatch(
+            r"([\d ]+)(?: (s|MiB|GiB|KiB/s))?(?: \+ 16 MiB)?", row.split("|")[0].strip()
+        )
+        if stated is not None:
+            value = int(stated[1].replace(" ", "")) * units[stated[2] or ""]
+            value += (16 << 20) * ("+ 16 MiB" in row)
+            assert getattr(Limits(), name) == value, name
+
+
 def test_the_server_imports_nothing_that_unpickles():
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text("utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {"pickle", "marshal", "shelve", "dill", "joblib"} & set(names), module.name
+
+
+@pytest.mark.parametrize(
+    ("file", "lines"),
+    [
+        ("pumit@.service", ["LimitCORE=0", "MemorySwapMax=0", "PrivateNetwork=yes"]),
+        ("compose.yaml", ["core: 0", "network_mode: none", "read_only: true"]),
+        ("nginx.conf", ["proxy_request_buffering off;", "proxy_max_temp_file_size 0;", "TLSv1.2"]),
+        ("nginx.conf", ["rate=50r/s", "limit_conn pumit_connections 64;", "access.log pumit;"]),
+    ],
+)
+def test_what_is_shipped_to_put_around_it_does_what_the_page_says(file, lines):
+    text = (ROOT / "deploy" / file).read_text("utf-8")
+    assert [line for line in lines if line not in text] == []
 
 
 def test_a_browser_gets_no_permission_and_no_cookie():
@@ -50,6 +96,26 @@ def test_a_browser_gets_no_permission_and_no_cookie():
             names = {name.lower() for name in answer.headers}
             assert not {name for name in names if name.startswith("access-control")}
             assert "set-cookie" not in names
+
+
+def test_strangers_get_health_and_readiness_and_nothing_else():
+    with make_client() as http:
+        paths = http.get("/openapi.json").json()["paths"]
+        for path in [*paths, "/openapi.json", "/docs", "/redoc", "/", "/healthz/", "//healthz"]:
+            answer = http.get(path, headers={"Authorization": "Bearer wrong"})
+            is_open = path in (protocol.PATH_HEALTHZ, "/readyz")
+            assert answer.status_code == (200 if is_open else 401), path
+            if is_open:
+                assert answer.json() == {"ok": True}
+
+
+def test_the_page_is_the_same_for_strangers_and_has_nothing_of_anybody():
+    with make_client() as http:
+        for path in PAGE_PATHS:
+            known, stranger = http.get(path), http.get(path, headers={"Authorization": ""})
+            assert known.status_code == stranger.status_code == 200
+            assert known.content == stranger.content
+            assert TOKEN not in stranger.text
 
 
 def test_leases_are_long_random_and_never_told_again():

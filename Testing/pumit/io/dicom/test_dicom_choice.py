@@ -257,3 +257,9 @@ def test_phases_of_which_the_order_is_unknown_are_refused(
 ) -> None:
     phases(tmp_path / "s", 3, more)
     refused(tmp_path / "s", "does not state which belong together")
+
+
+def test_two_series_mixed_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", along_normal(4), series="1.2.3", prefix="a")
+    write_stack(tmp_path / "ct", along_normal(6), series="1.2.4", prefix="b")
+    assert Volume.read(tmp_path / "ct", series="1.2.4").shape[0] == 6

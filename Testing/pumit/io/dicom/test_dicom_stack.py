@@ -259,3 +259,31 @@ def test_places_that_are_no_stack_are_named(
 ) -> None:
     write_stack(tmp_path / "ct", positions)
     refused(tmp_path / "ct", reason)
+
+
+def test_palette_becomes_rgb(tmp_path: Path) -> None:
+    index = np.arange(48, dtype=np.uint8).reshape(6, 8)
+    ds = dicom_slice(index, None, intercept=0.0, PhotometricInterpretation="PALETTE COLOR")
+    ramp = np.arange(256, dtype=np.uint16) << 8
+    for colour, table in (("Red", ramp), ("Green", ramp[::-1].copy()), ("Blue", ramp // 2)):
+        setattr(ds, f"{colour}PaletteColorLookupTableDescriptor", [256, 0, 16])
+        setattr(ds, f"{colour}PaletteColorLookupTableData", table.tobytes())
+    ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
+    array = Volume.read(tmp_path / "us.dcm").array
+    assert array.shape == (3, 1, 6, 8)
+    np.testing.assert_array_equal(array[0, 0], index)
+    np.testing.assert_array_equal(array[1, 0], 255 - index)
+
+
+@pytest.mark.parametrize("part", [0.3, 0.7, 0.98])
+def test_truncated_slice_is_refused(tmp_path: Path, part: float) -> None:
+    write_stack(tmp_path / "ct", along_normal(5))
+    file = sorted((tmp_path / "ct").iterdir())[2]
+    file.write_bytes(file.read_bytes()[: int(part * file.stat().st_size)])
+    refused(tmp_path / "ct", "damaged|no pixel data|missing|mixes|must be|No DICOM|differ")
+
+
+def test_pixels_of_another_size_than_promised_are_refused(tmp_path: Path) -> None:
+    ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0), Rows=60)
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    refused(tmp_path / "a.dcm", "damaged")
