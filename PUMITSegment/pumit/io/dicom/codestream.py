@@ -178,7 +178,7 @@ def _has_ordinary_segments(data: bytes, at: int) -> bool:
             part = at
             end = at + (struct.unpack_from(">I", data, at + 6)[0] or len(data))
         elif kind == _SOD:
-            if end <= part:
+            if end <= at:  # a tile that ends before its data would be walked for ever
                 return False
             at = end
             continue

@@ -64,6 +64,13 @@ def jpeg_2000(pixels: Array = RAMP, **options: object) -> bytes:
     return stream.getvalue()
 
 
+def with_short_tile() -> bytes:
+    """Return a frame whose tile ends before its data."""
+    frame = jpeg_2000()
+    length_at = frame.index(b"\xff\x90") + 6
+    return frame[:length_at] + struct.pack(">I", 4) + frame[length_at + 4 :]
+
+
 def jpeg(pixels: Array = BYTES, **options: object) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, format="JPEG", quality=95, **options)
@@ -184,6 +191,7 @@ def test_what_follows_a_deflated_object_is_not_unpacked(tmp_path: Path) -> None:
         (jpeg_2000(codeblock_size=(4, 4)), False),
         (jpeg_2000(tile_size=(2, 2)), False),
         (jpeg_2000(precinct_size=(8, 8), codeblock_size=(8, 8)), False),
+        (with_short_tile(), False),  # was walked for ever
         (jpeg(), True),
         (jpeg(progressive=True), False),
         (encoded(JPEGLSLossless), True),
