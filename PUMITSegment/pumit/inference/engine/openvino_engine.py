@@ -53,7 +53,7 @@ _OF_PROMPTS = (
 # Number of compiled graph pairs kept in memory; one scan needs about four.
 MOST_COMPILED = 12
 # Number of compiled graph pairs that keep their working memory: those of one answer. To allocate
-# it for every field made a first click 1.2 times as long.
+# it for every field made a first click on a further scan 1.2 times as long.
 MOST_WARM = 4
 # While one field computes on all cores, pre- and post-processing of another one runs.
 FIELDS_AT_ONCE = 2
