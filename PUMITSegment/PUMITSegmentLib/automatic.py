@@ -47,6 +47,7 @@ class FoundStructures:
         structures: Classes that occur, in the model's order.
         missing: Names of classes that do not occur.
         overlap: Whether structures may share voxels, as nested tumour regions do.
+        remark: Warning if the scan may not suit the model; or empty.
     """
 
     structures: tuple[FoundClass, ...]
@@ -54,6 +55,7 @@ class FoundStructures:
     model: str
     version: str
     overlap: bool = False
+    remark: str = ""
 
     def sentence(self) -> str:
         """Summarize the result for the status line."""
@@ -70,7 +72,8 @@ class FoundStructures:
             if count == 1
             else _("{count} structures found by {model}, not checked: {names}")
         )
-        return words.format(count=count, model=self.model, names=names)
+        text = words.format(count=count, model=self.model, names=names)
+        return " ".join([text + ".", self.remark]) if self.remark else text
 
 
 def joined(label: ClassLabel, parts: Sequence[FoundClass]) -> FoundClass:
@@ -109,7 +112,9 @@ def prepareStructures(answer: AutomaticAnswer) -> FoundStructures:
             FoundClass(label.name, label.terminology, color, prepared, int(voxels.sum()))
         )
     overlap = found.regions is not None
-    return FoundStructures(tuple(structures), tuple(missing), answer.model, answer.version, overlap)
+    return FoundStructures(
+        *(tuple(structures), tuple(missing), answer.model, answer.version, overlap, found.remark)
+    )
 
 
 def addStructures(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import slicer
@@ -73,7 +73,8 @@ class WholeAnswer:
             else:
                 missing.append(label.name)
         return FoundStructures(
-            tuple(picked), tuple(missing), found.model, found.version, found.overlap
+            *(tuple(picked), tuple(missing), found.model, found.version, found.overlap),
+            remark=found.remark,
         )
 
 
@@ -105,7 +106,7 @@ def findEverything(
     *,
     isAnyway: bool = False,
     onFacts: Callable[[SearchFacts], None],
-) -> tuple[WholeAnswer, SearchFacts]:
+) -> WholeAnswer:
     """Run the model that has a structure, with all its classes; call it on a thread.
 
     Raises:
@@ -123,7 +124,9 @@ def findEverything(
         anyway=True,
         watch=watch,
     )
-    return WholeAnswer(answer.found.classes, prepareStructures(answer)), facts
+    found = prepareStructures(answer)
+    remark = " ".join([*facts.remarks, found.remark]).strip()
+    return WholeAnswer(answer.found.classes, replace(found, remark=remark))
 
 
 def closedModels(available: Availability) -> list[AvailableModel]:

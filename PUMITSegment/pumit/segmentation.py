@@ -171,6 +171,7 @@ class LabelMap:
             unknown.
         doubt: Probability that a voxel's label is wrong, scaled to 0 to 255, (D, H, W); None if not
             requested.
+        remark: Warning for the user, in a sentence, if the scan may not suit the model; or empty.
 
     Raises:
         VolumeError: If the regions have another grid than the labels, or too few bits.
@@ -181,6 +182,7 @@ class LabelMap:
     regions: npt.NDArray[np.unsignedinteger[Any]] | None = None
     expected_dice: tuple[float | None, ...] = ()
     doubt: npt.NDArray[np.uint8] | None = None
+    remark: str = ""
 
     def __repr__(self) -> str:
         """Return a one-line summary."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,9 @@ def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
         mask[structure.mask.box.slices] = structure.mask.voxels
         np.testing.assert_array_equal(mask, answer.found.labels == value)
         assert structure.voxels == mask.sum()
-    assert "2 structures found by organs, not checked: Liver, A" in found.sentence()
+    assert found.sentence() == "2 structures found by organs, not checked: Liver, A"
+    doubted = replace(answer, found=replace(answer.found, remark="Check it."))
+    assert prepareStructures(doubted).sentence() == f"{found.sentence()}. Check it."
 
 
 def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:

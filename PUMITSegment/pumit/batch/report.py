@@ -75,8 +75,9 @@ class Report:
         else:
             names = "; ".join(found["name"] for found in outcome.classes)
             state = "done" if outcome.state == "done" else "failed"
+            why = outcome.error or outcome.remark
             row = replace(row, state=state, model=outcome.model, structures=names,
-                          seconds=f"{outcome.seconds:g}", why=outcome.error)  # fmt: skip
+                          seconds=f"{outcome.seconds:g}", why=why)  # fmt: skip
         self._rows[outcome.name] = row
         if time.monotonic() - self._written > _EVERY_S:
             self.save()

@@ -89,6 +89,7 @@ class Outcome:
         state: "done", "was there" (finished earlier), "failed", or "stopped" if later scans would
             fail too.
         classes: Label, name and voxel count of each non-empty class.
+        remark: Warning if the scan may not suit the model; or empty.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Outcome:
     model: str = ""
     classes: tuple[dict[str, Any], ...] = field(default=())
     seconds: float = 0.0
+    remark: str = ""
 
 
 def predict_scan(task: ScanTask, watch: Watch = UNWATCHED) -> Outcome:
@@ -155,7 +157,7 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
         voxels = int(np.count_nonzero(found.mask(number)))
         if voxels:
             classes.append({"label": number, "name": label.name, "voxels": voxels})
-    return Outcome(scan.name, "done", "", algorithm.name, tuple(classes))
+    return Outcome(scan.name, "done", "", algorithm.name, tuple(classes), remark=found.remark)
 
 
 def _write_companions(

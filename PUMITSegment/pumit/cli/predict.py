@@ -286,6 +286,8 @@ def run(args: argparse.Namespace) -> int:
             there = "done before" if row.get("state") == "was there" else "nothing found"
             file = f" -> {args.output / row['file']}" if "error" not in row else ""
             print(f"{row['image']}: {row.get('error') or names or there}{file}")
+            if "remark" in row:
+                sys.stderr.write(f"{row['image']}: {row['remark']}\n")
     failed = [row for row in rows if "error" in row]
     if failed:
         what = f"{len(failed)} of {len(rows)} images failed, first: "
@@ -305,6 +307,7 @@ def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str
         file = target.relative_to(folder) if target.is_relative_to(folder) else target
         row |= {"output": target.name, "file": str(file), "state": outcome.state}
         row |= {"model": outcome.model, "classes": list(outcome.classes)}
+        row |= {"remark": outcome.remark} if outcome.remark else {}
     return row
 
 

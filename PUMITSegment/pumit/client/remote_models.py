@@ -123,7 +123,8 @@ def unpack_labels(
         regions = None
         if "regions" in arrays:
             regions = _placed(meta["bbox"], arrays["regions"], shape)
-        return meta, LabelMap(labels, classes, regions)
+        remark = str(meta.get("remark", ""))  # earlier servers send none
+        return meta, LabelMap(labels, classes, regions, remark=remark)
     except (KeyError, TypeError, ValueError, ExportError, VolumeError) as error:
         raise ServiceError(f"The server's answer cannot be read: {error}.") from None
 

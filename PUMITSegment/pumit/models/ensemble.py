@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import CheckpointError
 from pumit.models.card import classes_of, kind_of
 from pumit.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pumit.models.overlap import usual_dice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,9 +107,19 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         "description": description or f"The mean of {len(members)} models ({networks}).",
         "licence": licences[0] if len(licences) == 1 else " and ".join(licences),
         "single_piece": sorted(set.intersection(*pieces)),
+        "expected_dice": _usual_dice(members),
         "training": channels,
     }
     save_checkpoint(target, state, recipe)
+
+
+def _usual_dice(members: Sequence[Checkpoint]) -> list[float | None]:
+    """Return the members' mean expected Dice by class; empty if it is not known of all."""
+    by_class = zip(*(usual_dice(member) for member in members), strict=False)
+    return [
+        None if None in values else sum(v for v in values if v is not None) / len(members)
+        for values in by_class
+    ]
 
 
 def _halved(tensor: Tensor) -> Tensor:

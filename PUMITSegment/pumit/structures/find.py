@@ -317,16 +317,17 @@ def run_search(
     card = candidate.card
     if requested.is_everything:
         every = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
-        found = LabelMap(every.labels, _coded(every.classes), every.regions)
-        return FoundStructure(
-            requested.text, found, card.name, card.version, card.licence, search.remarks
-        )
+        found = replace(every, classes=_coded(every.classes))
+        remarks = _with_remark(search.remarks, every)
+        return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
     # A quick pass over the whole scan, then a finer one around its findings.
     corners, start = roi_corners_lps, 0.0
     segments = candidate.segments(requested.text)
+    remarks = search.remarks
     answer: LabelMap | None = None
     if corners is None:
         answer = segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE)
+        remarks = _with_remark(remarks, answer)
         corners, start = _around(_together(answer, candidate.labels), volume), _FIRST_SHARE
     if roi_corners_lps is not None or (answer and _together(answer, candidate.labels).any()):
         answer = segment(corners, _FINE_OVERLAP, start, 1.0)
@@ -336,11 +337,14 @@ def run_search(
     labels = np.zeros(volume.shape, dtype=np.uint8)
     for number, (_label, parts) in enumerate(segments, start=1):
         labels[_together(answer, parts)] = number
-    remarks = search.remarks
     if not labels.any():
-        remarks = (*remarks, f"No {requested.text} found. {A_CLICK_WORKS}")
+        remarks = (*search.remarks, f"No {requested.text} found. {A_CLICK_WORKS}")
     found = LabelMap(labels, tuple(label for label, _parts in segments))
     return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
+
+
+def _with_remark(remarks: tuple[str, ...], answer: LabelMap) -> tuple[str, ...]:
+    return (*remarks, answer.remark) if answer.remark else remarks
 
 
 def _together(answer: LabelMap, labels: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -89,6 +89,17 @@ def test_a_folder_of_scans_becomes_a_folder_of_labels(
         assert Path(line.partition(" -> ")[2]).is_file(), line
 
 
+def test_a_scan_that_may_not_suit_the_model_is_told(run: Any, scan: Path, tmp_path: Path) -> None:
+    plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
+    model = save_model(tmp_path / "m.safetensors", plan=plan, expected_dice=[2.0, 2.0])
+    folder, out = tmp_path / "scans", tmp_path / "results"
+    folder.mkdir()
+    (folder / "a.nii.gz").write_bytes(scan.read_bytes())
+    ran = run("predict", folder, "--model", model, "-o", out)
+    assert "a.nii.gz: m is less certain" in ran.err
+    assert "m is less certain" in (out / "report.csv").read_text()
+
+
 def test_one_bad_scan_of_many_costs_no_other(
     run: Any, scan: Path, model: Path, tmp_path: Path
 ) -> None:

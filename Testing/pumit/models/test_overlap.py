@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from pumit.errors import CheckpointError
 from pumit.models import overlap
+from pumit.models.card import classes_of
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
-from pumit.models.overlap import Evidence, OverlapModel, overlap_models
+from pumit.models.overlap import (
+    Evidence,
+    OverlapModel,
+    is_doubtful,
+    overlap_models,
+    usual_dice,
+)
 
 GOOD = Evidence(
     estimate=0.9, doubt=0.1, voxels=50_000, width=30.0, agreement=0.99, confidence=0.98, edge=0.95
@@ -67,3 +74,28 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(CheckpointError, match="damaged"):
             overlap_models()
     overlap_models.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["abdomen-ct", "abdomen-mr", "heart-mr", "hippocampus-mr"])
+def test_usual_dice_of_shipped_automatic_models(name: str) -> None:
+    model = load_checkpoint(find_model(name))
+    usual = usual_dice(model)
+    assert len(usual) == len(classes_of(model.recipe))
+    assert all(value is not None and 0.6 < value < 1 for value in usual)
+
+
+@pytest.mark.parametrize("damaged", ["0.9", [0.9, "0.8"], {"liver": 0.9}])
+def test_unusable_usual_dice_is_unknown(damaged: object) -> None:
+    model = load_checkpoint(find_model("default"))
+    told = {**model.recipe, "expected_dice": damaged}
+    assert usual_dice(replace(model, recipe=told)) == ()
+    assert usual_dice(model) == ()
+
+
+def test_a_scan_is_doubted_by_its_large_structures() -> None:
+    usual = (0.95, 0.9, None)
+    assert not is_doubtful((0.9, 0.85, 0.1), usual, (1000.0, 100.0, 1.0))
+    assert is_doubtful((0.8, 0.8, 0.9), usual, (1000.0, 100.0, 1.0))
+    assert not is_doubtful((0.9, 0.1, None), usual, (1000.0, 0.1, 0.0))
+    assert not is_doubtful((None, None, None), usual, (0.0, 0.0, 0.0))
+    assert not is_doubtful((0.1, 0.1, 0.1), (), (1000.0, 100.0, 1.0))

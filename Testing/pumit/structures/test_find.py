@@ -49,6 +49,13 @@ def test_one_call_finds_a_structure(tmp_path: Path) -> None:
     assert shares[-1] == 1.0
 
 
+@pytest.mark.parametrize("structure", ["kidney right", "everything"])
+def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path: Path, structure: str) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS, expected_dice=[2.0] * len(KIDNEYS))
+    found = pumit.find_structure(two_balls(), structure, device="cpu")
+    assert "organs is less certain" in found.remarks[-1]
+
+
 def test_both_sides_are_two_segments(tmp_path: Path) -> None:
     """Friction 8: a report needs two, and "kidneys" gave one."""
     add_model(tmp_path / "w", "organs", KIDNEYS)

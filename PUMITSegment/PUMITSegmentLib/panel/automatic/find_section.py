@@ -113,7 +113,8 @@ class FindSection:
 
     def _onFind(self) -> None:
         if not self._whyNot():
-            self._wanted, self._found, self._missing = parts_of(self._ui.structureEdit.text), [], []
+            self._wanted = parts_of(self._ui.structureEdit.text)
+            self._found, self._missing, self._remarks = [], [], []
             self._findNext()
 
     def _findNext(self, *, isAnyway: bool = False) -> None:
@@ -171,10 +172,8 @@ class FindSection:
             if isinstance(answer, StructureError):
                 self._ask(answer)
                 return
-            whole, facts = answer
-            self._remarks = list(facts.remarks)
-            self._before.keep(key, whole)
-            if whole.pick(structure) is None:
+            self._before.keep(key, answer)
+            if answer.pick(structure) is None:
                 self._missing.append(_shown(structure))
                 self._wanted.pop(0)
             self._findNext()
@@ -189,6 +188,8 @@ class FindSection:
         if picked.structures:
             self._addFound(picked)
             self._found += picked.structures
+        if picked.remark and picked.remark not in self._remarks:
+            self._remarks.append(picked.remark)
 
     def _report(self) -> None:
         """Report what was found and what was not."""

@@ -35,6 +35,7 @@ from pumit.models.card import classes_of
 from pumit.models.consent import check_consent
 from pumit.models.ensemble import members_of
 from pumit.models.index import find_model
+from pumit.models.overlap import is_doubtful, usual_dice
 from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.preprocessing.normalization import Normalization
@@ -131,6 +132,7 @@ class AutomaticSegmenter:
         single_piece: Values of classes reduced to their largest component; see
             `components.keep_largest`. Not applied if classes may overlap.
         others: Further members of an ensemble; probabilities are averaged.
+        usual_dice: Expected Dice of each class in scans that suit the model; empty if unknown.
     """
 
     network: nn.Module
@@ -144,6 +146,7 @@ class AutomaticSegmenter:
     channels: ExpectedChannels = ANY_CHANNELS
     single_piece: tuple[int, ...] = ()
     others: tuple[Member, ...] = ()
+    usual_dice: Sequence[float | None] = ()
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -234,11 +237,19 @@ class AutomaticSegmenter:
         # 4. Mask the region, and keep the largest components.
         if region is not None:
             _keep_only(found, region)
+        expected = sums.expected_dice()
+        remark = ""
+        # A region may cut structures, which makes every model less certain.
+        if region is None and is_doubtful(expected, self.usual_dice, sums.volumes_ml(volume)):
+            remark = (
+                f"{self.name} is less certain in this scan than in those it was tested on: the "
+                "scan may show something else. Check every structure."
+            )
         if self.has_regions:
-            made = LabelMap.of_regions(found, self.classes, sums.expected_dice())
-            return replace(made, doubt=doubt)
+            made = LabelMap.of_regions(found, self.classes, expected)
+            return replace(made, doubt=doubt, remark=remark)
         keep_largest(found, self.single_piece)
-        return LabelMap(found, self.classes, expected_dice=sums.expected_dice(), doubt=doubt)
+        return LabelMap(found, self.classes, expected_dice=expected, doubt=doubt, remark=remark)
 
     def _shares(
         self,
@@ -344,6 +355,11 @@ class _OverlapSums:
             round(float(d), 4) if n else None for d, n in zip(found, self._voxels, strict=True)
         )
 
+    def volumes_ml(self, volume: Volume) -> list[float]:
+        """Return the volume of each class's mask."""
+        each = math.prod(volume.spacing_mm) / 1000
+        return [float(n) * each for n in self._voxels]
+
 
 def _label_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
     """Return the most probable class of each pixel, from probabilities (K, H, W)."""
@@ -443,6 +459,7 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         ExpectedChannels.from_recipe(recipe),
         _single_piece(recipe, len(classes)),
         tuple(others),
+        usual_dice(checkpoint),
     )
 
 

@@ -33,7 +33,7 @@ async def segment_automatically(
     The array `labels` covers the half-open box `bbox` of the volume's grid. If nothing was found,
     `bbox` is null and `labels` is missing. If the model's classes overlap, an array `regions`
     covers the same box: bit i - 1 of a voxel says whether it belongs to class i, and `labels` has
-    the last of these classes.
+    the last of these classes. `remark` warns if the scan may not suit the model.
     """
     codec = answer_codec(request, "lz4")
 
@@ -114,6 +114,7 @@ def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:
         "shape": list(answer.labels.shape),
         "bbox": box,
         "classes": describe(answer.classes),
+        "remark": answer.remark,
     }
     if box is None:
         return pack_bundle(meta, {})

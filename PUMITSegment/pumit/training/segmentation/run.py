@@ -156,9 +156,9 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         validation.segmenter.network.load_state_dict(checkpoint.single)
         rows = validation.rows()
         pieces = list(validation.segmenter.single_piece)
-        if pieces:
-            recipe = {**checkpoint.recipe, "single_piece": pieces}
-            save_checkpoint(best[0], checkpoint.state, recipe)
+        told = {"single_piece": pieces, "expected_dice": validation.expected_dice}
+        recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if any(value)}}
+        save_checkpoint(best[0], checkpoint.state, recipe)
         summary = means_json(summarize(rows))
         result = {
             "step": checkpoint.header.step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +96,7 @@ class SegmentationValidation:
         before_window: Called before each window; an exception ends the validation.
         on_answer: Called with each case and the name, prediction and ground truth of each class.
         took: Wall time and CPU time of each case's prediction in the last `rows`, s.
+        expected_dice: Mean expected Dice of each class in the last `rows`; None if never found.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class SegmentationValidation:
         self.before_window: Callable[[], None] = lambda: None
         self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
         self.took: list[tuple[float, float]] = []
+        self.expected_dice: list[float | None] = []
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
         """Validate weights.
@@ -162,6 +164,7 @@ class SegmentationValidation:
         self.segmenter.single_piece = ()
         choice = SinglePieceChoice(len(self.classes))
         packed: list[bytes] = []
+        expected: list[tuple[float | None, ...]] = []
         for case in self.cases:
             began, worked = time.monotonic(), time.process_time()
             answer = self._answer(case)
@@ -169,9 +172,11 @@ class SegmentationValidation:
             if not self.segmenter.has_regions:
                 truths = [truth for _, _, truth in self._pairs(answer, case)]
                 choice.add(answer.labels, truths, _known(case))
+            expected.append(answer.expected_dice)
             packed.append(zlib.compress(_found(answer).tobytes(), 1))
         # 2. Choose the classes for all cases.
         self.segmenter.single_piece = choice.values()
+        self.expected_dice = [_mean(found) for found in zip(*expected, strict=True)]
         # 3. Measure the final predictions.
         rows = []
         for case, content in zip(self.cases, packed, strict=True):
@@ -218,6 +223,11 @@ class SegmentationValidation:
             if case.drawn is not None and not case.drawn[number - 1]:
                 mask, truth = np.zeros_like(mask), np.zeros_like(truth)
             yield one.label.name, mask if known is None else mask & known, truth
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 4) if known else None
 
 
 def _known(case: LabelledVolume) -> Mask | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,24 @@ def test_the_second_structure_of_a_model_takes_no_run(
     find(panel, "liver")
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
     assert ran == ["organs", "organs"]
+
+
+def test_a_doubtful_result_is_told_also_when_it_was_kept(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FakeEngine.run_search
+
+    def doubtful(self: Any, session: Any, search: Any, **options: Any) -> Any:
+        answer = whole(self, session, search, **options)
+        return replace(answer, found=replace(answer.found, remark="Check it."))
+
+    monkeypatch.setattr(FakeEngine, "run_search", doubtful)
+    addSpot(panel)
+    setModality(panel, "CT")
+    for name in ("liver", "spot"):
+        find(panel, name)
+        panel.wait(lambda: name.capitalize() in panel.segmentNames())  # noqa: B023
+        assert panel.logic.status.current.text.endswith("found, not checked. Check it.")
 
 
 def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel: ServedPanel) -> None:

@@ -101,6 +101,23 @@ def test_labels_equal_those_of_a_direct_computation(
     assert np.mean(answer.labels != expected) < 1e-3  # ties in single precision
 
 
+def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path: Path) -> None:
+    volume = smooth_scan((13, 40, 36), (4.0, 0.8, 0.9))
+    path = save_model(tmp_path / "bright.safetensors")
+    model = load_automatic(path, "cpu")
+    found = model.segment(volume)
+    assert found.remark == ""  # nothing is known about this model
+    assert None not in found.expected_dice
+    expected = [float(dice or 0) for dice in found.expected_dice]
+    usual = save_model(tmp_path / "usual.safetensors", expected_dice=expected)
+    assert load_automatic(usual, "cpu").segment(volume).remark == ""
+    more = save_model(tmp_path / "more.safetensors", expected_dice=[d + 0.1 for d in expected])
+    model = load_automatic(more, "cpu")
+    assert "more is less certain" in model.segment(volume).remark
+    corners = volume.index_to_world(np.array(list(np.ndindex(2, 2, 2))) * 9.0)
+    assert model.segment(volume, roi_corners_lps=corners.tolist()).remark == ""
+
+
 def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
     plan = {**PLAN, "spacing_mm": [1.5, 1.0, 1.0]}
     rising = {

@@ -145,3 +145,19 @@ def test_two_families_are_one_model_of_the_index(tmp_path: Path) -> None:
     assert len(members_of(load_checkpoint(again.path))) == 2
     join_models([again.path, unet], tmp_path / "three.safetensors", name="three")
     assert len(members_of(load_checkpoint(tmp_path / "three.safetensors"))) == 3
+
+
+@pytest.mark.usefixtures("_known")
+def test_an_ensemble_has_the_mean_expected_dice_of_its_members(tmp_path: Path) -> None:
+    paths = []
+    for number, values in enumerate(([0.9, 0.8], [0.7, None], [])):
+        path = save_model(tmp_path / f"{number}.safetensors", expected_dice=values)
+        checkpoint = load_checkpoint(path)
+        checkpoint.state["conv.bias"][1] += number
+        save_checkpoint(path, checkpoint.state, checkpoint.recipe)
+        paths.append(path)
+    target = tmp_path / "both.safetensors"
+    join_models(paths[:2], target, name="both")
+    assert load_checkpoint(target).recipe["expected_dice"] == [pytest.approx(0.8), None]
+    join_models(paths, target, name="three")
+    assert load_checkpoint(target).recipe["expected_dice"] == []

@@ -45,6 +45,7 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     assert recipe["licence"] == "none"
     assert recipe["training"]["cases"] == 4
     assert recipe["metrics"]["dice_ball"] > 0.75
+    assert recipe["expected_dice"] == [pytest.approx(0.8, abs=0.2)] * 2
     log = read_log(tmp_path / "out")[0]
     assert log[0]["data"]["validation"] == ["case_4"]
     colors = class_colors(model.classes)  # a curve has the colour of its class in the pictures
