@@ -61,9 +61,11 @@ def find_in(
 
     structure = structure or args.find
 
-    def report(search: Search) -> None:
-        for remark in search.remarks:
-            sys.stderr.write(f"{search.candidate.card.name}: {remark}\n")
+    told: list[str] = []
+
+    def tell(of: Search | FoundStructure) -> None:
+        sys.stderr.writelines(f"{remark}\n" for remark in of.remarks if remark not in told)
+        told.extend(of.remarks)
 
     require_consent(args.find_model)
     try:
@@ -74,7 +76,7 @@ def find_in(
             modality=args.modality,
             device=args.device,
             anyway=args.anyway,
-            on_search=report,
+            on_search=tell,
             watch=Watch(progress=lambda share: step(f"Looking for {structure}", 0.3 + 0.5 * share)),
         )
     except UnknownModality as error:
@@ -87,6 +89,7 @@ def find_in(
         ) from None
     if not found.mask.any():
         raise PromptError(found.remarks[-1] if found.remarks else f"There is no {structure}.")
+    tell(found)
     return found
 
 

@@ -43,6 +43,15 @@ def test_a_structure_is_written_by_its_name(
     assert "AUTOMATIC" in header
 
 
+def test_remarks_are_told_once_on_standard_error(
+    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS, expected_dice=[2.0] * len(KIDNEYS))
+    arguments = ["--find", "left kidney", "--modality", "CT", "-o", str(tmp_path / "out.nii.gz")]
+    assert main(["segment", str(scan), *arguments]) == 0
+    assert capfd.readouterr().err.count("organs is less certain in this scan") == 1
+
+
 def test_a_point_corrects_what_was_found(
     scan: Path, tmp_path: Path, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
