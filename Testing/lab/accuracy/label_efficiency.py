@@ -10,7 +10,8 @@ among these eight.
         rows.jsonl
 
 `Testing/lab/ablations/initial_encoder.py` runs it for the promptable network's encoder. Run again
-with the same --out, it makes only what is missing. `--table rows.jsonl` only prints the table.
+with the same --out, it makes only what is missing. `--table ROWS.jsonl ...` only prints the tables
+of these files, and draws them with `--figure FILE.svg`.
 
 Source:
     PUMIT, table 4: on BTCV, Dice 70.98 to 77.84 with 20 % of the labels, 84.86 to 87.31 with all.
@@ -140,11 +141,35 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def draw(files: list[Path], figure: Path) -> None:
+    """Draw Dice of each seed from scratch and pre-trained, a panel for each file."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "pumit"  # the same file from the same rows
+    drawn, panels = plt.subplots(1, len(files), squeeze=False, figsize=(3.2 * len(files), 3.2))
+    for panel, file in zip(panels[0], files, strict=True):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        shares = sorted({row["share"] for row in rows})
+        by = {(row["share"], row["seed"], row["start"]): row["mean"] for row in rows}
+        for share, seed in sorted({key[:2] for key in by}):
+            pair = [by.get((share, seed, start)) for start in ("scratch", "pretrained")]
+            if None not in pair:
+                left = 3 * shares.index(share)
+                panel.plot([left, left + 1], pair, "o-", color="#2a6f97", alpha=0.7)
+        places = [3 * n + end for n in range(len(shares)) for end in (0, 1)]
+        panel.set_xticks(places, ["scratch", "pre-\ntrained"] * len(shares))
+        panel.set_xlim(-0.5, places[-1] + 0.5)
+        labels = ", ".join(f"{share:.0%}" for share in shares)
+        panel.set_title(f"{file.stem}: {labels} of the labels", fontsize=9)
+    panels[0][0].set_ylabel("Dice of scans that are not trained on")
+    drawn.savefig(figure, bbox_inches="tight", metadata={"Date": None})
+
+
 def main() -> int:
     """Run the missing trainings, `--processes` at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with images/ and labels/")
-    parser.add_argument("--initial", required=True, help="pre-trained ViT: name or file")
+    parser.add_argument("--initial", default="default", help="pre-trained model: name or file")
     parser.add_argument("--out", type=Path, default=Path("label_efficiency.jsonl"))
     parser.add_argument("--network", default=RECIPE["network"], help="network that is trained")
     parser.add_argument(
@@ -158,10 +183,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--starts", default="scratch,pretrained")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--table", type=Path, help="only print the table of these rows")
+    parser.add_argument("--table", type=Path, nargs="+", help="only print tables of these rows")
+    parser.add_argument("--figure", type=Path, help="with --table: also draw them")
     args = parser.parse_args()
     if args.table is not None:
-        print(table([json.loads(line) for line in args.table.read_text().splitlines()]))
+        for file in args.table:
+            print(table([json.loads(line) for line in file.read_text().splitlines()]))
+        if args.figure is not None:
+            draw(args.table, args.figure)
         return 0
     if args.data is None:
         parser.error("--data is needed")

@@ -156,7 +156,10 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         validation.segmenter.network.load_state_dict(checkpoint.single)
         rows = validation.rows()
         pieces = list(validation.segmenter.single_piece)
-        told = {"single_piece": pieces, "expected_dice": validation.expected_dice}
+        told: dict[str, list[Any]] = {
+            "single_piece": pieces,
+            "expected_dice": validation.expected_dice,
+        }
         recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if any(value)}}
         save_checkpoint(best[0], checkpoint.state, recipe)
         summary = means_json(summarize(rows))
