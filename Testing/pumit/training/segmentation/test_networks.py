@@ -147,6 +147,12 @@ def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
     if name == "nnformer_small":
         sizes = network_sizes(name, sizes, patch=(1, 256, 256), channels=1, classes=2)
         assert sizes["windows"] == [[1, 8, 8], [1, 8, 8], [1, 32, 32], [1, 16, 16]]
+        # Windows of a recipe stay, and leave the strides open.
+        own = {"windows": [[1, 5, 5]] * 4}
+        fitted = fitted_sizes(name, own, EVEN, depth=1)
+        assert fitted == {**own, "patch": FLAT, "merges": [FLAT, FLAT, FLAT]}
+        kept = network_sizes(name, fitted, patch=(1, 64, 64), channels=1, classes=2)
+        assert kept["windows"] == own["windows"]
 
 
 NNFORMERS = [name for name in trainable_names() if name.startswith("nnformer")]
