@@ -80,6 +80,9 @@ def test_the_run_goes_on_whatever_is_left_or_closed(module: TrainModule) -> None
     slicer.mrmlScene.Clear()
     module.settle()
     assert module.ui.casesSection.text == "1. Cases: none yet"
+    module.logic.runs.select(folder)
+    writeRun(module, folder, step=18)
+    assert module.ui.runSection.text == "3. Run: training, 45 %"
     module.reopen()  # as a new Slicer's: nothing in its scene names the run
     writeRun(module, folder, step=20)
     assert module.ui.runSection.text == "3. Run: training, 50 %"

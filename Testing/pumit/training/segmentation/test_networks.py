@@ -52,6 +52,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(
         ((1.0, 1.0, 1.0), (48, 64, 64), 8),
         ((1.0, 1.0, 1.0), (16, 32, 32), 4),
         ((1.0, 1.0, 1.0), (32, 64, 32), 16),
+        ((1.0, 1.0, 1.0), ("x",), 16),  # is refused later, by its name
     ],
 )
 def test_tokens_are_as_deep_as_they_are_wide(
