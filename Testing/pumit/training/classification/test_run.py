@@ -174,6 +174,7 @@ def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Gener
         assert b"jane" not in (out / "card.md").read_bytes() + (out / "card.json").read_bytes()
         numbers = json.loads((out / "case_numbers.json").read_text())
         assert len(numbers) == (20 if images_there else 8)
+        assert ("20 cases: " in text) == ("12 for training" in text) == images_there
         shutil.rmtree(tmp_path / "scans", ignore_errors=True)
         answers = out / "answers.csv"  # one of the four turns out to be dark
         wrong = re.sub("(?m)^(val,.*,)bright,", r"\1dark,", answers.read_text(), count=1)
