@@ -84,12 +84,6 @@ class ViewWindow:
         self.press(x, y, button, **modifiers)
         self.release(x, y, button, **modifiers)
 
-    def doubleClick(self, x: float, y: float, button: str = "Left", **modifiers: bool) -> None:
-        """Click twice, fast."""
-        self.click(x, y, button, **modifiers)
-        self._send((x, y), f"{button}ButtonDoubleClickEvent", **modifiers)
-        self.release(x, y, button, **modifiers)
-
     def drag(
         self, start: XY, *stops: XY, steps: int = 8, button: str = "Left", **modifiers: bool
     ) -> None:
@@ -109,15 +103,6 @@ class ViewWindow:
             for part in np.linspace(0, 1, steps + 1)[1:]:
                 self.move(*(np.asarray(begin) * (1 - part) + np.asarray(end) * part), **modifiers)
         self.release(*(stops[-1] if stops else start), button, **modifiers)
-
-    def scroll(self, steps: int, x: float | None = None, y: float | None = None) -> None:
-        """Turn the wheel, forward where `steps` is positive."""
-        position = self._position(x, y)
-        self.enter()
-        self.move(*position)
-        direction = "Forward" if steps > 0 else "Backward"
-        for _ in range(abs(steps)):
-            self._send(position, f"MouseWheel{direction}Event")
 
     def key(
         self, symbol: str, x: float | None = None, y: float | None = None, **modifiers: bool

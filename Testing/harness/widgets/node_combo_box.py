@@ -63,7 +63,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         layout = QtWidgets.QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._comboBox)
-        self._attributes: list[tuple[str, str, Any]] = []
         self._known: list[Any] = []
         self._rows: list[tuple[str, str]] = []
         self._current: Any = None
@@ -84,16 +83,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         """Set the scene; without one the widget is disabled."""
         super().setMRMLScene(scene)
         self.setEnabled(scene is not None)
-
-    def addAttribute(self, nodeType: str, attributeName: str, attributeValue: Any = None) -> None:
-        """Show only nodes that have an attribute, and give it to new ones."""
-        self._attributes.append((nodeType, attributeName, attributeValue))
-        self._onSceneChanged()
-
-    def nodeFromIndex(self, index: int) -> Any:
-        """A listed node, or None."""
-        nodes = self._nodes()
-        return nodes[index] if 0 <= index < len(nodes) else None
 
     def currentNode(self) -> Any:
         """The chosen node, or None."""
@@ -121,9 +110,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         node.UnRegister(None)
         if name:
             node.SetName(name)
-        for kind, attribute, value in self._attributes:
-            if kind == nodeType:
-                node.SetAttribute(attribute, "" if value is None else str(value))
         self._scene.AddNode(node)
         if self.selectNodeUponCreation:
             self.setCurrentNode(node)
@@ -139,14 +125,7 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         fitting = [t for t in self.nodeTypes if child or node.GetClassName() == t]
         if not fitting or (node.GetHideFromEditors() and not self.showHidden):
             return False
-        if any(node.IsA(each) for each in self.hideChildNodeTypes):
-            return False
-        for kind, name, value in self._attributes:
-            held = node.GetAttribute(name)
-            isMeant = kind in fitting and node.IsA(kind)
-            if isMeant and (held is None or (value is not None and held != str(value))):
-                return False
-        return True
+        return not any(node.IsA(each) for each in self.hideChildNodeTypes)
 
     def _onSceneChanged(self) -> None:
         if self._scene is None:

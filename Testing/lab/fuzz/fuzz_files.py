@@ -193,25 +193,6 @@ def current(folder: Path, target: str) -> Path:
     return folder / f"now-{target}.bin"
 
 
-def read_seeds(folder: Path) -> None:
-    """Read all seeds once.
-
-    Raises:
-        AssertionError: If a target has no readable seed.
-    """
-    from fuzz_seeds import write_seeds
-    from pumit.errors import PumitError
-
-    write_seeds(folder / "seeds")
-    for target in TARGETS:
-        run, count = reader(target, folder / "seeds", folder), 0
-        for seed in sorted((folder / "seeds" / target).iterdir()):
-            with suppress(PumitError):
-                run(seed.read_bytes())
-                count += 1
-        assert count, target
-
-
 def note(folder: Path, target: str, data: bytes, what: str, known: set[str]) -> None:
     """Store an input that shows a new failure."""
     if what in known:

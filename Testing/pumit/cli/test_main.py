@@ -24,6 +24,9 @@ def test_every_command_has_help(run: Any, command: str) -> None:
     ran = run(command, "--help")
     assert ran.out.startswith(f"usage: pumit {command}")
     assert "--" in ran.out.split("options:")[1]
+    assert "(None)" not in ran.out
+    assert "(False)" not in ran.out
+    assert command != "segment" or "(auto)" in ran.out  # a default is told
 
 
 def test_version_is_the_packages(run: Any) -> None:

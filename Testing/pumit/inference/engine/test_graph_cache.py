@@ -114,10 +114,10 @@ def test_the_next_process_compiles_nothing_and_answers_the_same(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = tokens(make_engine())
-    engine = make_engine()
-    monkeypatch.setattr(engine, "_compile", lambda graph: pytest.fail("compiled"))
     monkeypatch.setattr(OpenVinoEngine, "_check", lambda engine: pytest.fail("checked"))
     monkeypatch.setattr(OpenVinoEngine, "_try_out", lambda engine: pytest.fail("tried"))
+    engine = make_engine()
+    monkeypatch.setattr(engine, "_compile", lambda graph: pytest.fail("compiled"))
     np.testing.assert_array_equal(tokens(engine), first)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,14 +157,14 @@ def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Gener
     assert recipe["training"]["learning_rate"] == 0.003
     assert {"prepared", "rate_1e-09", "rate_0.003"} <= {p.name for p in out.iterdir()}
     # The card tells of each class and names no one, also when the images are gone.
-    for _ in range(2):
+    for right, of_dark in (("1.000", "1.000"), ("0.750", "0.667")):
         text = write_card(out, path).read_text()
         for part in (
             "Tells apart bright, dark.",
             "Measured on 4 validation cases, which were not trained on.",
             "Measured on 4 test cases, which were not trained on.",
-            "| right | 1.000 [",
-            "| right of dark |",
+            f"| right | {right} [",
+            f"| right of dark | {of_dark} [",
             "![Losses",
         ):
             assert part in text, part
@@ -173,7 +174,11 @@ def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Gener
         assert b"jane" not in (out / "card.md").read_bytes() + (out / "card.json").read_bytes()
         numbers = json.loads((out / "case_numbers.json").read_text())
         assert len(numbers) == (20 if images_there else 8)
+        assert ("20 cases: " in text) == ("12 for training" in text) == images_there
         shutil.rmtree(tmp_path / "scans", ignore_errors=True)
+        answers = out / "answers.csv"  # one of the four turns out to be dark
+        wrong = re.sub("(?m)^(val,.*,)bright,", r"\1dark,", answers.read_text(), count=1)
+        answers.write_text(wrong)
 
 
 def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:

@@ -22,6 +22,7 @@ UNET = RECIPE["networks"][0]
         ({"seconds": None}, "needs seconds"),
         ({"seconds": 0}, "seconds in compare.yaml must be above 0"),
         ({"clock": "processer"}, "clock in compare.yaml must be"),
+        ({"processes": 0}, "processes in compare.yaml must be at least 1"),
         ({"schedule": {"seconds": 3}}, "give seconds next to schedule"),
         ({"schedule": {"validate_every": 5}}, "only the end of a training is judged"),
         ({"schedule": {"shape": "poly"}}, "falls by steps"),

@@ -113,10 +113,14 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(24, 24), (16, 200), (90, 20)])
 def test_the_singular_values_come_out_about_one(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 1e-4
-    values = torch.linalg.svdvals(orthogonalised(matrix))
+    alone = orthogonalised(matrix)
+    values = torch.linalg.svdvals(alone)
     assert values.max() < 1.3
     assert values.median() > 0.6
     assert not orthogonalised(torch.zeros(shape)).any()
+    # Of several matrices at once each is that by itself.
+    together = orthogonalised(torch.stack([1e3 * matrix, matrix]))
+    torch.testing.assert_close(together, alone.expand(2, -1, -1), atol=0.02, rtol=0.02)
 
 
 def test_a_step_has_the_size_of_an_adamw_step() -> None:

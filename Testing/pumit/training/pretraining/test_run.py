@@ -104,6 +104,13 @@ def test_a_finished_run_keeps_the_last_weights(
     assert (status.state, status.best_step, status.model) == ("finished", 2, "tiny.safetensors")
 
 
+@pytest.mark.slow
+def test_a_stopped_run_is_finished_without_another_step(recipe: Path, tmp_path: Path) -> None:
+    pretrain(recipe, tmp_path / "run", overrides={"seconds": 0})
+    model = pretrain(recipe, tmp_path / "run", finish=True)
+    assert load_checkpoint(model).recipe["step"] == 1
+
+
 def test_a_card_tells_what_it_is(recipe: Path, whole: Path, tmp_path: Path) -> None:
     model = whole / "tiny.safetensors"
     card = (whole / "card.md").read_text()

@@ -58,13 +58,6 @@ def test_a_stopped_run_is_finished_without_another_step(
     assert_same_weights(before, out / "made.safetensors")
 
 
-def test_without_a_validated_model_nothing_is_finished(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "set", 2)
-    with pytest.raises(PumitError, match="no validated model"):
-        train(tmp_path, finish=True)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_path: Path) -> None:
     steps: list[int] = []
 

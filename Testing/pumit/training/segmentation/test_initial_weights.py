@@ -251,8 +251,13 @@ def test_a_step_from_default_gives_a_model_that_segments(tmp_path: Path) -> None
         initial="default",
         plan={"step_voxels": 1 << 14, "batch_size": 2},
         validation={"overlap": 0.0, "final_overlap": 0.0},
+        schedule={"steps": 1, "learning_rate": 0.0},
     )
     assert load_automatic(model, "cpu").name == "made"
+    begun, theirs = load_checkpoint(model).state, load_checkpoint(find_model("default")).state
+    name = "blocks.0.mlp.w1.weight"
+    expected = theirs[f"image_encoder.{name}"].float()
+    torch.testing.assert_close(begun[f"encoder.{name}"].float(), expected, atol=1e-3, rtol=1e-2)
     assert "default" in (tmp_path / "out" / "card.md").read_text()
 
 

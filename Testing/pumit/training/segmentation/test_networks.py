@@ -52,6 +52,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(
         ((1.0, 1.0, 1.0), (48, 64, 64), 8),
         ((1.0, 1.0, 1.0), (16, 32, 32), 4),
         ((1.0, 1.0, 1.0), (32, 64, 32), 16),
+        ((1.0, 1.0, 1.0), ("x",), 16),  # is refused later, by its name
     ],
 )
 def test_tokens_are_as_deep_as_they_are_wide(
@@ -147,6 +148,12 @@ def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
     if name == "nnformer_small":
         sizes = network_sizes(name, sizes, patch=(1, 256, 256), channels=1, classes=2)
         assert sizes["windows"] == [[1, 8, 8], [1, 8, 8], [1, 32, 32], [1, 16, 16]]
+        # Windows of a recipe stay, and leave the strides open.
+        own = {"windows": [[1, 5, 5]] * 4}
+        fitted = fitted_sizes(name, own, EVEN, depth=1)
+        assert fitted == {**own, "patch": FLAT, "merges": [FLAT, FLAT, FLAT]}
+        kept = network_sizes(name, fitted, patch=(1, 64, 64), channels=1, classes=2)
+        assert kept["windows"] == own["windows"]
 
 
 NNFORMERS = [name for name in trainable_names() if name.startswith("nnformer")]

@@ -44,6 +44,7 @@ def test_nothing_is_chosen_that_harms_one_case() -> None:
     answer = truth()
     answer[:, 22:, 22:] = 1
     choice = SinglePieceChoice(3)
+    assert choice.values() == ()
     choice.add(answer, masks(truth()))
     choice.add(two, masks(two))
     assert choice.values() == ()
