@@ -27,6 +27,8 @@ def nextStepInWords(selection) -> str:
                 "{name} is empty: {count} clicks or marks are not computed yet; press Update."
             )
         words = words.replace("{count}", str(count))
+    elif count and selection.book.isUnanswered(selection.segmentID):
+        words = _("{name}: its latest click or mark is not computed yet; press Update or Undo.")
     if selection.placed is not None:
         kind, isFlat = selection.placed.kind, selection.book.prompts.isFlat
         isBox = kind is PromptKind.BOX_3D
