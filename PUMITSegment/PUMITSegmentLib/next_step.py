@@ -19,7 +19,9 @@ def nextStepInWords(selection) -> str:
     if not selection.segmentID:
         return _("Add a segment, or choose Point to start one.")
     words = _("{name}: pick a tool, such as Point, then click in a slice view.")
-    count = selection.promptCount(selection.segmentID) if selection.placed is None else 0
+    isWaiting = selection.book.isUnanswered(selection.segmentID)
+    isCounted = isWaiting or selection.placed is None
+    count = selection.promptCount(selection.segmentID) if isCounted else 0
     if count and isEmptySegment(selection.segmentationNode, selection.segmentID):
         words = _("{name} is empty: its click or mark is not computed yet; press Update.")
         if count > 1:
@@ -27,13 +29,14 @@ def nextStepInWords(selection) -> str:
                 "{name} is empty: {count} clicks or marks are not computed yet; press Update."
             )
         words = words.replace("{count}", str(count))
-    elif count and selection.book.isUnanswered(selection.segmentID):
+    elif count and isWaiting:
         words = _("{name}: its latest click or mark is not computed yet; press Update or Undo.")
-    if selection.placed is not None:
+    isDepthNext = selection.book.prompts.isDepthNext
+    if selection.placed is not None and (isDepthNext or not (isWaiting and count)):
         kind, isFlat = selection.placed.kind, selection.book.prompts.isFlat
         isBox = kind is PromptKind.BOX_3D
         words = _placing()[PromptKind.BOX_2D if isBox and isFlat else kind]
-        if selection.book.prompts.isDepthNext:
+        if isDepthNext:
             words = _(
                 "{name}: set the depth of the box. In another view, click where the box ends, or "
                 "drag from one end to the other."
