@@ -224,7 +224,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     isOnePerVoxel = choice.format is Format.DICOM_LABELMAP or choice.format.isLabelMap
     isShared = isOnePerVoxel and _overlap(segmentation, IDs)
     if choice.format is Format.DICOM_LABELMAP and isShared:
-        yield _warn(
+        yield _stop(
             _(
                 "Segments overlap, and a LABELMAP DICOM-SEG allows one segment per voxel, so they "
                 "cannot be exported; DICOM-SEG of type BINARY and .seg.nrrd keep both."

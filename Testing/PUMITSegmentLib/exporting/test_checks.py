@@ -186,8 +186,10 @@ def test_only_segments_that_overlap_warn_and_only_for_label_maps(problems, node,
     assert problems(node, volume_node, "NIFTI") == []
     assert problems(node, volume_node, "DICOM_LABELMAP") == []
     add(node, "aorta", volume_node, corner=(2, 6, 10))
-    for format_ in ("NIFTI", "NRRD", "DICOM_LABELMAP"):
-        assert "overlap" in only(problems(node, volume_node, format_)).sentence
+    for format_, severity in (("NIFTI", "warns"), ("NRRD", "warns"), ("DICOM_LABELMAP", "stops")):
+        found = only(problems(node, volume_node, format_))
+        assert "overlap" in found.sentence
+        assert found.severity.value == severity
     assert problems(node, volume_node, "SEG_NRRD") == []
 
 
