@@ -52,10 +52,12 @@ def _placing() -> dict[PromptKind, str]:
     return {
         PromptKind.POINT: _("{name}: click in a slice view; Ctrl+click places an outside point."),
         PromptKind.BOX_3D: _(
-            "{name}: click two opposite corners in one slice view; set the depth in another view "
-            "then."
+            "{name}: drag between two opposite corners in one slice view, or click them; set the "
+            "depth in another view then."
         ),
-        PromptKind.BOX_2D: _("{name}: click two opposite corners in one slice view."),
+        PromptKind.BOX_2D: _(
+            "{name}: drag between two opposite corners in one slice view, or click them."
+        ),
         PromptKind.SCRIBBLE: _("{name}: draw a line in a slice view."),
         PromptKind.LASSO: _("{name}: draw around the structure in a slice view."),
     }
