@@ -7,6 +7,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.segments.editable_area import EditableArea
+from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.rating import ratingOf
 from PUMITSegmentLib.segments.segment_list import segmentName
 from PUMITSegmentLib.segments.writer import noVoxels
@@ -22,7 +23,12 @@ def nextStepInWords(selection) -> str:
     isWaiting = selection.book.isUnanswered(selection.segmentID)
     isCounted = isWaiting or selection.placed is None
     count = selection.promptCount(selection.segmentID) if isCounted else 0
-    if count and isEmptySegment(selection.segmentationNode, selection.segmentID):
+    segment = selection.segmentationNode.GetSegmentation().GetSegment(selection.segmentID)
+    isAnswered = segment is not None and provenanceOf(segment).type != "MANUAL" and not isWaiting
+    isEmpty = count and isEmptySegment(selection.segmentationNode, selection.segmentID)
+    if isEmpty and isAnswered:
+        words = _("{name} is empty: move its click or mark, add another one, or press Update.")
+    elif isEmpty:
         words = _("{name} is empty: its click or mark is not computed yet; press Update.")
         if count > 1:
             words = _(
@@ -42,7 +48,6 @@ def nextStepInWords(selection) -> str:
                 "drag from one end to the other."
             )
     name = segmentName(selection.segmentationNode, selection.segmentID)
-    segment = selection.segmentationNode.GetSegmentation().GetSegment(selection.segmentID)
     rating = ratingOf(segment) if segment is not None else None
     return words.format(name=name if rating is None else f"{name} ({rating.inWords()})")
 

@@ -191,6 +191,18 @@ def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily: Daily
     assert daily.logic.promptCount(daily.liver) == 2
 
 
+def test_a_segment_that_others_left_nothing_is_not_called_uncomputed(daily: Daily) -> None:
+    daily.logic.newSegment("Spleen")
+    daily.view.clickAt((9, 9, 9))
+    daily.answer(A)
+    assert "belongs to Liver" in daily.status
+    daily.logic.stopPlacing()
+    daily.logic.selectFollowingSegment(1)
+    daily.logic.selectFollowingSegment(1)
+    assert daily.status.startswith("Spleen is empty")
+    assert "not computed" not in daily.status
+
+
 def test_undo_of_one_segments_click_leaves_the_answer_of_another_pending(daily: Daily) -> None:
     spleen = daily.addSpleen()
     daily.logic.selectSegment(daily.liver)
