@@ -7,6 +7,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.segments.editable_area import EditableArea
+from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.rating import ratingOf
 from PUMITSegmentLib.segments.segment_list import segmentName
 from PUMITSegmentLib.segments.writer import noVoxels
@@ -19,25 +20,34 @@ def nextStepInWords(selection) -> str:
     if not selection.segmentID:
         return _("Add a segment, or choose Point to start one.")
     words = _("{name}: pick a tool, such as Point, then click in a slice view.")
-    count = selection.promptCount(selection.segmentID) if selection.placed is None else 0
-    if count and isEmptySegment(selection.segmentationNode, selection.segmentID):
+    isWaiting = selection.book.isUnanswered(selection.segmentID)
+    isCounted = isWaiting or selection.placed is None
+    count = selection.promptCount(selection.segmentID) if isCounted else 0
+    segment = selection.segmentationNode.GetSegmentation().GetSegment(selection.segmentID)
+    isAnswered = segment is not None and provenanceOf(segment).type != "MANUAL" and not isWaiting
+    isEmpty = count and isEmptySegment(selection.segmentationNode, selection.segmentID)
+    if isEmpty and isAnswered:
+        words = _("{name} is empty: move its click or mark, add another one, or press Update.")
+    elif isEmpty:
         words = _("{name} is empty: its click or mark is not computed yet; press Update.")
         if count > 1:
             words = _(
                 "{name} is empty: {count} clicks or marks are not computed yet; press Update."
             )
         words = words.replace("{count}", str(count))
-    if selection.placed is not None:
+    elif count and isWaiting:
+        words = _("{name}: its latest click or mark is not computed yet; press Update or Undo.")
+    isDepthNext = selection.book.prompts.isDepthNext
+    if selection.placed is not None and (isDepthNext or not (isWaiting and count)):
         kind, isFlat = selection.placed.kind, selection.book.prompts.isFlat
         isBox = kind is PromptKind.BOX_3D
         words = _placing()[PromptKind.BOX_2D if isBox and isFlat else kind]
-        if selection.book.prompts.isDepthNext:
+        if isDepthNext:
             words = _(
                 "{name}: set the depth of the box. In another view, click where the box ends, or "
                 "drag from one end to the other."
             )
     name = segmentName(selection.segmentationNode, selection.segmentID)
-    segment = selection.segmentationNode.GetSegmentation().GetSegment(selection.segmentID)
     rating = ratingOf(segment) if segment is not None else None
     return words.format(name=name if rating is None else f"{name} ({rating.inWords()})")
 
@@ -47,10 +57,12 @@ def _placing() -> dict[PromptKind, str]:
     return {
         PromptKind.POINT: _("{name}: click in a slice view; Ctrl+click places an outside point."),
         PromptKind.BOX_3D: _(
-            "{name}: click two opposite corners in one slice view; set the depth in another view "
-            "then."
+            "{name}: drag between two opposite corners in one slice view, or click them; set the "
+            "depth in another view then."
         ),
-        PromptKind.BOX_2D: _("{name}: click two opposite corners in one slice view."),
+        PromptKind.BOX_2D: _(
+            "{name}: drag between two opposite corners in one slice view, or click them."
+        ),
         PromptKind.SCRIBBLE: _("{name}: draw a line in a slice view."),
         PromptKind.LASSO: _("{name}: draw around the structure in a slice view."),
     }

@@ -191,6 +191,32 @@ def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily: Daily
     assert daily.logic.promptCount(daily.liver) == 2
 
 
+def test_a_segment_that_others_left_nothing_is_not_called_uncomputed(daily: Daily) -> None:
+    daily.logic.newSegment("Spleen")
+    daily.view.clickAt((9, 9, 9))
+    daily.answer(A)
+    assert "belongs to Liver" in daily.status
+    daily.logic.stopPlacing()
+    daily.logic.selectFollowingSegment(1)
+    daily.logic.selectFollowingSegment(1)
+    assert daily.status.startswith("Spleen is empty")
+    assert "not computed" not in daily.status
+
+
+def test_undo_of_one_segments_click_leaves_the_answer_of_another_pending(daily: Daily) -> None:
+    spleen = daily.addSpleen()
+    daily.logic.selectSegment(daily.liver)
+    daily.view.clickAt((11, 11, 8))
+    daily.logic.selectSegment(spleen)
+    daily.view.clickAt((16, 16, 15))
+    daily.press(daily.ui.undoButton)
+    np.testing.assert_array_equal(daily.mask(spleen), B)
+    assert daily.logic.isComputing
+    daily.answer(A | box((5, 5, 12), (12, 12, 14)))
+    np.testing.assert_array_equal(daily.mask(daily.liver), A | box((5, 5, 12), (12, 12, 14)))
+    assert not daily.logic.isComputing
+
+
 def test_undo_pressed_more_often_than_there_are_steps_does_nothing(daily: Daily) -> None:
     for _ in range(8):
         daily.logic.undo()

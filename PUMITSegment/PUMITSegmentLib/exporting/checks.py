@@ -31,6 +31,7 @@ from PUMITSegmentLib.exporting.export import (
     chosenSegmentIDs,
     exportedSegmentIDs,
 )
+from PUMITSegmentLib.segments.occupied import occupied
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 # Label maps of organs compress to less than this fraction of their size.
@@ -220,23 +221,41 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
             Repair.ASSIGN_TERM,
             uncoded,
         )
-    isShared = len(_images(segmentationNode, IDs)) > 1
+    isOnePerVoxel = choice.format is Format.DICOM_LABELMAP or choice.format.isLabelMap
+    isShared = isOnePerVoxel and _overlap(segmentation, IDs)
     if choice.format is Format.DICOM_LABELMAP and isShared:
-        yield _warn(
+        yield _stop(
             _(
-                "A LABELMAP DICOM-SEG allows one segment per voxel, so overlapping segments cannot "
-                "be exported; DICOM-SEG of type BINARY and .seg.nrrd keep both."
+                "Segments overlap, and a LABELMAP DICOM-SEG allows one segment per voxel, so they "
+                "cannot be exported; DICOM-SEG of type BINARY and .seg.nrrd keep both."
             ),
             Repair.CHOOSE_FORMAT,
         )
     if choice.format.isLabelMap and isShared:
         yield _warn(
             _(
-                "A label map allows one label per voxel: where segments overlap, the lower one in "
-                "the table is kept; DICOM-SEG and .seg.nrrd keep both."
+                "Segments overlap, and a label map allows one label per voxel: the lower one in "
+                "the table is kept there; DICOM-SEG and .seg.nrrd keep both."
             ),
             Repair.CHOOSE_FORMAT,
         )
+
+
+def _overlap(segmentation, IDs: list[str]) -> bool:
+    """Return whether two segments have a voxel in common; those of one label map have none."""
+    layers: dict[Any, list[str]] = {}
+    for ID in IDs:
+        image = segmentation.GetSegment(ID).GetRepresentation(BINARY_LABELMAP)
+        if image is not None:
+            layers.setdefault(image, []).append(ID)
+    before: list[str] = []
+    for image, own in layers.items():
+        box, grid = Box.ofImage(image), imageGrid(image)
+        others = occupied(segmentation, before, box, grid)
+        if others.any() and (others & occupied(segmentation, own, box, grid)).any():
+            return True
+        before += own
+    return False
 
 
 def _name_problems(named: dict[str, Any], format_: Format) -> Iterator[Problem]:

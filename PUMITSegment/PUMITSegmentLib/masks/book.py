@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pumit.segmentation import AnswerChoice, Quality
@@ -28,6 +30,15 @@ from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 # Steps of one frame of a sequence: its history, and the states that were never answered.
 Steps = tuple[History, list[SegmentState]]
+
+
+@dataclass(frozen=True)
+class BookState:
+    """Steps of a book that is closed, and the scan that they were made on."""
+
+    volumeNode: Any
+    grid: tuple
+    steps: Steps
 
 
 class SegmentBook:
@@ -92,9 +103,23 @@ class SegmentBook:
         return left
 
     def close(self) -> None:
-        """Remove all observers; prompts and masks stay in the scene."""
+        """Remove all observers; prompts, masks and `state` stay as they are."""
         self.prompts.close()
-        self._history.clear()
+
+    @property
+    def state(self) -> BookState:
+        """The history, for a later `resume`."""
+        return BookState(self.volumeNode, self._grid, (self._history, self._unanswered))
+
+    def resume(self, state: BookState) -> None:
+        """Continue with the history of the same segmentation, if scan and grid are still the same.
+
+        Masks may have been changed elsewhere since then.
+        """
+        if (state.volumeNode, state.grid) == (self.volumeNode, self._grid):
+            self.swapHistory(state.steps)
+            self.noteChange()
+            self.recordRemoved()
 
     # Prompts and masks
 
@@ -298,6 +323,10 @@ class SegmentBook:
     def canRedo(self) -> bool:
         """Whether there is a step to redo."""
         return self._history.canRedo
+
+    def isUnanswered(self, segmentID: str) -> bool:
+        """Return whether a segment's latest prompts were never answered."""
+        return self._history.present(segmentID) in self._unanswered
 
     def recordPrompts(self, segmentID: str) -> None:
         """Record a change of prompts; the mask that answers them completes the step."""

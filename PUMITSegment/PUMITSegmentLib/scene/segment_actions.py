@@ -151,9 +151,10 @@ class SegmentActions:
     def _step(self, isUndo: bool) -> bool:
         if not self._selection.guard.allows(self.undo if isUndo else self.redo):
             return False
-        self._requests.cancel()
         selection, book = self._selection, self._selection.book
         changes = book.upcoming(isUndo)
+        for each in changes:  # answers for other segments stay pending
+            self._requests.forget(each)
         text = _("Undone: {step}, {name}.") if isUndo else _("Redone: {step}, {name}.")
         if isOfSeveral(changes):
             text = _("Undone: {step}.") if isUndo else _("Redone: {step}.")

@@ -10,7 +10,7 @@ import slicer
 from PUMITSlicerLib.mrml import volumeKey
 from PUMITSlicerLib.status import StatusBoard
 
-from PUMITSegmentLib.masks.book import SegmentBook
+from PUMITSegmentLib.masks.book import BookState, SegmentBook
 from PUMITSegmentLib.next_step import nextStepInWords
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.prompts.folder import removePrompts
@@ -79,6 +79,8 @@ class Selection:
         self._isAttaching = False
         # Last used segmentation of each scan.
         self._latestIDs: dict[str, str] = {}
+        # Last selected segment and history of each segmentation that is not selected.
+        self._left: dict[Any, tuple[str, BookState]] = {}
         # Whether the segmentation was chosen before any scan.
         self._isWithoutScan = False
         self._isShown = self._isScanShown = True
@@ -193,7 +195,7 @@ class Selection:
         self._watch.watchVolume(None)
         self._closeWorking()
         self.views.forget()
-        self._latestIDs, self.frames = {}, KeptFrames()
+        self._latestIDs, self._left, self.frames = {}, {}, KeptFrames()
         self.guard.permission.forget()
         self.onSceneLeft()
         self.parameters = self.volumeNode = None
@@ -227,6 +229,11 @@ class Selection:
             self._closeWorking()
             self.parameters.segmentID = ""
             self.onSegment()
+        self._left = {
+            each: left
+            for each, left in self._left.items()
+            if node not in (each, left[1].volumeNode)
+        }
         if node.IsA("vtkMRMLSegmentationNode"):
             removePrompts(self._orphans.pop(node, []))
         if node in (self.volumeNode, self.segmentationNode) or not node.GetHideFromEditors():
@@ -355,17 +362,23 @@ class Selection:
         # The scene may have been saved during placing.
         self.book.prompts.disarm()
         self._watch.watchSegmentation(node)
+        chosen = self.parameters.segmentID
+        latestID, state = self._left.pop(node, (chosen, None))
+        if state is not None:
+            self.book.resume(state)
         self.frames.follow(self.book)
         ids = segmentIDs(node)
-        if self.parameters.segmentID not in ids:
-            self.parameters.segmentID = ids[0] if ids else ""
+        order = [each for each in (latestID, chosen, *ids) if each in ids]
+        self.parameters.segmentID = next(iter(order), "")
         self._showSegment(self.parameters.segmentID)
 
     def _closeWorking(self) -> None:
         self._watch.watchSegmentation(None)
-        book, self.book, self.segmentID = self.book, None, ""
+        book, latestID = self.book, self.segmentID
+        self.book, self.segmentID = None, ""
         if book is None:
             return
+        self._left[book.node] = (latestID, book.state)
         # Unfinished prompts are removed from the scene, which must not open anything again.
         wasFollowing, self._isFollowing = self._isFollowing, True
         try:

@@ -179,9 +179,17 @@ def test_segment_elsewhere_and_segment_half_outside(problems, node, volume_node)
     ]
 
 
-def test_overlap_warns_for_label_maps_only(problems, node, volume_node):
-    add(node, "spleen", volume_node)
-    assert "overlap" in only(problems(node, volume_node, "NIFTI")).sentence
+def test_only_segments_that_overlap_warn_and_only_for_label_maps(problems, node, volume_node):
+    add(
+        node, "spleen", volume_node, corner=(2, 4, 8)
+    )  # beside the liver, in a label map of its own
+    assert problems(node, volume_node, "NIFTI") == []
+    assert problems(node, volume_node, "DICOM_LABELMAP") == []
+    add(node, "aorta", volume_node, corner=(2, 6, 10))
+    for format_, severity in (("NIFTI", "warns"), ("NRRD", "warns"), ("DICOM_LABELMAP", "stops")):
+        found = only(problems(node, volume_node, format_))
+        assert "overlap" in found.sentence
+        assert found.severity.value == severity
     assert problems(node, volume_node, "SEG_NRRD") == []
 
 

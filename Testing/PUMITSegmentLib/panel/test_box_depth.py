@@ -76,6 +76,29 @@ def test_corners_then_depth_and_the_status_says_which_comes_next(
     assert boxes.isPressed  # for the next box
 
 
+def test_a_drag_from_corner_to_corner_is_a_box(boxes: Boxes) -> None:
+    """Of a drag Slicer places its end alone."""
+    corners = [boxes.view.rasToXy(corner)[:2] for corner in CORNERS]
+    boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
+    boxes.press(boxes.ui.box2dButton)
+    boxes.view.drag(*corners)
+    ((low, high),) = boxes.askedBoxes()
+    np.testing.assert_allclose((low[:2], high[:2]), ((6.5, 6.5), (12.5, 12.5)), atol=0.1)
+    boxes.answer(B)
+    boxes.view.click(*corners[0])  # the next one: only its second corner is dragged to
+    boxes.view.drag((corners[0][0] + 20, corners[0][1]), corners[1])
+    np.testing.assert_allclose(boxes.askedBoxes()[1], boxes.askedBoxes()[0])
+    boxes.answer(B)
+    boxes.press(boxes.ui.box3dButton)
+    boxes.view.drag(*corners)
+    assert "set the depth of the box" in boxes.status
+    boxes.other.sliceNode.JumpSliceByOffsetting(9, 9, 9)
+    boxes.other.drag(boxes.other.rasToXy((9, 9, 3)), boxes.other.rasToXy((9, 9, 10)))
+    low, high = boxes.askedBoxes()[-1]
+    np.testing.assert_allclose((low, high), ((6.5, 6.5, 3), (12.5, 12.5, 10)), atol=0.1)
+    assert boxes.isPressed
+
+
 def test_a_drag_reaches_from_one_end_to_the_other(boxes: Boxes) -> None:
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()

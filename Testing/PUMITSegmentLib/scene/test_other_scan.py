@@ -279,3 +279,47 @@ def test_choosing_a_scan_keeps_the_tool(patients: TwoPatients) -> None:
     patients.logic.stopPlacing()
     patients.choose(first)
     assert not patients.logic.isPlacing
+
+
+def test_going_back_brings_segment_steps_and_the_pending_click(patients: TwoPatients) -> None:
+    logic, first = patients.logic, patients.volumeNode
+    patients.press(patients.ui.newSegmentButton)
+    spleen = logic.segmentID
+    patients.view.clickAt((9, 9, 9))
+    patients.answer(B & ~A)
+    patients.view.clickAt((10, 10, 10))
+    assert logic.isComputing
+    second = patients.addPatient()
+    patients.choose(second)
+    assert not logic.isComputing
+    patients.press(patients.ui.pointButton)  # which goes on with the scan
+    patients.choose(first)
+    assert logic.isPlacing
+    assert logic.segmentID == spleen
+    assert "not computed yet" in patients.status
+    assert "Undo" in patients.status
+    patients.press(patients.ui.undoButton)
+    assert logic.promptCount(spleen) == 1
+    assert np.array_equal(patients.mask(spleen), B & ~A)
+    patients.press(patients.ui.redoButton)
+    patients.answer(A | B)
+    assert np.array_equal(patients.mask(spleen), B & ~A)  # kept off the liver
+    while logic.undo():
+        pass
+    assert logic.promptCount(patients.liver) == 0
+
+
+def test_steps_are_forgotten_with_the_scan_and_on_another_one(patients: TwoPatients) -> None:
+    logic, scan = patients.logic, patients.volumeNode
+    second = patients.addPatient()
+    patients.choose(second)
+    logic.parameters.segmentation = patients.first
+    assert not logic.canUndo
+    patients.choose(scan)
+    assert not logic.canUndo
+    patients.click()
+    patients.answer(A)
+    patients.choose(second)
+    slicer.mrmlScene.RemoveNode(scan)
+    logic.parameters.segmentation = patients.first
+    assert not logic.canUndo

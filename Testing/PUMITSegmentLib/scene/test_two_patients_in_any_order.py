@@ -37,7 +37,7 @@ SHOWING = (
 DECIDED = ("accepted", "later", "left_out")
 # What Slicer's libraries log where a script's point is taken back while it is added, and where the
 # stand-in of the hierarchy's plugins lists a node that is not saved, such as an unfinished prompt.
-HARMLESS = re.compile("GetNthControlPointPositionStatus|ResolveUnresolvedItems|DataNodeCache")
+HARMLESS = re.compile("GetNthControlPointPositionStatus|ResolveUnresolvedItems")
 Voxels = dict[str, dict[str, bytes]]
 
 

@@ -17,7 +17,7 @@ import vtk
 
 from harness.program.own_folder import ownFolder
 from harness.storage.io_manager import IOManager
-from harness.storage.subject_hierarchy import addItem
+from harness.storage.subject_hierarchy import addItem, addItems, removeItem
 
 # Attribute of slicer.modules, module name, and class of the logic.
 LOGICS = {
@@ -113,6 +113,8 @@ def start() -> CoreApplication:
     slicer.vtkMRMLSliceNode.AddDefaultSliceOrientationPresets(scene, True)
     slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     scene.AddObserver(slicer.vtkMRMLScene.NodeAddedEvent, addItem)
+    scene.AddObserver(slicer.vtkMRMLScene.EndImportEvent, addItems)
+    scene.AddObserver(slicer.vtkMRMLScene.NodeAboutToBeRemovedEvent, removeItem)
     slicer.app = CoreApplication(logic)
     return slicer.app
 

@@ -24,7 +24,7 @@ def test_nothing_of_another_test_is_left(scene, time) -> None:
     assert not interaction.GetPlaceModePersistence()
     assert not selection.GetActivePlaceNodeID()
     assert countPythonObservers(interaction) == 0
-    assert countPythonObservers(scene) == 1  # the subject hierarchy's
+    assert countPythonObservers(scene) == 3  # the subject hierarchy's
     # Now everything is disturbed.
     slicer.util.addVolumeFromArray(np.zeros((2, 3, 4)))
     points = scene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode")
@@ -96,3 +96,17 @@ def test_singletons_that_a_test_removes_come_back(scene) -> None:
     assert interaction is not None
     assert scene.IsNodePresent(interaction)
     assert scene.GetNodeByID("vtkMRMLSelectionNodeSingleton") is not None
+
+
+def test_a_removed_node_leaves_no_item_to_the_next_at_its_address(scene, failures) -> None:
+    import slicer
+
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
+    count = hierarchy.GetNumberOfItems()
+    for number in range(50):
+        node = scene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", f"Scan {number}")
+        assert hierarchy.GetItemDataNode(hierarchy.GetItemByDataNode(node)) is node
+        scene.RemoveNode(node)
+        del node
+    assert hierarchy.GetNumberOfItems() == count
+    assert not failures.take()

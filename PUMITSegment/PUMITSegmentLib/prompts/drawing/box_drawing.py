@@ -1,4 +1,4 @@
-"""Drawing of a box: two clicks in a view, and for a 3D box its depth in another."""
+"""Drawing of a box: two clicks or a drag in a view, and for a 3D box its depth in another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PUMITSegmentLib.prompts.box_on_slice import (
     sliceAt,
 )
 from PUMITSegmentLib.prompts.display import displayOf
-from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents, removePreview
 from PUMITSegmentLib.prompts.geometry import definedPointsWorld
 from PUMITSegmentLib.prompts.kinds import PromptKind
 
@@ -72,6 +72,48 @@ class BoxDrawing:
         count = scene.GetNumberOfNodesByClass("vtkMRMLSliceNode")
         others = [scene.GetNthNodeByClass(i, "vtkMRMLSliceNode") for i in range(count)]
         return [self._likely, underMouse, *others]
+
+
+class BoxDrag:
+    """Drag from corner to corner, in which Slicer places only the second one, at its end.
+
+    Args:
+        roiNode: The box in Slicer's place mode.
+        views: Slice views to draw in.
+    """
+
+    def __init__(self, roiNode, views: list[DrawnView]) -> None:
+        self._roiNode = roiNode
+        self._pressed: tuple[DrawnView, tuple[int, int]] | None = None
+        self._events = ViewEvents()
+        for view in views:
+            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
+            self._events.observe(view, "MouseMoveEvent", self._onMove)
+            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
+
+    def close(self) -> None:
+        """Remove all observers."""
+        self._events.close()
+
+    def _onPress(self, view: DrawnView) -> bool:
+        isOther = view.interactor.GetShiftKey() or view.interactor.GetControlKey()
+        if not isOther and self._roiNode.GetNumberOfDefinedControlPoints() == 0:
+            self._pressed = (view, view.interactor.GetEventPosition())
+        return False
+
+    def _onMove(self, view: DrawnView) -> bool:
+        if self._pressed is not None and self._pressed[0] is view:
+            begin, here = self._pressed[1], view.interactor.GetEventPosition()
+            if np.linalg.norm(np.subtract(here, begin)) >= _CLICK:
+                self._pressed = None
+                removePreview(self._roiNode)
+                world = view.sliceNode.GetXYToRAS().MultiplyPoint([*begin, 0.0, 1.0])[:3]
+                self._roiNode.AddControlPointWorld(list(world))
+        return False
+
+    def _onRelease(self, view: DrawnView) -> bool:
+        self._pressed = None
+        return False
 
 
 class BoxDepth:

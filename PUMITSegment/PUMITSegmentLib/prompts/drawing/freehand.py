@@ -119,7 +119,7 @@ class Freehand:
         here = _position(view)
         if not self._isStroke and np.linalg.norm(here - self._last) >= _CLICK:
             self._isStroke = True
-            self._removePreview()
+            removePreview(self._curveNode)
             self._add(view, self._last)
         if self._isStroke and np.linalg.norm(here - self._last) >= _STEP:
             self._add(view, here)
@@ -139,11 +139,13 @@ class Freehand:
         self._curveNode.AddControlPointWorld(list(world))
         self._last = position
 
-    def _removePreview(self) -> None:
-        preview = slicer.vtkMRMLMarkupsNode.PositionPreview
-        for index in reversed(range(self._curveNode.GetNumberOfControlPoints())):
-            if self._curveNode.GetNthControlPointPositionStatus(index) == preview:
-                self._curveNode.RemoveNthControlPoint(index)
+
+def removePreview(node) -> None:
+    """Remove the point under the mouse that Slicer shows before it is placed."""
+    preview = slicer.vtkMRMLMarkupsNode.PositionPreview
+    for index in reversed(range(node.GetNumberOfControlPoints())):
+        if node.GetNthControlPointPositionStatus(index) == preview:
+            node.RemoveNthControlPoint(index)
 
 
 def _position(view: DrawnView) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from PUMITSegmentLib.prompts.display import showHandles
-from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDepth, BoxDrawing
+from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDepth, BoxDrag, BoxDrawing
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, Freehand, ViewEvents
 from PUMITSegmentLib.prompts.drawing.placing import PlaceMode
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
@@ -90,7 +90,7 @@ class PromptTool:
         self._events = events
         self.mode = PlaceMode(scene, onEnded=self._onEnded, onChanged=events.onChanged)
         self._drawing: BoxDrawing | None = None
-        self._strokes: Freehand | CtrlClick | None = None
+        self._strokes: Freehand | CtrlClick | BoxDrag | None = None
         self._depth: BoxDepth | None = None
         # The last arguments of `start`.
         self._armed: tuple = ()
@@ -123,6 +123,7 @@ class PromptTool:
         if kind in BOXES:
             showHandles(node, False)
             self._drawing = BoxDrawing(node, kind, sliceNode)
+            self._strokes = BoxDrag(node, self._sliceViews())
         if kind in CURVES:
             self._strokes = Freehand(node, self._sliceViews(), self._onStroke)
         elif kind is PromptKind.POINT:
