@@ -78,6 +78,19 @@ def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it() -> None:
     assert found[15, 4, 4]
 
 
+def test_a_click_near_the_border_of_a_given_mask_leaves_what_is_deep() -> None:
+    """The network would remove half of the mask; the user removes a shell of two voxels."""
+    half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
+    click = (10.0, 14.0, 22.0, False)
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM))
+    removed = mask(LIVER) & ~found
+    assert removed[10, 14, 22]
+    assert not removed[:, :, :16].any()
+    click = (10.0, 14.0, 16.0, False)  # in the middle of what is too much
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM))
+    assert (found & ~half).sum() < 0.3 * (mask(LIVER) & ~half).sum()
+
+
 def test_a_click_in_a_large_part_that_is_missing_brings_most_of_it() -> None:
     half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
     click = (10.0, 14.0, 18.0, True)

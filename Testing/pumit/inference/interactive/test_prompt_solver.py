@@ -161,8 +161,8 @@ def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
     assert far.step[1] >= 4
 
 
-def test_a_part_far_from_a_given_mask_stays_near_its_click(solver: PromptSolver) -> None:
-    """At the rim of the ball the network answers all of it; of that little is taken over."""
+def test_a_part_far_from_a_given_mask_is_added_whole(solver: PromptSolver) -> None:
+    """A click at the rim of another lesion, away from the border of the mask."""
     mask = np.zeros(solver.shape, dtype=bool)
     mask[2:4, 2:4, 2:10] = True
     bright = scan()[0].array > 50
@@ -178,8 +178,7 @@ def test_a_part_far_from_a_given_mask_stays_near_its_click(solver: PromptSolver)
         shown[after.patch.window] = after.patch.logits > 0
         assert (shown & mask).sum() == mask.sum()
         added[given is None] = int((shown & bright).sum())
-    assert added[True] > 0.8 * bright.sum()
-    assert 0 < added[False] < 0.3 * bright.sum()
+    assert added[True] == added[False] > 0.8 * bright.sum()
 
 
 def test_a_given_mask_is_distinguished_from_an_answer(
