@@ -163,6 +163,15 @@ def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> Non
     assert not recipe.ui.goToLineButton.isVisible()
 
 
+def test_the_start_of_a_long_wrong_line_is_in_sight(recipe: ShownPanel) -> None:
+    planning = recipe.logic.planning
+    planning.recipeText = f"name: liver\nstpes: 4  # {'much to say ' * 20}\n"
+    planning.recipeProblem = SimpleNamespace(line=2, sentence="Unknown key 'stpes'")
+    recipe.refresh()
+    assert recipe.ui.recipeEdit.textCursor().selectedText().startswith("stpes: 4")
+    assert recipe.ui.recipeEdit.horizontalScrollBar().value == 0
+
+
 def test_edits_can_be_undone(recipe: ShownPanel) -> None:
     assert not recipe.ui.resetRecipeButton.enabled
     recipe.logic.planning.isEdited = True
