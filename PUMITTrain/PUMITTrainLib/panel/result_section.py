@@ -55,12 +55,13 @@ class ResultSection:
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.showState(state)
-        before = meanBefore(self._scores)
-        first = self._runs.curves.scores.get(MEAN, [])[:1]
+        before, best = meanBefore(self._scores), self._bestStep
+        # The best model is not compared with itself.
+        first = [each for each in self._runs.curves.scores.get(MEAN, [])[:1] if each[0] != best]
         if before is not None:  # on the same cases
             first = [(0, before)]
         ui.resultLabel.text = resultInWords(
-            results.model, means, self._bestStep, first, caseCount=len(self._scores)
+            results.model, means, best, first, caseCount=len(self._scores)
         )
         self._showScores()
         self._showButtons()

@@ -266,8 +266,8 @@ def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
         return []
     names = [c.label.name for c in data.classes]
     return [
-        f"the classes are those that the data name: {listed(names, SHOWN_NAMES)}; rename "
-        "or remove them in data.classes"
+        f"the classes are those in the labels: {listed(names, SHOWN_NAMES)}; rename or remove "
+        "those that are wrong (data.classes)"
     ]
 
 
