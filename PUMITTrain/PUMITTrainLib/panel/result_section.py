@@ -56,8 +56,9 @@ class ResultSection:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.showState(state)
         before, best = meanBefore(self._scores), self._bestStep
-        # The best model is not compared with itself.
-        first = [each for each in self._runs.curves.scores.get(MEAN, [])[:1] if each[0] != best]
+        first = self._runs.curves.scores.get(MEAN, [])[:1]
+        # Neither with itself, nor, of a cross-validation, with a part of it.
+        first = [each for each in first if best is not None and each[0] != best]
         if before is not None:  # on the same cases
             first = [(0, before)]
         ui.resultLabel.text = resultInWords(
