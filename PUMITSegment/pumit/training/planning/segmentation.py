@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pumit.errors import TrainingError
 from pumit.networks.build import RECIPES
-from pumit.system.wording import listed, times
+from pumit.system.wording import count_of, listed, times
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
@@ -28,6 +29,7 @@ from pumit.training.planning.estimate import (
 )
 from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation_trial import SegmentationCost
+from pumit.training.pretraining.image_recipe import found_images
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.presets import with_rate_of
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -185,12 +187,14 @@ def plan_automatic(request: PlanRequest) -> Planned:
     """
     keys = _draft(request)
     recipe = read_segmentation(keys, request.source)
+    scans = [] if recipe.unlabelled is None else found_images(Path(keys["unlabelled"]))
     began = time.perf_counter()
     data, facts = examine_cases(recipe, request.resolve, progress=request.progress)
     reading_seconds = time.perf_counter() - began
     notes = about_classes(recipe.data, data)
-    if recipe.unlabelled is not None:
-        notes.append("learning from unlabelled scans first takes as long again as the training")
+    if scans:
+        first = f"learning from {count_of(len(scans), 'unlabelled scan')} first"
+        notes.append(f"{first} takes as long again as the training")
     keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
