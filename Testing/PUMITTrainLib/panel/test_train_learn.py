@@ -106,6 +106,9 @@ def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) 
     shown.refresh()
     assert "About 11 minutes" not in shown.ui.estimateLabel.text
     assert "plan again" in shown.ui.estimateLabel.text
+    planning.isStarted = True  # the values above may be for the next run by now
+    shown.refresh()
+    assert shown.ui.estimateLabel.text.startswith("The run that was started: About 11 minutes")
 
 
 @pytest.fixture
