@@ -135,7 +135,7 @@ def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"folds": 1}, "at least 2"),
-        ({"folds": 9}, "needs 9 patients"),
+        ({"folds": 9}, "need 9 patients"),
         ({"folds": "five"}, "folds in recipe.yaml"),
         ({"task": "classification"}, "task: segmentation"),
         ({"data": {**RECIPE["data"], "fold": "1 of 2"}}, "not both"),

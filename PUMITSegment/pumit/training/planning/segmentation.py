@@ -15,7 +15,7 @@ from pumit.networks.build import RECIPES
 from pumit.system.wording import count_of, listed, times
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.split import Split
+from pumit.training.data.split import Split, split_set
 from pumit.training.planning.estimate import (
     Estimate,
     TimeParts,
@@ -198,6 +198,9 @@ def plan_automatic(request: PlanRequest) -> Planned:
     keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
+    if recipe.folds is not None:  # raises if there are fewer patients
+        fold = LabelledData(patient=recipe.data.patient, fold=f"1 of {recipe.folds}")
+        split_set(list(data.cases), fold, seed=recipe.seed)
     notes += _coarsen(recipe, keys["plan"], request, facts)
     recipe = read_segmentation(keys, request.source)
     is_small = recipe.network.endswith(FOR_ANY_DATA)

@@ -168,6 +168,8 @@ def test_folds_leave_the_split_open_and_take_their_time(tmp_path: Path) -> None:
     assert several.recipe["folds"] == 4
     assert several.estimate.seconds == pytest.approx(5 * single.estimate.seconds, rel=0.1)
     assert "for each of 5 trainings" in several.estimate.sentence
+    with pytest.raises(PumitError, match="5 folds need 5 patients, but there are 4"):
+        planned(folder, folds=5)
 
 
 def test_unlabelled_scans_are_counted_and_must_be_there(tmp_path: Path) -> None:
