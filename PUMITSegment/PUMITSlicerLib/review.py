@@ -48,7 +48,7 @@ class Reviewer(Protocol):
 
     Attributes:
         sentence: What is reviewed, and how many scans follow.
-        undoText: Name of the scan whose acceptance can be undone; empty for none.
+        undoText: Name of the scan whose decision can be undone; empty for none.
         whyNot: Why nothing can be decided now; empty if it can.
         whyNotPutOff: Why the scan can be neither postponed nor left out; empty if it can.
     """
@@ -68,7 +68,7 @@ class Reviewer(Protocol):
         """Exclude the scan, and open the next one."""
 
     def undo(self) -> None:
-        """Undo the last acceptance, and open that scan again."""
+        """Undo the last decision, and open that scan again."""
 
     def goBack(self) -> None:
         """Open the module that provides the scans."""

@@ -86,7 +86,7 @@ class ReviewRow:
         self.placesButton.visible = checkHere is not None
         self.undoButton = button(
             *(second, "undoButton", _("Undo")),
-            _("Nothing was accepted yet"),
+            _("There is no decision to undo"),
             lambda: self._act("undo"),
         )
         self.backButton = button(
@@ -130,9 +130,9 @@ class ReviewRow:
             each.enabled = not (reviewer.whyNot or reviewer.whyNotPutOff)
         self.undoButton.enabled = bool(reviewer.undoText)
         self.undoButton.toolTip = (
-            _("Open {name} again, as it was before it was accepted").format(name=reviewer.undoText)
+            _("Undo the decision on {name}, and open it again").format(name=reviewer.undoText)
             if reviewer.undoText
-            else _("Nothing was accepted yet")
+            else _("There is no decision to undo")
         )
 
     def _accept(self) -> None:

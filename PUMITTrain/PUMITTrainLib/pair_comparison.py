@@ -215,7 +215,12 @@ class PairComparison:
             self.classes = tuple(classes)
             ordered = sorted(places, key=lambda place: -place.depthMm)
             self.places = tuple(ordered[:_SHOWN_PLACES])
-            self._status.done(_("The segmentations are compared."))
+            if any(each.comparedMl and each.referenceMl for each in classes):
+                self._status.done(_("The segmentations are compared."))
+            else:
+                self._status.problem(
+                    _("No class is in both: give segments that belong together the same name.")
+                )
         self._onChanged()
 
     def _clear(self, *, waits: bool = False) -> None:

@@ -49,7 +49,7 @@ class FakeCases:
         self.problems: tuple[str, ...] = ()
         self.doubts: tuple[str, ...] = ()
         self.classes: tuple[Any, ...] = ()
-        self.isChecking, self.progress = False, (0, None)
+        self.isChecking, self.isUnread, self.progress = False, False, (0, None)
         self.sentence, self.sourceSentence = "No case yet.", ""
         self.offered: tuple[Any, ...] = ()
         self.unreviewed: tuple[Any, ...] = ()

@@ -285,6 +285,8 @@ def _compare(args: argparse.Namespace) -> int:
                 # One bad case must not lose the results of the others.
                 failed[pair.case] = str(error)
     first = next((f"{case}: {why}" for case, why in failed.items()), "none has a class.")
+    if not rows and len(pairs) == 1 and failed:
+        raise VolumeError(failed[pairs[0].case])
     if not rows:
         raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
     summary = summarize(rows, (*METRICS, "nsd"))

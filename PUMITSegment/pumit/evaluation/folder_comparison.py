@@ -117,7 +117,8 @@ def compared_masks(
     """Yield both masks of each class in the labels or the prediction of a case.
 
     Classes are matched by name if both files have names, else by value. If only one file has a
-    name, it is used for the class.
+    name, it is used for the class. Segments that share a value in several layers are numbered in
+    their order, as in Slicer's label maps.
 
     Args:
         classes: Classes to compare with their values, such as overlapping regions. A file that
@@ -180,11 +181,13 @@ def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Ma
 
 def _by_key(file: LabelFile, by_name: bool) -> dict[int | str, LabelledSegment]:
     keys = [segment.name if by_name else segment.value for segment in file.segments]
+    if not by_name and file.is_named and len(set(keys)) < len(keys):
+        keys = list(range(1, len(keys) + 1))
     key, count = Counter(keys).most_common(1)[0] if keys else ("", 0)
     if count > 1:
         raise VolumeError(
-            f"Several segments have the {'name' if by_name else 'value'} {key!r}; they cannot be "
-            "distinguished: rename them, or compare two .seg.nrrd files."
+            f"Several segments have the {'name' if by_name else 'value'} {key!r} and cannot be "
+            "distinguished; give each its own."
         )
     return dict(zip(keys, file.segments, strict=True))
 

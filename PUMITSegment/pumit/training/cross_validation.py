@@ -12,7 +12,7 @@ from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_means, summarize
 from pumit.models.ensemble import join_models
 from pumit.models.user_index import register
-from pumit.runs import RECIPE
+from pumit.runs import RECIPE, read_status
 from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_set
@@ -84,16 +84,19 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         # 4. Join the folds into an ensemble.
         joined = output / f"{recipe.name}{FOLDS}.safetensors"
         join_models(made, joined, name=joined.stem)
-        if recipe.register_:
-            register(joined)
+        registered = register(joined) if recipe.register_ else None
         # 5. Train the model of all cases, or return that of the best fold.
         best = made[_best(result)]
         if recipe.final_model:
             everyone = sorted({*splits[0].training, *splits[0].validation})
             title = "The model of all cases"
             best = part(parts, FINAL, title, training=everyone, validation=[])
-        reporter.update(model=best.relative_to(output).as_posix(), left_seconds=0.0)
-        reporter.state("finished", f"Finished. {_sentence(result)}")
+            final = read_status(output / FINAL)
+            registered = final.registered if final is not None else registered
+        model = best.relative_to(output).as_posix()
+        reporter.update(model=model, registered=registered, left_seconds=0.0)
+        usable = f" The model {registered!r} can be used now." if registered else ""
+        reporter.state("finished", f"Finished. {_sentence(result)}{usable}")
     return best
 
 

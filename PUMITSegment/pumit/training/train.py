@@ -140,8 +140,8 @@ def train(file: RecipeFile, output: Path, *, since: float, finish: bool = False)
         # 4. Write the card and add the model to the index, in the first process.
         if run.is_first:
             # What is pre-trained is there for further trainings.
-            write_result(reporter, output, best, registers=run.recipe.register_)
-            reporter.finish(f"Finished. The model {best.stem!r} can be used now.")
+            name = write_result(reporter, output, best, registers=run.recipe.register_)
+            reporter.finish(f"Finished. The model {name or best.stem!r} can be used now.")
         if dist.is_initialized():
             dist.destroy_process_group()
     return best

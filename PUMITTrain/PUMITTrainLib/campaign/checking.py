@@ -84,7 +84,7 @@ class Checking:
         self._unsaved: list[_Checked] = []
         self._ahead: LoadedScan | None = None
         self._opening: BackgroundJob | None = None
-        self._accepted: list[ScanEntry] = []
+        self._decided: list[ScanEntry] = []
         self._skipped: dict[str, str] = {}
         # PUMIT Segment's compute object while it uses the campaign's click model, or None.
         self._borrower: Any = None
@@ -135,10 +135,10 @@ class Checking:
 
     @property
     def undoText(self) -> str:
-        """Name of the scan that Undo returns to: not saved, or accepted last; empty for none."""
+        """Name of the scan that Undo returns to: not saved, or decided last; empty for none."""
         if self._unsaved:
             return self._unsaved[-1].name
-        return self._accepted[-1].name if self._accepted else ""
+        return self._decided[-1].name if self._decided else ""
 
     @property
     def whyNot(self) -> str:
@@ -306,7 +306,7 @@ class Checking:
             return made
 
         def done(made: ScanEntry) -> None:
-            self._accepted.append(made)
+            self._decided.append(made)
             self._end(current, state, lambda: campaign.complete(entry.id))
             if self._status.current.activity is not Activity.PROBLEM:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
@@ -324,7 +324,7 @@ class Checking:
         self._decide(lambda campaign, entry: campaign.leave_out(entry))
 
     def undo(self) -> None:
-        """Return to an unsaved scan, or undo the last acceptance and open that scan."""
+        """Return to an unsaved scan, or undo the last decision and open that scan."""
         if self.isOpening or self._saving:
             return
         if self._current is not None and self._unsaved:
@@ -337,16 +337,18 @@ class Checking:
             self._changed()
             return
         campaign = self._work.campaign
-        if campaign is None or not self._accepted or self._unsaved:
+        if campaign is None or not self._decided or self._unsaved:
             return
-        entry = self._accepted.pop()
+        entry = self._decided.pop()
+        isAccepted = entry.stored_state == "accepted"
+        takeBack = campaign.undo_accept if isAccepted else campaign.take_in
 
         def done(made: ScanEntry) -> None:
             self._work.refresh()
             self.open(made.id)
 
-        # With the entry from its acceptance, so that a later decision of another person is kept.
-        self._parts.background.submit(lambda: campaign.undo_accept(entry), done, self._fail)
+        # With the entry from its decision, so that a later one of another person is kept.
+        self._parts.background.submit(lambda: takeBack(entry), done, self._fail)
 
     def goBack(self) -> None:
         """Open PUMIT Train; the scan stays open."""
@@ -374,7 +376,7 @@ class Checking:
         if self._current is None:
             self._returnModel()
         self._ahead = None
-        self._accepted.clear()
+        self._decided.clear()
         self._skipped.clear()
 
     def keepAtOnce(self) -> None:
@@ -449,14 +451,19 @@ class Checking:
         state = current.scan.state() if current.scan.isThere else ()
         campaign, entry = current.campaign, current.loaded.entry
 
-        def keep() -> None:
+        def keep() -> ScanEntry | None:
             with current.writing:
                 _keepDraft(current, draft)
-                if change is not None:
-                    change(campaign, entry)
+                made = None if change is None else change(campaign, entry)
                 current.isDone = True
+            return made
 
-        self._write(current, keep, lambda _result: self._end(current, state))
+        def done(made: ScanEntry | None) -> None:
+            if made is not None:
+                self._decided.append(made)
+            self._end(current, state)
+
+        self._write(current, keep, done)
 
     def _write(
         self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]

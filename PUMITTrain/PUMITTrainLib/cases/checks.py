@@ -224,11 +224,11 @@ class CaseCheck:
             self._fail(_("The draft cannot be written: {r}.").format(r=error.strerror))
             return
         count = None if "folders" in data else len(data["cases"])
-        done = 0
+        done, isBad = 0, False
         self._status.working(_("Reading the cases..."), None, self.cancel)
 
         def take(line: str) -> None:
-            nonlocal done
+            nonlocal done, isBad
             record = _record(line)
             if "case" in record:
                 done += 1
@@ -237,12 +237,18 @@ class CaseCheck:
                 text = _("Reading the cases: {done} done").format(done=done)
                 self._status.working(text, share, self.cancel)
             elif "summary" in record:
+                isBad = bool(record["summary"].get("problems"))
                 self.onSummary(record["summary"])
 
         def end(status: int, message: str) -> None:
             if status == 0:
                 self._end(True)
-                self._status.done(_("The cases were read."))
+                if isBad:
+                    self._status.problem(
+                        _("The cases were read; section 1 names what cannot be used.")
+                    )
+                else:
+                    self._status.done(_("The cases were read."))
             else:
                 self._fail(message or _("The cases cannot be read."))
 

@@ -43,7 +43,7 @@ class CasesSection:
         if cases.isChecking:
             return _("reading {done} of {all}").format(done=done, all=of) if of else _("reading...")
         if not cases.rows:
-            return _("none yet")
+            return _("not read yet") if cases.isUnread else _("none yet")
         counts = {state: sum(row.state is state for row in cases.rows) for state in CaseState}
         words = [_("{count} to train on").format(count=_usable(counts))]
         for state, text in (

@@ -123,8 +123,10 @@ class LearnSection:
         ui, planning = self._ui, self._planning
         estimate = planning.estimate
         lines = [estimate.sentence] if estimate is not None else []
-        # A started run keeps its plan, whatever is chosen for the next one.
-        if not (planning.isUpToDate or planning.isStarted) and estimate is not None:
+        if estimate is not None and planning.isStarted:
+            # A started run keeps its plan, whatever is chosen for the next one.
+            lines = [_("The run that was started: {text}").format(text=estimate.sentence)]
+        elif estimate is not None and not planning.isUpToDate:
             lines = [_("Cases or settings changed since; plan again.")]
         lines += [_("Note: {text}").format(text=text) for text in planning.warnings]
         if planning.isPlanning:

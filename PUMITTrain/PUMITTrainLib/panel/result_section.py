@@ -55,12 +55,14 @@ class ResultSection:
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.showState(state)
-        before = meanBefore(self._scores)
+        before, best = meanBefore(self._scores), self._bestStep
         first = self._runs.curves.scores.get(MEAN, [])[:1]
+        # Neither with itself, nor, of a cross-validation, with a part of it.
+        first = [each for each in first if best is not None and each[0] != best]
         if before is not None:  # on the same cases
             first = [(0, before)]
         ui.resultLabel.text = resultInWords(
-            results.model, means, self._bestStep, first, caseCount=len(self._scores)
+            results.model, means, best, first, caseCount=len(self._scores)
         )
         self._showScores()
         self._showButtons()

@@ -37,7 +37,7 @@ class SourceList:
         """Show the sources."""
         table = self._ui.sourceTable
         self._shown = tuple(self._cases.sources)
-        self._cells.show([sourceCells(row) for row in self._shown])
+        self._cells.show([sourceCells(row, self._cases.isUnread) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
         while len(self._buttons) < len(self._shown):
             self._buttons.append(_RemoveButton(table, len(self._buttons), self._onRemove))
@@ -70,11 +70,15 @@ class _RemoveButton:
         self._onRemove(self._index)
 
 
-def sourceCells(row: SourceRow) -> tuple[Cell, ...]:
-    """Return the cells of a source, in the order of the columns."""
+def sourceCells(row: SourceRow, isUnread: bool) -> tuple[Cell, ...]:
+    """Return the cells of a source, in the order of the columns.
+
+    Args:
+        isUnread: Whether the cases of some folder were not read yet.
+    """
     names = {CaseSource.SCENE: _("The open scene"), CaseSource.FILES: _("Files")}
     return (
         Cell(names.get(row.kind, row.name), row.folder),
-        Cell(str(row.count)),
+        Cell("?", _("Not read yet")) if isUnread and not row.count else Cell(str(row.count)),
         Cell(),
     )

@@ -230,7 +230,10 @@ class Planning:
         self.recipeText = self._planned = text
         self._key = key
         self._checking.accept()
-        self._status.done(_("The plan is ready; section 2 shows what it takes."))
+        if self.isUpToDate:
+            self._status.done(_("The plan is ready; section 2 shows what it takes."))
+        else:
+            self._status.waiting(_("Cases or settings changed meanwhile; plan again."))
         self._end(True)
 
     def _fail(self, sentence: str) -> None:

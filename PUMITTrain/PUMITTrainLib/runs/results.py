@@ -117,6 +117,10 @@ class Results:
                 )
             )
             return
+        other = _whatElse(view.task)
+        if other:
+            self._status.problem(other.format(model=model))
+            return
         states: list[str] = []
 
         def go() -> None:
@@ -251,6 +255,21 @@ def _statesIn(line: str) -> list[str]:
         return [str(row["state"]) for row in json.loads(line)]
     except (ValueError, TypeError, KeyError):
         return []
+
+
+def _whatElse(task: str) -> str:
+    """Return how to use a model that PUMIT Segment cannot use; empty for one that it can."""
+    if task == "classification":
+        return _(
+            "{model} tells scans apart, which PUMIT Segment does not show: use it with "
+            "pumit predict SCAN --model {model} -o answers.csv."
+        )
+    if task == "pretraining":
+        return _(
+            "{model} is pre-trained only, and segments nothing: name it under initial in the "
+            "recipe of a training."
+        )
+    return ""
 
 
 def isAutomatic(task: str) -> bool:

@@ -14,6 +14,8 @@ from PUMITTrainLib.runs.run_view import RunView, viewOf
 
 # End of the text log to show; the whole is in the folder.
 _SHOWN_BYTES = 64 << 10
+# Folder of the run that precedes another: `pumit.training.preceding.FOLDER`.
+PRECEDING = "pretraining"
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class RunReading:
         views: Runs of the user, most recently written first.
         folder: The run that was read, or None.
         isThere: Whether its folder exists.
-        part: Folder of its log: the run's, or the active fold's of a cross-validation.
+        part: Folder of its log: the run's, or the active part's, such as a fold's.
         records: New records of its log.
         offset: Position in the log for the next reading.
         logText: The end of its text log.
@@ -63,9 +65,14 @@ def readRuns(root: Path, folder: Path | None, part: Path | None, offset: int) ->
 
 
 def _partOf(folder: Path) -> Path:
-    """Return the run, or the most recently written fold of a cross-validation."""
+    """Return the run, or the most recently written part of it: a fold, or its pre-training."""
     parts = list_runs(folder)
-    return parts[0][0] if parts else folder
+    if not parts:
+        return folder
+    part, status = parts[0]
+    # After its pre-training the run itself trains; folds are all that a cross-validation trains.
+    isOver = part.name == PRECEDING and status.state == "finished"
+    return folder if isOver else part
 
 
 def _endOf(path: Path) -> str:

@@ -55,7 +55,7 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_
     assert {s.name for s in file.segments} == {"outer", "inner"}
     # Undo: it is open again, as it was.
     following = modules.checked.given.name
-    assert row.undoButton.toolTip == f"Open {name} again, as it was before it was accepted"
+    assert row.undoButton.toolTip == f"Undo the decision on {name}, and open it again"
     segment.press(row.undoButton)
     modules.look()
     assert modules.checked.given.name == name
@@ -67,6 +67,15 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_
     segment.press(row.leaveOutButton)
     modules.look()
     assert modules.campaign.scan(second).stored_state == "left_out"
+    # Undo reverts every decision, the last one first.
+    for taken in (second, name):
+        assert row.undoButton.toolTip == f"Undo the decision on {taken}, and open it again"
+        segment.press(row.undoButton)
+        modules.look()
+        assert modules.checked.given.name == taken
+        assert modules.campaign.scan(taken).stored_state in ("open", "predicted")
+    modules.key("J")
+    assert modules.campaign.scan(name).stored_state == "later"
     # The scene holds no more than the scan that is open.
     assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLScalarVolumeNode") == 1
     assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLSegmentationNode") == 1

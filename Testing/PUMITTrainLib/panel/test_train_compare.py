@@ -119,6 +119,53 @@ def test_a_press_on_a_difference_moves_the_views_there(
     assert red.GetSliceOffset() == pytest.approx(place.ras[2], abs=0.1)
 
 
+def test_a_label_map_is_the_reference_of_segments_in_their_order(
+    module: TrainModule, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _reference, compared = addTwo(module)
+    image = compared.GetSegmentation().GetNthSegment(0).GetRepresentation("Binary labelmap")
+    assert image.GetScalarRange()[1] == 1  # each segment is 1 in a layer of its own
+    truth = masks()
+    labels = truth["liver"] + 2 * truth["kidney"]
+    node = slicer.util.addVolumeFromArray(labels, nodeClassName="vtkMRMLLabelMapVolumeNode")
+    node.SetSpacing(1.0, 1.5, 3.0)
+    module.ui.referenceSelector.setCurrentNode(node)
+    module.process()
+    module.press(module.ui.compareButton)
+    answerCompare(module, capsys)
+    assert column(module, "agreementTable", CLASS) == ["liver", "kidney"]
+    dice = {
+        name: compared_metrics(
+            masks(2)[name] > 0, truth[name] > 0, (3.0, 1.5, 1.0), tolerance_mm=2.0
+        ).dice
+        for name in truth
+    }
+    shown = [f"{dice[name]:.3f}" for name in ("liver", "kidney")]
+    assert column(module, "agreementTable", DICE) == shown
+
+
+def test_segments_with_other_names_are_said(
+    module: TrainModule, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference, _compared = addTwo(module)
+    for index in range(2):
+        reference.GetSegmentation().GetNthSegment(index).SetName(f"Segment_{index + 1}")
+    module.press(module.ui.compareButton)
+    answerCompare(module, capsys)
+    assert module.status == (
+        "No class is in both: give segments that belong together the same name."
+    )
+    for index in range(2):
+        reference.GetSegmentation().GetNthSegment(index).SetName("same")
+    module.press(module.ui.compareButton)
+    answerCompare(module, capsys)
+    # The prefix is the command's own; `CorePrograms` removes it.
+    assert module.status == (
+        "pumit evaluate: Several segments have the name 'same' and cannot be distinguished; give "
+        "each its own."
+    )
+
+
 def test_what_cannot_be_compared_is_said(
     module: TrainModule, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,9 @@ def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) 
     shown.refresh()
     assert "About 11 minutes" not in shown.ui.estimateLabel.text
     assert "plan again" in shown.ui.estimateLabel.text
+    planning.isStarted = True  # the values above may be for the next run by now
+    shown.refresh()
+    assert shown.ui.estimateLabel.text.startswith("The run that was started: About 11 minutes")
 
 
 @pytest.fixture
@@ -161,6 +164,15 @@ def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> Non
     recipe.logic.planning.recipeProblem = None
     recipe.refresh()
     assert not recipe.ui.goToLineButton.isVisible()
+
+
+def test_the_start_of_a_long_wrong_line_is_in_sight(recipe: ShownPanel) -> None:
+    planning = recipe.logic.planning
+    planning.recipeText = f"name: liver\nstpes: 4  # {'much to say ' * 20}\n"
+    planning.recipeProblem = SimpleNamespace(line=2, sentence="Unknown key 'stpes'")
+    recipe.refresh()
+    assert recipe.ui.recipeEdit.textCursor().selectedText().startswith("stpes: 4")
+    assert recipe.ui.recipeEdit.horizontalScrollBar().value == 0
 
 
 def test_edits_can_be_undone(recipe: ShownPanel) -> None:

@@ -51,6 +51,12 @@ def learn(shown: ShownPanel, steps: int) -> None:
     shown.refresh()
 
 
+def test_a_score_that_is_no_dice_is_not_called_so(learning: ShownPanel) -> None:
+    learning.logic.runs.curves.scores = {"mean": [(50, 0.8), (100, 0.9)]}  # of a classifier
+    learning.press(learning.ui.showPlotsButton)
+    assert chartOf("PUMITDice").GetYAxisTitle() == "Score"
+
+
 def test_plots_show_loss_and_dice_of_every_class_and_follow_the_run(learning: ShownPanel) -> None:
     assert [nodes(kind) for kind in KINDS] == [[], [], []]
     learning.press(learning.ui.showPlotsButton)

@@ -65,7 +65,16 @@ def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> N
 def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Path) -> None:
     shown.logic.runs.curves.scores["mean"] = [(50, 0.31), (148, 0.71)]
     finished(shown, tmp_path)
+    # A cross-validation has no best step: the curves are those of its last fold.
+    assert figures(shown) == ["0.71", "2", "0.85", "0.57", "1", "0"]
+    shown.logic.runs.show(runView(tmp_path / "liver-mr", "finished", bestStep=148))
+    shown.refresh()
     assert figures(shown) == ["0.71", "2", "0.85", "0.57", "50", "0.31", "1", "0"]
+    # A model that was the best at its first validation is not compared with itself.
+    shown.logic.runs.show(runView(tmp_path / "liver-mr", "finished", bestStep=50))
+    shown.logic.runs.curves.scores["mean"] = [(50, 0.71), (148, 0.31)]
+    shown.refresh()
+    assert figures(shown) == ["0.71", "2", "0.85", "0.57", "1", "0"]
     # Of better clicks it is known what the model did before.
     shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8}, before={"liver": 0.62}),)
     shown.refresh()

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from train_module import TrainModule, addFolder, addToTable, answerFound, site
+from train_module import (
+    TrainModule,
+    addFolder,
+    addToTable,
+    answerFound,
+    chooseFolder,
+    site,
+)
 
 CASE, REMARKS = range(2)
 SOURCE, COUNT, REMOVE = range(3)
@@ -49,10 +56,39 @@ def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(
         {"folder": str(second), "patients": {"case_001": "P7"}},
     ]
     module.reopen()
+    # The case that was left out is known; the others are in the folders.
+    assert column(module, module.ui.sourceTable, COUNT) == ["1", "?"]
     module.press(module.ui.checkCasesButton)
     module.settle()
     answerFound(module)
     assert column(module, module.ui.caseTable, REMARKS) == ["left out", "ready", "ready", "ready"]
+
+
+def test_folders_that_are_not_read_yet_are_not_called_empty(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    addFolder(module, site(tmp_path / "first"))
+    module.reopen()
+    assert column(module, module.ui.sourceTable, COUNT) == ["?"]
+    assert module.ui.casesSection.text == "1. Cases: not read yet"
+    module.press(module.ui.checkCasesButton)
+    module.settle()
+    answerFound(module)
+    assert column(module, module.ui.sourceTable, COUNT) == ["2"]
+
+
+def test_a_folder_without_cases_is_a_problem_and_not_done(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong").mkdir()
+    chooseFolder(module, tmp_path / "wrong")
+    call = module.programs.last
+    call.emit({"summary": {"classes": [], "problems": ["No files in 'wrong'."], "doubts": []}})
+    call.end()
+    module.settle()
+    assert module.logic.status.current.activity.name == "PROBLEM"
+    assert module.status == "The cases were read; section 1 names what cannot be used."
+    assert column(module, module.ui.sourceTable, COUNT) == ["0"]
 
 
 def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(

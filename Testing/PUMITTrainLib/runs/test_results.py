@@ -128,6 +128,20 @@ def test_model_for_clicks_becomes_the_worker(
     assert "hearts-2" in finished.status
 
 
+@pytest.mark.parametrize(
+    ("task", "words"), [("classification", "pumit predict"), ("pretraining", "initial")]
+)
+def test_model_that_segments_nothing_is_not_used(
+    finished: Any, monkeypatch: pytest.MonkeyPatch, task: str, words: str
+) -> None:
+    segment = PlayedSegment(monkeypatch)
+    again(finished, task=task)
+    finished.logic.results.use()
+    assert not segment.selected
+    assert finished.status.startswith("hearts-2 ")
+    assert words in finished.status
+
+
 def test_model_that_is_not_there_is_not_used(
     finished: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

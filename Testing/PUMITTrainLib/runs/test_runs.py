@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from pumit.errors import ServiceError
 from pumit.runs import RunStatus, read_command, write_status
+from pumit.training.preceding import FOLDER
+from PUMITTrainLib.runs.run_reading import PRECEDING
 from PUMITTrainLib.runs.run_view import viewOf
 
 # No process has this number.
@@ -179,6 +181,21 @@ def test_cross_validation_shows_the_part_that_trains(train: Any) -> None:
     train.poll()
     assert train.logic.runs.curves.loss == [(10, 0.5)]
     assert train.logic.runs.overlays[0].path == folder / "fold_2" / "pictures" / "a.png"
+
+
+def test_training_after_its_pretraining_shows_its_own_curves(train: Any) -> None:
+    assert FOLDER == PRECEDING
+    folder = train.root / "run"
+    writeRun(folder, sentence="Learning from unlabelled scans: Step 10 of 40.")
+    writeRun(folder / FOLDER)
+    log(folder / FOLDER, {"step": 10, "loss": 7.0})
+    train.logic.runs.select(folder)
+    train.poll()
+    assert train.logic.runs.curves.loss == [(10, 7.0)]
+    writeRun(folder / FOLDER, "finished")
+    log(folder, {"step": 10, "loss": 1.0})
+    train.poll()
+    assert train.logic.runs.curves.loss == [(10, 1.0)]
 
 
 def test_run_that_cannot_be_started_is_listed(train: Any) -> None:

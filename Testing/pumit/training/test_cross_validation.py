@@ -58,6 +58,19 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("has_final", [False, True])
+def test_the_status_names_the_model_that_is_in_the_users_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_final: bool
+) -> None:
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    write_pairs(tmp_path / "set", 2)
+    finetune(written(tmp_path, register=True, final_model=has_final), tmp_path / "out")
+    status = status_of(tmp_path / "out")
+    assert status.registered == ("made" if has_final else "made-folds")
+    assert status.sentence.endswith(f"The model {status.registered!r} can be used now.")
+
+
 def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     schedule = {"steps": 10_000, "validate_every": 0}
@@ -122,7 +135,7 @@ def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"folds": 1}, "at least 2"),
-        ({"folds": 9}, "needs 9 patients"),
+        ({"folds": 9}, "need 9 patients"),
         ({"folds": "five"}, "folds in recipe.yaml"),
         ({"task": "classification"}, "task: segmentation"),
         ({"data": {**RECIPE["data"], "fold": "1 of 2"}}, "not both"),

@@ -222,7 +222,7 @@ def pair_files(
     # nnU-Net's channel numbers are not names.
     named = tuple(c for c in channels if c)
     names = () if all(c.isdecimal() for c in named) else named
-    layout = f"images {images}, labels {labels}"
+    layout = f"images: {images}, labels: {labels}"
     return FoundCases(LabelledSet(tuple(cases), (), names), tuple(problems), layout)
 
 

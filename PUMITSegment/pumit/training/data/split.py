@@ -193,7 +193,9 @@ def _fold(text: str, groups: int) -> slice:
     if not 1 <= number <= folds or folds < 2:
         raise PumitError(f"data.fold must be like '1 of 5', got {text!r}.")
     if folds > groups:
-        raise PumitError(f"data.fold {text!r} needs {folds} patients, there are {groups}.")
+        raise PumitError(
+            f"{folds} folds need {folds} patients, but there are {groups}; choose fewer folds."
+        )
     return slice(number - 1, None, folds)
 
 

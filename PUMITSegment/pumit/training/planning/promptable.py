@@ -46,6 +46,11 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
+    if request.keys.get("folds") is not None:
+        raise TrainingError(
+            "Only automatic segmentation is trained in folds; for fewer clicks choose a share of "
+            "the patients for validation."
+        )
     preset = CLICK_PRESETS[request.hardware.kind][request.preset]
     given = request.recipe.schedule.named()
     preset = replace(preset, seconds=given.get("seconds") or preset.seconds)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pumit.errors import TrainingError
 from pumit.networks.build import RECIPES
-from pumit.system.wording import listed, times
+from pumit.system.wording import count_of, listed, times
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.split import Split
+from pumit.training.data.split import Split, split_set
 from pumit.training.planning.estimate import (
     Estimate,
     TimeParts,
@@ -28,6 +29,7 @@ from pumit.training.planning.estimate import (
 )
 from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation_trial import SegmentationCost
+from pumit.training.pretraining.image_recipe import found_images
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.presets import with_rate_of
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -185,15 +187,20 @@ def plan_automatic(request: PlanRequest) -> Planned:
     """
     keys = _draft(request)
     recipe = read_segmentation(keys, request.source)
+    scans = [] if recipe.unlabelled is None else found_images(Path(keys["unlabelled"]))
     began = time.perf_counter()
     data, facts = examine_cases(recipe, request.resolve, progress=request.progress)
     reading_seconds = time.perf_counter() - began
     notes = about_classes(recipe.data, data)
-    if recipe.unlabelled is not None:
-        notes.append("learning from unlabelled scans first takes as long again as the training")
+    if scans:
+        first = f"learning from {count_of(len(scans), 'unlabelled scan')} first"
+        notes.append(f"{first} takes as long again as the training")
     keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
+    if recipe.folds is not None:  # raises if there are fewer patients
+        fold = LabelledData(patient=recipe.data.patient, fold=f"1 of {recipe.folds}")
+        split_set(list(data.cases), fold, seed=recipe.seed)
     notes += _coarsen(recipe, keys["plan"], request, facts)
     recipe = read_segmentation(keys, request.source)
     is_small = recipe.network.endswith(FOR_ANY_DATA)
@@ -266,8 +273,8 @@ def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
         return []
     names = [c.label.name for c in data.classes]
     return [
-        f"the classes are those that the data name: {listed(names, SHOWN_NAMES)}; rename "
-        "or remove them in data.classes"
+        f"the classes are those in the labels: {listed(names, SHOWN_NAMES)}; rename or remove "
+        "those that are wrong (data.classes)"
     ]
 
 

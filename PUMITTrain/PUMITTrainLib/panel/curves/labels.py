@@ -44,6 +44,11 @@ def scoreCurves(curves, colors: Mapping[str, Color]) -> list[Curve]:
     return drawn
 
 
+def scoreTitle(curves) -> str:
+    """Return the name of the score: only that of segmentations is known by class."""
+    return _("Dice") if set(curves.scores) - {MEAN} else _("Score")
+
+
 class CurveLabels:
     """Labels in the panel that show both charts."""
 
@@ -62,7 +67,7 @@ class CurveLabels:
         self._drawn = key
         for label, title, drawn, isShare in (
             (self._ui.lossCurveLabel, _("Loss"), lossCurves(curves), False),
-            (self._ui.diceCurveLabel, _("Dice"), scoreCurves(curves, colors), True),
+            (self._ui.diceCurveLabel, scoreTitle(curves), scoreCurves(curves, colors), True),
         ):
             label.visible = bool(drawn)
             if drawn:

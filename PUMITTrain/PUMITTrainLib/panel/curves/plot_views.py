@@ -8,7 +8,7 @@ import numpy as np
 import slicer
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.panel.curves.labels import lossCurves, scoreCurves
+from PUMITTrainLib.panel.curves.labels import lossCurves, scoreCurves, scoreTitle
 from PUMITTrainLib.panel.curves.picture import Color, Curve
 
 _LAYOUT_ID = 7651
@@ -80,7 +80,7 @@ class PlotViews:
         self._drawn = key
         for tag, title, axis, drawn in (
             (_VIEW_TAGS[0], _("Loss of training"), _("Loss"), lossCurves(curves)),
-            (_VIEW_TAGS[1], _("Validation"), _("Dice"), scoreCurves(curves, colors)),
+            (_VIEW_TAGS[1], _("Validation"), scoreTitle(curves), scoreCurves(curves, colors)),
         ):
             view = slicer.mrmlScene.GetSingletonNode(tag, "vtkMRMLPlotViewNode")
             if view is not None:

@@ -63,7 +63,9 @@ class RecipeEditor:
         cursor.movePosition(qt.QTextCursor.Start)
         for _line in range(problem.line - 1):
             cursor.movePosition(qt.QTextCursor.NextBlock)
-        cursor.movePosition(qt.QTextCursor.EndOfBlock, qt.QTextCursor.KeepAnchor)
+        # Selected from its end: the editor scrolls to the cursor, and the key is at the start.
+        cursor.movePosition(qt.QTextCursor.EndOfBlock)
+        cursor.movePosition(qt.QTextCursor.StartOfBlock, qt.QTextCursor.KeepAnchor)
         edit.setTextCursor(cursor)
         edit.ensureCursorVisible()
 

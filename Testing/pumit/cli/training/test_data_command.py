@@ -18,7 +18,7 @@ def test_table_names_problems_below_their_case(run: Any, tmp_path: Path) -> None
     lines = ran.out.splitlines()
     assert lines[1].startswith("case_0  14 x 30 x 28     2 x 1 x 1             1   class 1 425")
     assert lines[3].strip().startswith("! ")
-    assert "labels labels/{case}.*; 2 of 3 cases" in ran.out
+    assert "labels: labels/{case}.*; 2 of 3 cases" in ran.out
     assert str(tmp_path) not in ran.out
 
 

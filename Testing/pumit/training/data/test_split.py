@@ -94,7 +94,7 @@ def test_patient_on_both_sides_is_reported_of() -> None:
         ({"validation": NAMES}, "No case is left"),
         ({"validation": ["p1_0"], "fold": "1 of 2"}, "not both"),
         ({"fold": "3 of 2"}, "like '1 of 5'"),
-        ({"fold": "1 of 50"}, "needs 50 patients"),
+        ({"fold": "1 of 50"}, "need 50 patients"),
         ({"patient": "("}, "no regular expression"),
         ({"patient": "q"}, "matches nothing in 'p0_0'"),
         ({"patient": "p"}, "same patient in all"),

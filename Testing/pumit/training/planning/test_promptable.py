@@ -69,6 +69,8 @@ def test_what_the_recipe_gives_stays_and_nameless_classes_get_names(lab: Path) -
     assert any("rename" in warning for warning in planned.warnings)
     with pytest.raises(PumitError, match="did you mean 'keep'"):
         plan(lab, kep=1.0)
+    with pytest.raises(PumitError, match="Only automatic segmentation is trained in folds"):
+        plan(lab, folds=3)
 
 
 @pytest.mark.slow

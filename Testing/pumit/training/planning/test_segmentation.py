@@ -156,7 +156,7 @@ def test_many_classes_and_channels_are_planned(tmp_path: Path) -> None:
     trial = StandInTrial()
     made = planned(tmp_path, trial, data=data)
     assert len(made.recipe["data"]["classes"]) == 40
-    assert any("data name: class 1, class 2" in w for w in made.warnings)
+    assert any("those in the labels: class 1, class 2" in w for w in made.warnings)
     assert trial.requests[0]["sizes"]["in_channels"] == 4
     assert trial.requests[0]["sizes"]["num_classes"] == 41
 
@@ -168,3 +168,16 @@ def test_folds_leave_the_split_open_and_take_their_time(tmp_path: Path) -> None:
     assert several.recipe["folds"] == 4
     assert several.estimate.seconds == pytest.approx(5 * single.estimate.seconds, rel=0.1)
     assert "for each of 5 trainings" in several.estimate.sentence
+    with pytest.raises(PumitError, match="5 folds need 5 patients, but there are 4"):
+        planned(folder, folds=5)
+
+
+def test_unlabelled_scans_are_counted_and_must_be_there(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 3)
+    notes = planned(tmp_path, unlabelled="images").warnings
+    words = "learning from 3 unlabelled scans first takes as long again as the training"
+    assert words in notes
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "nowhere"):
+        with pytest.raises(PumitError, match=f"no scan to learn from in {folder}"):
+            planned(tmp_path, unlabelled=folder)
