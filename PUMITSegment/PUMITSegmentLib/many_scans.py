@@ -68,11 +68,13 @@ class BatchResult:
         done: Number of scans that were segmented.
         there: Number of scans that already had a result.
         failures: Scan and reason of each failure.
+        doubts: Scan and warning of each result whose scan may not suit the model.
     """
 
     done: int = 0
     there: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
+    doubts: list[tuple[str, str]] = field(default_factory=list)
 
     def sentence(self, count: int) -> str:
         """Summarize the batch in a sentence or two."""
@@ -84,7 +86,11 @@ class BatchResult:
         reasons = [f"{name}: {reason}" for name, reason in self.failures[:_MOST_FAILURES]]
         if len(self.failures) > _MOST_FAILURES:
             reasons.append(_("{more} more failed").format(more=len(self.failures) - _MOST_FAILURES))
-        return " ".join([text, "; ".join(reasons)]).strip()
+        doubts = [f"{name}: {remark}" for name, remark in self.doubts[:_MOST_FAILURES]]
+        if len(self.doubts) > _MOST_FAILURES:
+            more = len(self.doubts) - _MOST_FAILURES
+            doubts.append(_("{more} more are doubted.").format(more=more))
+        return " ".join([text, "; ".join(reasons), *doubts]).strip()
 
 
 class BatchRun:
@@ -161,7 +167,7 @@ class BatchRun:
         if self._cancelled.is_set():
             return
 
-        def work() -> FoundStructures | None:
+        def work() -> tuple[FoundStructures | None, str]:
             scan = (
                 finite(volume) if volume is not None else Volume.read(item.path, series=item.series)
             )
@@ -170,23 +176,25 @@ class BatchRun:
                 watch = Watch(self._cancelled.is_set, self._postProgress)
                 answer = self._request(item, session, modality, watch)
             if item.target is None:
-                return prepareStructures(answer)
+                return prepareStructures(answer), answer.found.remark
             name, version = f"PUMIT {answer.model}", answer.version or "0"
             algorithm = Algorithm(name, version, "SEMIAUTOMATIC" if item.queries else "AUTOMATIC")
             item.target.parent.mkdir(parents=True, exist_ok=True)
             segments = segments_of(answer.found)
             write_segmentation(Segmentation(scan, segments, algorithm), item.target)
-            return None
+            return None, answer.found.remark
 
-        self._parts.background.submit(work, lambda found: self._take(item, found), self._fail)
+        self._parts.background.submit(work, lambda made: self._take(item, *made), self._fail)
 
-    def _take(self, item: BatchItem, found: FoundStructures | None) -> None:
+    def _take(self, item: BatchItem, found: FoundStructures | None, remark: str) -> None:
         if self._cancelled.is_set():
             return
         try:
             if found is not None:
                 self._show(item, found)
             self.result.done += 1
+            if remark:
+                self.result.doubts.append((item.name, remark))
         except PumitError as error:
             self._fail(error)
             return

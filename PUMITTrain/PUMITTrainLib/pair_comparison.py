@@ -219,7 +219,10 @@ class PairComparison:
                 self._status.done(_("The segmentations are compared."))
             else:
                 self._status.problem(
-                    _("No class is in both: give segments that belong together the same name.")
+                    _(
+                        "No class has voxels in both: give segments that belong together the same "
+                        "name."
+                    )
                 )
         self._onChanged()
 

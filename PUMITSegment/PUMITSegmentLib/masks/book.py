@@ -111,15 +111,16 @@ class SegmentBook:
         """The history, for a later `resume`."""
         return BookState(self.volumeNode, self._grid, (self._history, self._unanswered))
 
-    def resume(self, state: BookState) -> None:
+    def resume(self, state: BookState) -> bool:
         """Continue with the history of the same segmentation, if scan and grid are still the same.
 
-        Masks may have been changed elsewhere since then.
+        Masks may have been changed elsewhere since then: call `recordRemoved` afterwards.
         """
-        if (state.volumeNode, state.grid) == (self.volumeNode, self._grid):
+        isSame = (state.volumeNode, state.grid) == (self.volumeNode, self._grid)
+        if isSame:
             self.swapHistory(state.steps)
             self.noteChange()
-            self.recordRemoved()
+        return isSame
 
     # Prompts and masks
 

@@ -31,6 +31,9 @@ from PUMITSegmentLib.segments.scan_of import (
 from PUMITSegmentLib.segments.segment_list import adoptGrid, followingID, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
+# Segmentations that are not selected and whose steps are kept, each up to the limit of a history.
+_MOST_LEFT = 4
+
 
 class Selection:
     """The scan, the segmentation and the selected segment of the parameter node.
@@ -364,9 +367,10 @@ class Selection:
         self._watch.watchSegmentation(node)
         chosen = self.parameters.segmentID
         latestID, state = self._left.pop(node, (chosen, None))
-        if state is not None:
-            self.book.resume(state)
+        isResumed = state is not None and self.book.resume(state)
         self.frames.follow(self.book)
+        if isResumed:
+            self.book.recordRemoved()
         ids = segmentIDs(node)
         order = [each for each in (latestID, chosen, *ids) if each in ids]
         self.parameters.segmentID = next(iter(order), "")
@@ -379,6 +383,8 @@ class Selection:
         if book is None:
             return
         self._left[book.node] = (latestID, book.state)
+        for oldest in list(self._left)[:-_MOST_LEFT]:
+            del self._left[oldest]
         # Unfinished prompts are removed from the scene, which must not open anything again.
         wasFollowing, self._isFollowing = self._isFollowing, True
         try:

@@ -470,9 +470,9 @@ class Campaign(CampaignFolder):
         if entry.stored_state not in ("left_out", "later"):
             return entry
         if entry.before in ("labelled", "predicted"):
-            return self._decide(entry, entry.before)
+            return self._decide(scan, entry.before)
         is_predicted = bool(entry.given_labels) or (self.home(entry) / PREDICTION).exists()
-        return self._decide(entry, "predicted" if is_predicted else "open")
+        return self._decide(scan, "predicted" if is_predicted else "open")
 
     def _decide(self, scan: ScanEntry | str, state: ScanState) -> ScanEntry:
         entry = self.scan(scan)

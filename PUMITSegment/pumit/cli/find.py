@@ -47,7 +47,7 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
 def find_in(
     volume: Volume, args: argparse.Namespace, step: Steps, structure: str = ""
 ) -> FoundStructure:
-    """Find the structure that `--find` names; print the model and remarks on standard error.
+    """Find the structure that `--find` names; print remarks on standard error.
 
     Args:
         structure: One of several structures in `--find`; empty for all of `--find`.

@@ -323,11 +323,11 @@ def run_search(
     # A quick pass over the whole scan, then a finer one around its findings.
     corners, start = roi_corners_lps, 0.0
     segments = candidate.segments(requested.text)
-    remarks = search.remarks
+    remark = ""
     answer: LabelMap | None = None
     if corners is None:
         answer = segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE)
-        remarks = _with_remark(remarks, answer)
+        remark = answer.remark
         corners, start = _around(_together(answer, candidate.labels), volume), _FIRST_SHARE
     if roi_corners_lps is not None or (answer and _together(answer, candidate.labels).any()):
         answer = segment(corners, _FINE_OVERLAP, start, 1.0)
@@ -337,9 +337,10 @@ def run_search(
     labels = np.zeros(volume.shape, dtype=np.uint8)
     for number, (_label, parts) in enumerate(segments, start=1):
         labels[_together(answer, parts)] = number
+    found = LabelMap(labels, tuple(label for label, _parts in segments), remark=remark)
+    remarks = _with_remark(search.remarks, found)
     if not labels.any():
         remarks = (*search.remarks, f"No {requested.text} found. {A_CLICK_WORKS}")
-    found = LabelMap(labels, tuple(label for label, _parts in segments))
     return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
 
 

@@ -306,7 +306,7 @@ class Checking:
             return made
 
         def done(made: ScanEntry) -> None:
-            self._decided.append(made)
+            self._remember(made)
             self._end(current, state, lambda: campaign.complete(entry.id))
             if self._status.current.activity is not Activity.PROBLEM:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
@@ -349,6 +349,10 @@ class Checking:
 
         # With the entry from its decision, so that a later one of another person is kept.
         self._parts.background.submit(lambda: takeBack(entry), done, self._fail)
+
+    def _remember(self, made: ScanEntry) -> None:
+        """Let a decision be undone, in place of earlier ones on the same scan."""
+        self._decided = [each for each in self._decided if each.id != made.id] + [made]
 
     def goBack(self) -> None:
         """Open PUMIT Train; the scan stays open."""
@@ -460,7 +464,7 @@ class Checking:
 
         def done(made: ScanEntry | None) -> None:
             if made is not None:
-                self._decided.append(made)
+                self._remember(made)
             self._end(current, state)
 
         self._write(current, keep, done)

@@ -92,6 +92,21 @@ def test_segments_prompts_and_steps_are_of_their_frame(cine: Cine) -> None:
     assert not cine.now().any()
 
 
+def test_steps_are_of_their_frame_also_after_another_scan(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    scan, other = cine.volumeNode, Panel.addScan(cine, "Another")
+    cine.ui.sourceVolumeSelector.setCurrentNode(other)
+    cine.process()
+    cine.goTo(1)
+    cine.ui.sourceVolumeSelector.setCurrentNode(scan)
+    cine.process()
+    cine.goTo(0)
+    np.testing.assert_array_equal(cine.now(), A)
+    cine.press(cine.ui.undoButton)
+    assert not cine.now().any()
+
+
 def test_what_changed_flashes_in_its_own_frame_only(cine: Cine) -> None:
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)

@@ -320,6 +320,9 @@ def test_steps_are_forgotten_with_the_scan_and_on_another_one(patients: TwoPatie
     patients.click()
     patients.answer(A)
     patients.choose(second)
+    selection = logic.selection
+    assert patients.first in selection._left
     slicer.mrmlScene.RemoveNode(scan)
+    assert patients.first not in selection._left
     logic.parameters.segmentation = patients.first
     assert not logic.canUndo

@@ -153,7 +153,7 @@ def test_segments_with_other_names_are_said(
     module.press(module.ui.compareButton)
     answerCompare(module, capsys)
     assert module.status == (
-        "No class is in both: give segments that belong together the same name."
+        "No class has voxels in both: give segments that belong together the same name."
     )
     for index in range(2):
         reference.GetSegmentation().GetNthSegment(index).SetName("same")

@@ -232,7 +232,17 @@ def test_later_and_left_out_scans_come_last_or_never(make_campaign: Make) -> Non
     assert next_of(campaign).id == third.id
     campaign.leave_out(third)
     assert next_of(campaign).id == first.id
-    assert campaign.take_in(second).state == "open"
+    assert campaign.take_in(second.id).state == "open"
+
+
+def test_undoing_ones_own_decision_keeps_a_later_one_of_another_person(make_campaign: Make) -> None:
+    campaign = make_campaign(3)
+    mine = campaign.leave_out(campaign.scans()[0])
+    campaign.take_in(mine)
+    campaign.leave_out(mine.id)
+    with pytest.raises(CampaignConflict):
+        campaign.take_in(mine)
+    assert campaign.scan(mine.id).state == "left_out"
 
 
 def test_moved_scan_is_found_by_its_content(make_campaign: Make) -> None:

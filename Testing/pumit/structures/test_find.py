@@ -54,6 +54,7 @@ def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path: Path, structu
     add_model(tmp_path / "w", "organs", KIDNEYS, expected_dice=[2.0] * len(KIDNEYS))
     found = pumit.find_structure(two_balls(), structure, device="cpu")
     assert "organs is less certain" in found.remarks[-1]
+    assert found.found.remark == found.remarks[-1]
 
 
 def test_both_sides_are_two_segments(tmp_path: Path) -> None:

@@ -294,6 +294,7 @@ def near_places(
     after: LogitBox,
     points: Sequence[tuple[float, float, float, bool]],
     spacing_mm: Sequence[float],
+    shape: Sequence[int],
 ) -> LogitBox:
     """Apply a change near the newest points: additions if positive, removals if negative.
 
@@ -303,6 +304,7 @@ def near_places(
 
     Args:
         points: Points of the newest prompt, volume indices (d, h, w) and whether each is positive.
+        shape: The volume's shape, (D, H, W).
     """
     box = _difference(before, after)
     if box is None:
@@ -317,8 +319,7 @@ def near_places(
     # 2. Distance of the places from the border.
     sampling = np.asarray(spacing_mm, dtype=np.float64)
     places = np.asarray([point[:3] for point in points], dtype=np.float64)
-    is_flat = [s.stop - s.start == 1 for s in enclosing([before.window, after.window])]
-    away = [_from_border(before, place, sampling, is_flat) for place in places]
+    away = [_from_border(before, place, sampling, shape) for place in places]
     reach = max(GIVEN_REACH * max(away), REACH * float(sampling[1:].max()))
     # 3. Apply it within that reach of any place.
     kept = np.zeros(changed.shape, dtype=bool)
@@ -336,19 +337,20 @@ def _from_border(
     answer: LogitBox,
     place: npt.NDArray[np.float64],
     spacing: npt.NDArray[np.float64],
-    is_flat: Sequence[bool],
+    shape: Sequence[int],
 ) -> float:
     """Return the distance from a place to an answer's border, mm; infinite if it is far away.
 
-    Args:
-        is_flat: Axes along which the whole image has one voxel and so no border.
+    The edge of the volume is no border.
     """
     most = BORDER_SEARCH * float(spacing[1:].max())
-    half = np.where(is_flat, 0, np.ceil(most / spacing)).astype(int)
-    at = np.rint(place).astype(int)
-    d, h, w = (slice(int(c - n), int(c + n + 1)) for c, n in zip(at, half, strict=True))
+    half = np.ceil(most / spacing).astype(int)
+    last = np.asarray(shape) - 1
+    at = np.rint(place).astype(int).clip(0, last)
+    low, high = (at - half).clip(0), (at + half).clip(None, last)
+    d, h, w = (slice(int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
     inside = on_other_box(answer, (d, h, w)).logits > 0
-    other = np.argwhere(inside != inside[tuple(half)]) + at - half
+    other = np.argwhere(inside != inside[tuple(at - low)]) + low
     nearest = np.sqrt((((other - place) * spacing) ** 2).sum(1).min(initial=np.inf))
     return float(nearest) if nearest <= most else np.inf
 

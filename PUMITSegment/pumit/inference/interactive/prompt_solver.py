@@ -183,7 +183,7 @@ class PromptSolver:
                 places = [point[:3] for point in points]
                 out.patch = changed_at(before.patch, out.patch, places, spacing_mm)
                 if prompts.mask is not None:
-                    out.patch = near_places(before.patch, out.patch, points, spacing_mm)
+                    out.patch = near_places(before.patch, out.patch, points, spacing_mm, self.shape)
         return out
 
     def _insisted(
@@ -294,7 +294,9 @@ class PromptSolver:
             return before.confirmed(len(prompts.points)) if agrees else None
         patch = apply_change(before.patch, new.logits, change, where, self.shape)
         if prompts.mask is not None:
-            patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
+            patch = near_places(
+                before.patch, patch, prompts.points[-1:], self.planner.spacing_mm, self.shape
+            )
         # 2. If the result still contradicts the click, all fields are decoded.
         if is_inside(patch, place) != is_positive:
             return None
@@ -317,7 +319,9 @@ class PromptSolver:
         if any(is_inside(part.patch, point) for point in negative):
             return None
         if prompts.mask is not None:
-            patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
+            patch = near_places(
+                before.patch, patch, prompts.points[-1:], self.planner.spacing_mm, self.shape
+            )
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
     def _refined(

@@ -117,7 +117,7 @@ def split_cases(
     Raises:
         PumitError: If a name is unknown, a value is invalid, or nothing is left to train on.
     """
-    if len(names) == 1:
+    if len(names) == 1 and data.fold is None:
         only = tuple(names)
         return Split(only, only, (f"{names[0]} is the only case: it is validated on as well",))
     groups, notes = patients_of(names, data.patient, patients or {})

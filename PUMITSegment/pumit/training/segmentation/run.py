@@ -160,7 +160,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             "single_piece": pieces,
             "expected_dice": validation.expected_dice,
         }
-        recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if any(value)}}
+        recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if value}}
         save_checkpoint(best[0], checkpoint.state, recipe)
         summary = means_json(summarize(rows))
         result = {

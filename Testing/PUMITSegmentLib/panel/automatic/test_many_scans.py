@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import A
+from fake_engine import FakeEngine
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
@@ -128,6 +130,21 @@ def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exporte
     assert panel.logic.segmentationNode is other
     assert other.GetDisplayVisibility()
     assert not mine.GetDisplayVisibility()
+
+
+def test_scans_that_may_not_suit_the_model_are_named(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FakeEngine.segment_automatically
+
+    def doubtful(self: Any, *given: Any, **options: Any) -> Any:
+        return replace(whole(self, *given, **options), remark="Check it.")
+
+    monkeypatch.setattr(FakeEngine, "segment_automatically", doubtful)
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    assert "2 of 2 scans are segmented." in panel.status
+    assert "Second: Check it." in panel.status
 
 
 def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -> None:

@@ -67,12 +67,12 @@ def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it() -> None:
     """The network would make all of it one voxel larger, and cut off a part: one shell."""
     wider = mask((slice(3, 14), slice(3, 25), slice(3, 25)))
     click = (10.0, 14.0, 24.0, True)
-    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM))
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM, GRID))
     assert found[10, 14, 24]
     assert (found >= mask(LIVER)).all()
     assert found.sum() - mask(LIVER).sum() < 30
     click = (15.0, 14.0, 14.0, False)
-    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM))
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM, GRID))
     assert (found <= mask(LIVER)).all()
     assert not found[15, 14, 14]
     assert found[15, 4, 4]
@@ -82,19 +82,28 @@ def test_a_click_near_the_border_of_a_given_mask_leaves_what_is_deep() -> None:
     """The network would remove half of the mask; the user removes a shell of two voxels."""
     half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
     click = (10.0, 14.0, 22.0, False)
-    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM))
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM, GRID))
     removed = mask(LIVER) & ~found
     assert removed[10, 14, 22]
     assert not removed[:, :, :16].any()
     click = (10.0, 14.0, 16.0, False)  # in the middle of what is too much
-    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM))
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM, GRID))
     assert (found & ~half).sum() < 0.3 * (mask(LIVER) & ~half).sum()
+
+
+def test_the_edge_of_the_scan_is_no_border_of_a_given_mask() -> None:
+    """A mask that the scan cuts off: the last slice is no end of it."""
+    given = mask((slice(4, 20), slice(4, 24), slice(4, 24)))
+    half = mask((slice(4, 20), slice(4, 24), slice(4, 12)))
+    click = (19.0, 14.0, 18.0, False)
+    found = voxels(near_places(patch_of(given), patch_of(half), [click], SPACING_MM, GRID))
+    assert (given & ~found).sum() > 800
 
 
 def test_a_click_in_a_large_part_that_is_missing_brings_most_of_it() -> None:
     half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
     click = (10.0, 14.0, 18.0, True)
-    found = voxels(near_places(patch_of(half), patch_of(mask(LIVER)), [click], SPACING_MM))
+    found = voxels(near_places(patch_of(half), patch_of(mask(LIVER)), [click], SPACING_MM, GRID))
     assert (found & ~half).sum() > 0.7 * (mask(LIVER) & ~half).sum()
     assert not (found & ~mask(LIVER)).any()
 

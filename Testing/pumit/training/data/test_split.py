@@ -46,6 +46,8 @@ def test_the_only_case_is_validated_on_and_that_is_said() -> None:
     split = divided(["one"], {}, seed=0)
     assert split.training == split.validation == ("one",)
     assert "only case" in split.warnings[0]
+    with pytest.raises(PumitError):
+        divided(["one"], {"fold": "1 of 5"}, seed=0)
     split = divided(["a", "b"], {}, seed=0)
     assert len(split.training) == len(split.validation) == 1
 

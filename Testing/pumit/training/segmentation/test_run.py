@@ -16,12 +16,16 @@ from pumit.export.classes import class_colors
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.runs import read_log
+from pumit.training.segmentation.validation import SinglePieceChoice
 from pumit.volume import Volume
 from segmentation_runs import LEARNING, RECIPE, dice_of, train
 
 
 @pytest.mark.slow
-def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
+def test_trained_model_predicts_other_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SinglePieceChoice, "values", lambda self: (0,))
     write_pairs(tmp_path / "set", 5)
     rows = [{"name": "ball", "value": 1, "terminology": "liver"}, {"name": "box", "value": 2}]
     data = {"folder": "set", "classes": rows, "validation": ["case_4"]}
@@ -45,6 +49,7 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     assert recipe["licence"] == "none"
     assert recipe["training"]["cases"] == 4
     assert recipe["metrics"]["dice_ball"] > 0.75
+    assert recipe["single_piece"] == [0]
     assert recipe["expected_dice"] == [pytest.approx(0.8, abs=0.2)] * 2
     log = read_log(tmp_path / "out")[0]
     assert log[0]["data"]["validation"] == ["case_4"]
