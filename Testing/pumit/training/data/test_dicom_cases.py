@@ -183,7 +183,7 @@ def test_usual_layouts_are_recognised(
     touch(tmp_path, *files)
     found = guess_pairs(tmp_path)
     assert found is not None
-    assert (found.layout, found.data.channels) == (f"images {images}, labels {labels}", channels)
+    assert (found.layout, found.data.channels) == (f"images: {images}, labels: {labels}", channels)
     assert [case.name for case in found.data.cases] == ["a"]
     assert not found.problems
 
