@@ -86,10 +86,7 @@ class BoxDrag:
         self._roiNode = roiNode
         self._pressed: tuple[DrawnView, tuple[int, int]] | None = None
         self._events = ViewEvents()
-        for view in views:
-            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
-            self._events.observe(view, "MouseMoveEvent", self._onMove)
-            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
+        self._events.observeDrag(views, self._onPress, self._onMove, self._onRelease)
 
     def close(self) -> None:
         """Remove all observers."""
@@ -141,10 +138,7 @@ class BoxDepth:
         self._size = np.array(roiNode.GetSize())
         self._pressed: tuple[DrawnView, tuple[int, int]] | None = None
         self._events = ViewEvents()
-        for view in views:
-            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
-            self._events.observe(view, "MouseMoveEvent", self._onMove)
-            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
+        self._events.observeDrag(views, self._onPress, self._onMove, self._onRelease)
 
     def close(self) -> None:
         """Remove all observers."""

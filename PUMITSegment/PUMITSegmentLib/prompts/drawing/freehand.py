@@ -65,6 +65,19 @@ class ViewEvents:
         tag = view.interactor.AddObserver(event, onEvent, self._priority)
         self._tags.append((view.interactor, tag))
 
+    def observeDrag(
+        self,
+        views: list[DrawnView],
+        onPress: Callable[[DrawnView], bool],
+        onMove: Callable[[DrawnView], bool],
+        onRelease: Callable[[DrawnView], bool],
+    ) -> None:
+        """Call functions when the left button is pressed, moved and released."""
+        for view in views:
+            self.observe(view, "LeftButtonPressEvent", onPress)
+            self.observe(view, "MouseMoveEvent", onMove)
+            self.observe(view, "LeftButtonReleaseEvent", onRelease)
+
     def close(self) -> None:
         """Remove all observers."""
         for interactor, tag in self._tags:
@@ -92,10 +105,8 @@ class Freehand:
         self._isStroke = False
         self.isRightClick = False
         self._events = ViewEvents()
+        self._events.observeDrag(views, self._onPress, self._onMove, self._onRelease)
         for view in views:
-            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
-            self._events.observe(view, "MouseMoveEvent", self._onMove)
-            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
             self._events.observe(view, "RightButtonPressEvent", self._onRightPress)
 
     def close(self) -> None:
