@@ -351,7 +351,7 @@ class Checking:
         self._parts.background.submit(lambda: takeBack(entry), done, self._fail)
 
     def _remember(self, made: ScanEntry) -> None:
-        """Let a decision be undone, in place of earlier ones on the same scan."""
+        """Let a decision be undone instead of earlier ones on the same scan."""
         self._decided = [each for each in self._decided if each.id != made.id] + [made]
 
     def goBack(self) -> None:

@@ -233,7 +233,7 @@ class Planning:
         if self.isUpToDate:
             self._status.done(_("The plan is ready; section 2 shows what it takes."))
         else:
-            self._status.waiting(_("Cases or settings changed meanwhile; plan again."))
+            self._status.waiting(_("Cases or settings have changed; plan again."))
         self._end(True)
 
     def _fail(self, sentence: str) -> None:

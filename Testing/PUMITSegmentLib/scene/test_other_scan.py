@@ -292,7 +292,7 @@ def test_going_back_brings_segment_steps_and_the_pending_click(patients: TwoPati
     second = patients.addPatient()
     patients.choose(second)
     assert not logic.isComputing
-    patients.press(patients.ui.pointButton)  # which goes on with the scan
+    patients.press(patients.ui.pointButton)  # which continues with the scan
     patients.choose(first)
     assert logic.isPlacing
     assert logic.segmentID == spleen

@@ -124,7 +124,7 @@ def test_a_label_map_is_the_reference_of_segments_in_their_order(
 ) -> None:
     _reference, compared = addTwo(module)
     image = compared.GetSegmentation().GetNthSegment(0).GetRepresentation("Binary labelmap")
-    assert image.GetScalarRange()[1] == 1  # each segment is 1 in a layer of its own
+    assert image.GetScalarRange()[1] == 1  # each segment is 1 in a separate layer
     truth = masks()
     labels = truth["liver"] + 2 * truth["kidney"]
     node = slicer.util.addVolumeFromArray(labels, nodeClassName="vtkMRMLLabelMapVolumeNode")

@@ -28,13 +28,13 @@ def planned(train: Any) -> Any:
     return train
 
 
-def test_a_plan_of_settings_that_changed_meanwhile_is_not_called_ready(train: Any) -> None:
+def test_a_plan_of_changed_settings_is_not_called_ready(train: Any) -> None:
     train.addCases(1)
     train.logic.planning.make()
     train.settle()
     train.logic.parameters.preset = PresetName.THOROUGH
     train.answerPlan(RECIPE)
-    assert train.status == "Cases or settings changed meanwhile; plan again."
+    assert train.status == "Cases or settings have changed; plan again."
 
 
 def test_broken_yaml_is_known_at_once(planned: Any) -> None:

@@ -56,7 +56,7 @@ def test_segments_are_written_with_their_codes(run: Any, scan: Path, model: Path
     header = out.read_bytes()[:4000].decode("latin-1")
     assert "Segment1_Name:=hard" in header
     assert "10200004^Liver" in header
-    assert "SegmentAlgorithmType:AUTOMATIC" in header  # nobody clicked
+    assert "SegmentAlgorithmType:AUTOMATIC" in header  # no clicks
 
 
 def test_a_scan_without_a_series_is_refused_as_dicom_before_the_work(

@@ -40,7 +40,7 @@ def test_a_structure_is_written_by_its_name(
     assert main(["segment", str(scan), "--find", "everything", "-o", str(everything)]) == 0
     header = everything.read_bytes()[:4000].decode("latin-1")
     assert "24028007^Right" in header
-    assert "SegmentAlgorithmType:AUTOMATIC" in header  # nobody clicked
+    assert "SegmentAlgorithmType:AUTOMATIC" in header  # no clicks
 
 
 def test_remarks_are_told_once_on_standard_error(
