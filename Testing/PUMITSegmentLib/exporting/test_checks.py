@@ -180,9 +180,7 @@ def test_segment_elsewhere_and_segment_half_outside(problems, node, volume_node)
 
 
 def test_only_segments_that_overlap_warn_and_only_for_label_maps(problems, node, volume_node):
-    add(
-        node, "spleen", volume_node, corner=(2, 4, 8)
-    )  # beside the liver, in a separate label map
+    add(node, "spleen", volume_node, corner=(2, 4, 8))  # beside the liver, in a separate label map
     assert problems(node, volume_node, "NIFTI") == []
     assert problems(node, volume_node, "DICOM_LABELMAP") == []
     add(node, "aorta", volume_node, corner=(2, 6, 10))
