@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PumitError, VolumeError
+from pumit.system.wording import count_of
 from pumit.volume import Volume
 
 Labels = npt.NDArray[np.int64]
@@ -103,7 +104,10 @@ class ClassificationData:
                     continue
                 channels = channels or found
                 is_odd = found != channels
-                yield name, f"It has {found} channels, others {channels}." if is_odd else ""
+                yield (
+                    name,
+                    f"It has {count_of(found, 'channel')}, others {channels}." if is_odd else "",
+                )
 
     def _items(self) -> list[tuple[str, Cases]]:
         return [(name, self.splits[name]) for name in SPLITS if name in self.splits]
