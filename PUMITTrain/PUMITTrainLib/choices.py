@@ -18,6 +18,7 @@ class Goal(enum.Enum):
 
     CLICKS = "clicks"
     AUTOMATIC = "automatic"
+    CLASSIFICATION = "classification"
 
 
 class ClickPart(enum.Enum):

@@ -14,6 +14,7 @@ from PUMITTrainLib.campaign.checking import Checking
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.class_memory import ClassMemory
+from PUMITTrainLib.cases.scan_classes import ScanClasses
 from PUMITTrainLib.cases.scene_follower import SceneFollower
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
 from PUMITTrainLib.draft import removeAbandonedDrafts
@@ -41,6 +42,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         parameters: Parameter node; None while the scene changes or nothing is open.
         setup: State of the installation.
         cases: Table of the training cases.
+        scans: Scans of a classification.
         planning: Estimate of the effort, and the recipe.
         runs: Trainings of the user.
         results: Results of the run that is shown.
@@ -67,6 +69,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
             onChanged=self._notifyChanged,
             memory=ClassMemory(parts.store),
         )
+        self.scans = ScanClasses(parts, self.status, lambda: self.parameters, self._notifyChanged)
         self.planning = Planning(
             parts,
             self.status,
@@ -75,7 +78,9 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
             parameters=lambda: self.parameters,
             onChanged=self._notifyChanged,
         )
-        starter = Starter(self.status, self.setup, self.cases, self._check, self.planning)
+        starter = Starter(
+            self.status, self.setup, self.cases, self.scans, self._check, self.planning
+        )
         self.runs = Runs(parts, self.status, starter, self._notifyChanged, self._remember)
         self.results = Results(parts, self.status, self.runs, self._notifyChanged)
         self.comparison = PairComparison(parts, self.status, self.setup, self._notifyChanged)
@@ -113,6 +118,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.status.listeners.clear()
         self.planning.close()
         self._check.discard(waits=True)
+        self.scans.cancel()
         self.runs.close()
         self.results.close()
         self.comparison.close()
@@ -141,6 +147,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.planning.forget()
         # Files written from this scene do not apply to the next one.
         self._check.discard()
+        self.scans.cancel()
         self.comparison.forget()
         self._follower.watchParameterNode(None)
         self.parameters = None

@@ -24,6 +24,8 @@ class TrainParameters:
             references of the parameter node.
         caseEdits: The user's edits of cases, as text; see `case_edits`.
         classEdits: The user's classes, as text; empty for the classes that were found.
+        classFolder: Folder with a folder of scans for each class, or MedMNIST file, for a
+            classification.
         goal: Goal of the training.
         part: Trained weights of the promptable network.
         network: Network of an automatic model; empty for the planned one.
@@ -44,6 +46,7 @@ class TrainParameters:
     caseList: str = ""
     caseEdits: str = ""
     classEdits: str = ""
+    classFolder: str = ""
     goal: Goal = Goal.CLICKS
     part: ClickPart = ClickPart.ALL
     network: str = ""

@@ -120,6 +120,14 @@ class FakeRuns:
         self.selected = views[0] if views else None
 
 
+class FakeScans:
+    """No classification is the goal."""
+
+    isChosen = isReading = False
+    classes: tuple[Any, ...] = ()
+    problem = whyNot = sentence = ""
+
+
 @dataclass
 class FakeResults:
     """As much of the results as the panel uses."""
@@ -130,6 +138,8 @@ class FakeResults:
     scores: tuple[Any, ...] = ()
     classScores: dict[str, float] = field(default_factory=dict)
     isBusy: bool = False
+    answers: tuple[Any, ...] = ()
+    whatElse: str = ""
 
     def __post_init__(self) -> None:
         for name in ("use", "openCard", "exportModel", "importModel"):
@@ -202,6 +212,7 @@ class FakeTrainLogic:
         node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode", "PUMITTrain")
         self.parameters: Any = TrainParameters(node)
         self.cases, self.planning = FakeCases(self.calls), FakePlanning(self.calls)
+        self.scans = FakeScans()
         self.runs, self.results = FakeRuns(self.calls), FakeResults(self.calls)
         self.comparison = FakeComparison(self.calls)
         self.setup, self.devices = FakeSetup(), ()

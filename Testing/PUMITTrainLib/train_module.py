@@ -14,6 +14,7 @@ from PUMITTrainLib.panel.setup_section import SetupSection
 from shown_panel import WIDTH, ShownPanel
 from train_scene import TrainScene, goodCase
 
+SECTIONS = (*("casesSection", "learnSection", "runSection", "resultSection", "compareSection"),)
 MODULE = Path(__file__).resolve().parents[2] / "PUMITTrain" / "PUMITTrain.py"
 
 
@@ -141,3 +142,15 @@ def chooseFolder(module: TrainModule, folder: Path) -> None:
     module.process()
     module.press(module.ui.addCasesButton)
     module.settle()
+
+
+def check(module: TrainModule, file: Path, section: str = "") -> None:
+    """Find nothing wrong with the panel, whose sections but one are closed."""
+    from harness.widgets.layout_faults import inModulePanel, layoutFaults
+
+    for each in SECTIONS if section else ():
+        getattr(module.ui, each).collapsed = each != section
+    inModulePanel(module.frame)
+    module.frame.grab().save(str(file))
+    assert layoutFaults(module.frame) == []
+    assert module.frame.minimumSizeHint.width() <= module.frame.width

@@ -23,7 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         help="a YAML recipe with data, or a folder of image and label files, a dataset.json, "
-        "DICOM with DICOM-SEG or RTSTRUCT, or Slicer scenes (.mrb)",
+        "DICOM with DICOM-SEG or RTSTRUCT, or Slicer scenes (.mrb); for a classification a folder "
+        "of scans for each class, or an .npz file of MedMNIST",
+    )
+    parser.add_argument(
+        "--goal",
+        choices=("segmentation", "classification"),
+        default="segmentation",
+        help="what the scans are for",
     )
     parser.add_argument(
         "--images", metavar="PATTERN", help="image files, such as 'images/{case}_{channel}.*'"
@@ -42,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit data`; problems found in the data do not change the exit status."""
+    if args.goal == "classification" or Path(args.source).suffix == ".npz":
+        return _run_classes(args)
     from pumit.cli.shared.progress import progress_bar
     from pumit.training.data.labelled_set import find_cases
     from pumit.training.data.survey import DataSurvey
@@ -71,6 +80,35 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"summary": asdict(summary)}), flush=True)
     else:
         _print(reports, summary)
+    return 0
+
+
+def _run_classes(args: argparse.Namespace) -> int:
+    """Check the scans of a classification."""
+    from pumit.cli.shared.progress import progress_bar
+    from pumit.training.classification.reader import read_classification_data
+
+    data = read_classification_data(Path(args.source))
+    counts, problems = data.counts(), []
+    count = sum(len(cases) for cases in data.splits.values())
+    with progress_bar(quiet=args.json) as step:
+        for number, (name, problem) in enumerate(data.check_scans(), start=1):
+            step(name, number / count)
+            if args.json:
+                print(json.dumps({"case": name, "share": number / count}), flush=True)
+            if problem:
+                problems.append(f"{name}: {problem}")
+    classes = {
+        name: {split: numbers[k] for split, numbers in counts.items()}
+        for k, name in enumerate(data.classes)
+    }
+    if args.json:
+        print(json.dumps({"summary": {"classes": classes, "problems": problems}}), flush=True)
+        return 0
+    for name, numbers in classes.items():
+        print(f"{name}: {', '.join(f'{n} {split}' for split, n in numbers.items())}")
+    for problem in problems:
+        print(f"  ! {problem}")
     return 0
 
 

@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         type=Path,
-        help="folder of labelled scans, or a YAML recipe whose values are kept",
+        help="folder of labelled scans, an .npz file of MedMNIST, or a YAML recipe whose values "
+        "are kept",
     )
     parser.add_argument(
         "--preset",
@@ -30,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--goal",
-        choices=("automatic", "clicks"),
-        help="automatic: segmentation without clicks; clicks: better answers to clicks",
+        choices=("automatic", "clicks", "classification"),
+        help="automatic: segmentation without clicks; clicks: better answers to clicks; "
+        "classification: a class for a whole scan, from a folder of scans for each class",
     )
     parser.add_argument(
         "--network", help="network for automatic segmentation, such as nnformer_small or basic_unet"
@@ -63,10 +65,12 @@ def run(args: argparse.Namespace) -> int:
     from pumit.training.planning.planner import plan_training
     from pumit.training.recipes.writer import recipe_text
 
-    is_folder = args.config.is_dir()
-    given: dict[str, Any] = (
-        {"data": {"folder": str(args.config.absolute())}} if is_folder else read_yaml(args.config)
-    )
+    path = str(args.config.absolute())
+    given: dict[str, Any]
+    if args.config.suffix == ".npz":
+        given = {"task": "classification", "data": {"file": path}}
+    else:
+        given = {"data": {"folder": path}} if args.config.is_dir() else read_yaml(args.config)
     if args.use_unreviewed:
         given["data"] = {**(given.get("data") or {}), "use_unreviewed": True}
     if args.folds is not None:

@@ -9,6 +9,7 @@ from PUMITTrainLib.cases.case_edits import CaseEdit, drawnForRecipe, readClasses
 from PUMITTrainLib.cases.case_folders import CaseFolder, readFolders
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey
+from PUMITTrainLib.choices import Goal
 
 _UNCHANGED = CaseEdit()
 
@@ -19,6 +20,9 @@ def dataConfig(parameters: Any) -> dict[str, Any]:
     Args:
         parameters: Parameter node of the module.
     """
+    if parameters.goal is Goal.CLASSIFICATION:
+        path = parameters.classFolder
+        return {"file" if path.lower().endswith(".npz") else "folder": path}
     edits = readEdits(parameters.caseEdits)
     listed = [
         _listedRow(case, edits.get(case.editKey, _UNCHANGED))

@@ -16,6 +16,7 @@ from PUMITTrainLib.cases.case_edits import CaseEdit, drawnForRecipe, readEdits
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot, snapshotKey
+from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.draft import Draft
 from PUMITTrainLib.failures import sentenceOf
@@ -267,7 +268,9 @@ class CaseCheck:
 
 
 def _ofScene(parameters: Any) -> list[ListedCase]:
-    """Return the cases of the scene that are not excluded."""
+    """Return the cases of the scene that are not excluded; a classification has none."""
+    if parameters.goal is Goal.CLASSIFICATION:
+        return []
     edits = readEdits(parameters.caseEdits)
     return [
         case

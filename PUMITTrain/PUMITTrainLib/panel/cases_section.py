@@ -5,11 +5,21 @@ from __future__ import annotations
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_row import CaseState
+from PUMITTrainLib.cases.scan_classes import SPLITS
 from PUMITTrainLib.panel.case_list import CaseTableWidget
-from PUMITTrainLib.panel.class_list import ClassList
+from PUMITTrainLib.panel.class_list import OF_CLASSES, ClassList
 from PUMITTrainLib.panel.source_list import SourceList
 from PUMITTrainLib.panel.source_section import SourceSection
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
+from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
+
+# Widgets of labelled cases that a classification has no use for.
+_OF_CASES = (
+    *("removeCasesButton", "checkCasesButton", "sourceTable", "caseTable", "confirmCasesButton"),
+    *("caseDetailLabel", "drawnFrame", "sameClassFrame"),
+)
+_WIDTHS = {1: 64, 2: 70, 3: 48}
+_MOST_ROWS = 6
 
 
 class CasesSection:
@@ -17,17 +27,29 @@ class CasesSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._cases = logic.cases
+        self._cases, self._scans = logic.cases, logic.scans
         self._title = SectionTitle(ui.casesSection)
         self.source = SourceSection(ui, logic)
         self.sources = SourceList(ui, logic)
         self.cases = CaseTableWidget(ui, logic)
         self.classes = ClassList(ui, logic)
+        self._counts = TableCells(
+            ui.scanTable, [_("Class"), _("Training"), _("Validation"), _("Test")]
+        )
+        self._counts.setWidths(_WIDTHS, (0,))
+        ui.scanTable.verticalHeader().setDefaultSectionSize(22)
 
     def refresh(self) -> None:
         """Show the state of the logic."""
         cases = self._cases
         self.source.refresh()
+        isClassification = self._scans.isChosen
+        for name in _OF_CASES:
+            getattr(self._ui, name).visible = not isClassification
+        self._ui.scanTable.visible = isClassification and bool(self._scans.classes)
+        if isClassification:
+            self._showScans()
+            return
         self.sources.refresh()
         self.cases.refresh()
         self.classes.refresh()
@@ -36,6 +58,25 @@ class CasesSection:
         self._ui.caseSummaryLabel.text = "\n".join([cases.sentence, *remarks])
         self._ui.caseSummaryLabel.setStyleSheet("color: #d0342c;" if cases.problems else "")
         self._title.showState(self._state())
+
+    def _showScans(self) -> None:
+        """Show the scans of a classification, and nothing of labelled cases."""
+        ui, scans = self._ui, self._scans
+        for name in OF_CLASSES:
+            getattr(ui, name).visible = False
+        rows = [
+            (Cell(name), *(Cell(str(row.get(split, 0))) for split in SPLITS))
+            for name, row in scans.classes.items()
+        ]
+        self._counts.show(rows)
+        self._counts.fitHeight(_MOST_ROWS)
+        ui.caseSummaryLabel.visible = bool(scans.sentence)
+        ui.caseSummaryLabel.text = scans.sentence
+        ui.caseSummaryLabel.setStyleSheet("color: #d0342c;" if scans.problem else "")
+        state = _("{count} classes").format(count=len(rows)) if rows else _("none yet")
+        if scans.problem:
+            state = _("cannot be used")
+        self._title.showState(_("reading...") if scans.isReading else state)
 
     def _state(self) -> str:
         cases = self._cases

@@ -21,7 +21,7 @@ _MOST_ROWS = 6
 # Slicer's colour of terms without a recommended one.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
 # Widgets that are shown if there is any class.
-_WIDGETS = (
+OF_CLASSES = (
     *("classesTitleLabel", "classTable", "classTermEdit", "classTermEditLabel"),
     *("addClassButton", "removeClassButton", "resetClassesButton"),
 )
@@ -76,7 +76,7 @@ class ClassList:
         self._cells.fitHeight(_MOST_ROWS)
         self._showColors()
         hasClasses = bool(self._shown)
-        for name in _WIDGETS:
+        for name in OF_CLASSES:
             getattr(self._ui, name).visible = hasClasses
         self._showTerm()
         self._showQuestion()

@@ -20,7 +20,8 @@ class LearnSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._cases, self._setup, self._planning = logic.cases, logic.setup, logic.planning
+        self._cases, self._scans = logic.cases, logic.scans
+        self._setup, self._planning = logic.setup, logic.planning
         self._readParameters = lambda: logic.parameters
         self._listDevices = lambda: logic.devices
         self._title = SectionTitle(ui.learnSection)
@@ -29,7 +30,13 @@ class LearnSection:
         self._devices: tuple = ()
         self.editor = RecipeEditor(ui, logic)
         self._fill()
-        ui.automaticRadio.connect("toggled(bool)", self._onGoal)
+        self._radios = {
+            Goal.CLICKS: ui.clicksRadio,
+            Goal.AUTOMATIC: ui.automaticRadio,
+            Goal.CLASSIFICATION: ui.classificationRadio,
+        }
+        for radio in self._radios.values():
+            radio.connect("toggled(bool)", self._onGoal)
         for name in (
             *("networkSelector", "adaptSelector", "presetSelector", "validationSelector"),
             "deviceSelector",
@@ -59,9 +66,13 @@ class LearnSection:
             self._isShowing = False
         self._showPlan()
         self.editor.refresh()
-        if self._cases.rows and not self._ui.learnSection.collapsed:
+        if self._hasCases and not self._ui.learnSection.collapsed:
             # Slow subprocess, so only when the user is about to choose.
             self._setup.requestDevices()
+
+    @property
+    def _hasCases(self) -> bool:
+        return bool(self._scans.classes if self._scans.isChosen else self._cases.rows)
 
     def _fill(self) -> None:
         ui = self._ui
@@ -88,9 +99,12 @@ class LearnSection:
 
     def _showChoices(self, parameters) -> None:
         ui, isAutomatic = self._ui, parameters.goal is Goal.AUTOMATIC
-        ui.automaticRadio.checked = isAutomatic
-        ui.clicksRadio.checked = not isAutomatic
-        for name, isShown in (("networkSelector", isAutomatic), ("adaptSelector", not isAutomatic)):
+        self._radios[parameters.goal].checked = True
+        for name, isShown in (
+            ("networkSelector", isAutomatic),
+            ("adaptSelector", parameters.goal is Goal.CLICKS),
+            ("validationSelector", parameters.goal is not Goal.CLASSIFICATION),
+        ):
             getattr(ui, name).visible = isShown
             getattr(ui, f"{name}Label").visible = isShown
         for widget in (ui.unlabelledEditLabel, ui.unlabelledEdit):
@@ -134,7 +148,7 @@ class LearnSection:
         elif not lines:
             lines = [_("Press Plan to see time and memory before anything is trained.")]
         ui.estimateLabel.text = "\n".join(lines)
-        isEmpty = not self._cases.rows
+        isEmpty = not self._hasCases
         ui.planButton.enabled = not isEmpty
         ui.planButton.text = _("Stop planning") if planning.isPlanning else _("Plan")
         ui.planButton.toolTip = (
@@ -146,7 +160,11 @@ class LearnSection:
 
     def _state(self) -> str:
         parameters, planning = self._readParameters(), self._planning
-        goals = {Goal.AUTOMATIC: _("automatic"), Goal.CLICKS: _("better clicks")}
+        goals = {
+            Goal.AUTOMATIC: _("automatic"),
+            Goal.CLICKS: _("better clicks"),
+            Goal.CLASSIFICATION: _("classification"),
+        }
         words = [goals[parameters.goal], presetTexts()[parameters.preset].split(":")[0].lower()]
         if planning.recipeProblem is not None:
             words.append(_("a value is wrong"))
@@ -156,10 +174,10 @@ class LearnSection:
             words.append(inWords(planning.estimate.seconds))
         return ", ".join(words)
 
-    def _onGoal(self, isAutomatic: bool) -> None:
+    def _onGoal(self, isChecked: bool) -> None:
         parameters = self._readParameters()
-        if not self._isShowing and parameters is not None:
-            parameters.goal = Goal.AUTOMATIC if isAutomatic else Goal.CLICKS
+        if isChecked and not self._isShowing and parameters is not None:
+            parameters.goal = next(goal for goal, each in self._radios.items() if each.checked)
 
     def _onChanged(self, *_arguments) -> None:
         parameters, ui = self._readParameters(), self._ui
@@ -188,6 +206,11 @@ def goalText(goal: Goal) -> str:
     if goal is Goal.AUTOMATIC:
         return _(
             "The model finds every class in a new scan automatically: section 4 of PUMIT Segment."
+        )
+    if goal is Goal.CLASSIFICATION:
+        return _(
+            "The model names the class of a whole new scan. It learns from scratch; a part of each "
+            "class is set aside to test it."
         )
     return _(
         "The model of PUMIT Segment needs fewer clicks for this anatomy; nothing is found without "

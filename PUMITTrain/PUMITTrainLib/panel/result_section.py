@@ -11,9 +11,10 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
 from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
-from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
+from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
 from PUMITTrainLib.runs.curves import MEAN
 from PUMITTrainLib.runs.result_scores import meanBefore
+from PUMITTrainLib.runs.scan_answers import ScanAnswer, answersInWords
 
 # Width in pixels for all classes in a usual panel, and margins of a cell.
 _CLASSES_WIDTH, _CELL_MARGINS = 210, 16
@@ -52,8 +53,14 @@ class ResultSection:
         self._scores, means = results.scores, results.classScores
         mean = means.get(MEAN)
         state = ""
+        answers = results.answers
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
+        if results.model and answers:
+            share = sum(each.isRight for each in answers) / len(answers)
+            state = _("{model}, {percent} % right").format(
+                model=results.model, percent=f"{100 * share:.0f}"
+            )
         self._title.showState(state)
         before, best = meanBefore(self._scores), self._bestStep
         first = self._runs.curves.scores.get(MEAN, [])[:1]
@@ -64,7 +71,12 @@ class ResultSection:
         ui.resultLabel.text = resultInWords(
             results.model, means, best, first, caseCount=len(self._scores)
         )
+        if answers:
+            sentences = [answersInWords(answers), measuredInWords(self._runs.curves.measured)]
+            ui.resultLabel.text = "\n".join([*sentences, results.whatElse])
         self._showScores()
+        if answers:
+            self._showAnswers(answers)
         self._showButtons()
         if results.model and results.model != self._model:
             # Expand the section: the user waited for this.
@@ -106,6 +118,18 @@ class ResultSection:
         self._cells.fitHeight(_MOST_ROWS)
         self._showPicture()
 
+    def _showAnswers(self, answers: Sequence[ScanAnswer]) -> None:
+        """Show what a classifier answered for each test scan."""
+        table, headers = self._ui.scoreTable, [_("Test scan"), _("Class"), _("Model says")]
+        table.visible = True
+        if headers != self._headers:
+            table.setRowCount(0)
+            self._headers, self._cells = headers, TableCells(table, headers)
+            table.verticalHeader().setDefaultSectionSize(22)
+            self._cells.setWidths({}, (0, 1, 2))
+        self._cells.show([_answerCells(each) for each in answers])
+        self._cells.fitHeight(_MOST_ROWS)
+
     def _showPicture(self) -> None:
         scores = self._scores
         selected = self._cells.selectedRows() if self._cells is not None else []
@@ -123,12 +147,13 @@ class ResultSection:
             why = _("Wait for the end of the run, or press Stop here in section 3")
         if results.isBusy:
             why = _("A model is being written or read; wait a moment")
-        for button, tooltip in (
-            (ui.useButton, _("Select this model in PUMIT Segment, and open that module")),
-            (ui.exportButton, _("Write model and card into one file, for another computer")),
+        useless = why or results.whatElse
+        for button, reason, tooltip in (
+            (ui.useButton, useless, _("Select this model in PUMIT Segment, and open that module")),
+            (ui.exportButton, why, _("Write model and card into one file, for another computer")),
         ):
-            button.enabled = not why
-            button.toolTip = why or tooltip
+            button.enabled = not reason
+            button.toolTip = reason or tooltip
         ui.cardButton.enabled = results.cardFile is not None
         ui.cardButton.toolTip = (
             _("What the model was trained on, how, and how good it is")
@@ -198,6 +223,18 @@ def resultInWords(
     return " ".join(sentences)
 
 
+def measuredInWords(measured: Mapping[str, Mapping[str, float]]) -> str:
+    """Return accuracy and AUC of a classifier on its validation and test scans."""
+    titles = {"val": _("Validation"), "test": _("Test")}
+    words = _("{title}: accuracy {accuracy}, AUC {auc}.")
+    return " ".join(
+        words.format(
+            title=titles[split], accuracy=f"{row['accuracy']:.2f}", auc=f"{row['auc']:.2f}"
+        )
+        for split, row in measured.items()
+    )
+
+
 def captionOf(score) -> str:
     """Return the caption of a picture: case, scores, and meaning of the lines."""
     dice = ", ".join(f"{name} {value:.2f}" for name, value in score.dice.items())
@@ -211,6 +248,15 @@ def _scoreCells(score, names: list[str]) -> tuple[Cell, ...]:
         Cell(score.case),
         *(Cell("" if value is None else f"{value:.2f}") for value in values),
     )
+
+
+def _answerCells(answer: ScanAnswer) -> tuple[Cell, ...]:
+    tip = _("Probability of {truth}: {percent} %").format(
+        truth=answer.truth, percent=f"{100 * answer.probability:.0f}"
+    )
+    said = Cell(answer.answer, tip, "" if answer.isRight else RED)
+    name = Cell(answer.case.rpartition("/")[2], answer.case)
+    return name, Cell(answer.truth), said
 
 
 def _shortCells(score) -> tuple[Cell, ...]:

@@ -10,7 +10,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_row import CaseKey, CaseState
 from PUMITTrainLib.cases.example_cases import ExampleCases
-from PUMITTrainLib.choices import CaseSource
+from PUMITTrainLib.choices import CaseSource, Goal
 
 
 class SourceKind(enum.Enum):
@@ -20,6 +20,7 @@ class SourceKind(enum.Enum):
     FOLDER = "folder"
     FILES = "files"
     BUNDLE = "bundle"
+    CLASSES = "classes"
 
 
 # Form rows of each source.
@@ -28,6 +29,7 @@ _ROWS = {
     SourceKind.FOLDER: ("sourcePathEdit", "imagePatternEdit", "labelPatternEdit"),
     SourceKind.FILES: ("sourcePathEdit", "labelPathEdit"),
     SourceKind.BUNDLE: ("sourcePathEdit",),
+    SourceKind.CLASSES: ("sourcePathEdit",),
 }
 _ALL_ROWS = (
     *("sceneVolumeSelector", "sceneLabelSelector", "sourcePathEdit", "labelPathEdit"),
@@ -42,10 +44,11 @@ class SourceSection:
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
-        self._cases, self._status = logic.cases, logic.status
+        self._cases, self._scans, self._status = logic.cases, logic.scans, logic.status
         self._readParameters = lambda: logic.parameters
         self._isShowing = False
         self._offered: tuple = ()
+        self._otherGoal = Goal.CLICKS
         # The cases of a bundle are known only after it was read. New cases are read when they
         # appear, once per list of cases, so that a cancelled check does not restart.
         self._wantsReading = False
@@ -74,6 +77,8 @@ class SourceSection:
         parameters = self._readParameters()
         if parameters is None:
             return
+        if parameters.goal is Goal.CLASSIFICATION:
+            return  # `refresh` shows it
         isListed = self._place in (SourceKind.FILES, SourceKind.BUNDLE)
         if parameters.source is CaseSource.FILES and isListed:
             return
@@ -87,6 +92,7 @@ class SourceSection:
         """Show what the source offers, and whether it can be added."""
         ui, cases = self._ui, self._cases
         parameters = self._readParameters()
+        self._followGoal(parameters)
         self._readWhatIsNew()
         self._offered = cases.offeredPairs() if self._place is SourceKind.SCENE else ()
         if parameters is not None:
@@ -98,9 +104,13 @@ class SourceSection:
                     edit.text = text
                 edit.placeholderText = _("found automatically")
         reason = self._whyNot()
+        isClasses = self._place is SourceKind.CLASSES
         ui.addCasesButton.enabled = not reason
-        ui.addCasesButton.toolTip = reason or _(
-            "Add the cases of this source to the table; each is read and checked"
+        ui.addCasesButton.text = _("Read") if isClasses else _("Add")
+        ui.addCasesButton.toolTip = reason or (
+            _("Read every scan, and count those of each class")
+            if isClasses
+            else _("Add the cases of this source to the table; each is read and checked")
         )
         ui.sourceHintLabel.text = self._hint()
         # Only for users who try the module without data.
@@ -108,9 +118,20 @@ class SourceSection:
         ui.exampleButton.visible = self._place is SourceKind.SCENE and isEmpty
         ui.exampleButton.enabled = not self.example.isRunning and parameters is not None
 
+    def _followGoal(self, parameters) -> None:
+        """Show the source of a classification if that is the goal, and no other source."""
+        if parameters is None:
+            return
+        if parameters.goal is not Goal.CLASSIFICATION:
+            self._otherGoal = parameters.goal
+            if self._place is SourceKind.CLASSES:
+                self._choose(SourceKind(parameters.source.value))
+        elif self._place is not SourceKind.CLASSES:
+            self._choose(SourceKind.CLASSES)
+
     def _readWhatIsNew(self) -> None:
         cases = self._cases
-        if not self._wantsReading or cases.isChecking:
+        if not self._wantsReading or cases.isChecking or self._scans.isChosen:
             return
         rows = [row for row in cases.rows if not row.folder]  # a folder is read when it is added
         keys = tuple(row.key for row in rows)
@@ -125,11 +146,16 @@ class SourceSection:
 
     def _onPlace(self, index: int) -> None:
         self._place = list(SourceKind)[index]
+        parameters, isClasses = self._readParameters(), self._place is SourceKind.CLASSES
+        if parameters is not None and isClasses != self._scans.isChosen:
+            parameters.goal = Goal.CLASSIFICATION if isClasses else self._otherGoal
+        if parameters is not None and isClasses and parameters.classFolder:
+            self._ui.sourcePathEdit.currentPath = parameters.classFolder
         self._showRows()
         self.refresh()
 
     def _showRows(self) -> None:
-        ui, isFolder = self._ui, self._place is SourceKind.FOLDER
+        ui, isFolder = self._ui, self._place in (SourceKind.FOLDER, SourceKind.CLASSES)
         for name in _ALL_ROWS:
             isShown = name in _ROWS[self._place]
             getattr(ui, name).visible = isShown
@@ -143,6 +169,9 @@ class SourceSection:
         }.get(self._place, _("Folder:"))
 
     def _onPath(self, path: str) -> None:
+        parameters = self._readParameters()
+        if parameters is not None and self._place is SourceKind.CLASSES:
+            parameters.classFolder = path.strip()  # another one has to be read first
         if not self._isShowing:
             self.refresh()
 
@@ -167,9 +196,10 @@ class SourceSection:
                 return ""
             return _("The open scene has no scan with a segmentation that is not in the table yet")
         if not self._path:
-            return (
-                _("Choose the folder first") if place is SourceKind.FOLDER else _("Choose it first")
-            )
+            isFolder = place in (SourceKind.FOLDER, SourceKind.CLASSES)
+            return _("Choose the folder first") if isFolder else _("Choose it first")
+        if place is SourceKind.CLASSES and self._scans.isReading:
+            return _("The scans are being read")
         if place is SourceKind.FILES and not ui.labelPathEdit.currentPath.strip():
             return _("Choose the file with the annotation, too")
         return ""
@@ -198,6 +228,11 @@ class SourceSection:
                 "Several channels of one case: their files, separated by semicolons (;). A DICOM "
                 "folder counts as a scan, too."
             )
+        if place is SourceKind.CLASSES:
+            return _(
+                "A folder with a folder of scans for each class, such as normal/ and tumour/, or "
+                "the path of a MedMNIST file (.npz). No labels are needed."
+            )
         return _("A Slicer scene (.mrb): every segmentation in it with the scan it was drawn on.")
 
     def _onAdd(self) -> None:
@@ -215,6 +250,8 @@ class SourceSection:
                 ui.sceneLabelSelector.setCurrentNode(None)
             else:
                 cases.addAllOffered()
+        elif place is SourceKind.CLASSES:
+            self._scans.read(self._path)
         elif place is SourceKind.FOLDER and not Path(self._path).exists():
             self._status.problem(
                 _("There is no folder {path}; choose another one.").format(path=self._path)
@@ -228,7 +265,7 @@ class SourceSection:
             ui.labelPathEdit.currentPath = ""
         else:
             cases.addBundle(self._path)
-        self._wantsReading = place is not SourceKind.FOLDER
+        self._wantsReading = place not in (SourceKind.FOLDER, SourceKind.CLASSES)
         self.refresh()
 
 
@@ -238,4 +275,5 @@ def _placeTexts() -> dict[SourceKind, str]:
         SourceKind.FOLDER: _("A folder (pairs, nnU-Net, Decathlon, DICOM)"),
         SourceKind.FILES: _("Files of one case"),
         SourceKind.BUNDLE: _("A Slicer scene file (.mrb)"),
+        SourceKind.CLASSES: _("Folders of classes (classification)"),
     }

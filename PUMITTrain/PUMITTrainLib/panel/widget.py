@@ -93,7 +93,7 @@ class TrainWidget:
 
     def _firstSentence(self) -> str:
         """Return what to do first; a run in progress is reported when it is found."""
-        if not self.logic.cases.sources:
+        if not self.logic.cases.sources and not self.logic.scans.isChosen:
             return _("Choose where your cases are, and press Add.")
         return self.logic.runs.whyNoStart or _("Everything is ready: press Start.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
@@ -266,18 +267,21 @@ def planConfig(
         classes: Known classes; they name a model without a name.
     """
     config: dict[str, Any] = {"data": dict(data)}
-    if parameters.folds == 0:
+    proposed = nameOf(classes, parameters.goal)
+    if parameters.goal is Goal.CLASSIFICATION:  # split by the core
+        proposed = fileName(Path(parameters.classFolder).stem)
+    elif parameters.folds == 0:
         config["data"]["validation"] = round(parameters.validationShare, 3)
     else:
         config["folds"] = parameters.folds
-    name = fileName(parameters.name) or nameOf(classes, parameters.goal)
+    name = fileName(parameters.name) or proposed
     if name:
         config["name"] = name
     if parameters.device != "auto":
         config["device"] = parameters.device
     if parameters.goal is Goal.CLICKS:
         config["part"] = parameters.part.value
-    else:
+    elif parameters.goal is Goal.AUTOMATIC:
         if parameters.network:
             config["network"] = parameters.network
         if parameters.network == ENCODED:

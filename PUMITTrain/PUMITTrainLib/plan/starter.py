@@ -11,6 +11,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.cases.scan_classes import ScanClasses
 from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.plan.planning import Planning
 from PUMITTrainLib.setup import Setup
@@ -23,6 +24,7 @@ class Starter:
         status: Status board for problems.
         setup: State of the installation.
         cases: Table of the training cases.
+        scans: Scans of a classification.
         check: Owner of the draft.
         planning: Owner of the recipe.
     """
@@ -32,12 +34,14 @@ class Starter:
         status: StatusBoard,
         setup: Setup,
         cases: CaseTable,
+        scans: ScanClasses,
         check: CaseCheck,
         planning: Planning,
     ) -> None:
         self._status = status
         self._setup = setup
         self._cases = cases
+        self._scans = scans
         self._check = check
         self._planning = planning
 
@@ -50,6 +54,12 @@ class Starter:
             return _("The cases are still being read.")
         if self._planning.isPlanning:
             return _("The plan is still being made.")
+        why = self._scans.whyNot if self._scans.isChosen else self._whyNoCases()
+        problem = self._planning.recipeProblem
+        return why or (problem.sentence if problem is not None else "")
+
+    def _whyNoCases(self) -> str:
+        """Return why the cases cannot be trained on; "" if they can."""
         if not self._cases.sources:
             return _("Add cases first.")
         if self._cases.isUnread:
@@ -71,8 +81,7 @@ class Starter:
             if any(row.isUnlabelled for row in self._cases.rows):
                 return _("No scan has labels that can be used: annotate some of them first.")
             return _("Every case is left out: tick those to train on.")
-        problem = self._planning.recipeProblem
-        return problem.sentence if problem is not None else ""
+        return ""
 
     def prepare(self, onReady: Callable[[Path], None]) -> None:
         """Prepare a folder; make a plan first if there is no valid one.

@@ -46,6 +46,7 @@ class Curves:
         colors: Class to its colour in the pictures, components 0 to 1.
         memory: Used memory in GiB, or None.
         lastStep: The last reported step.
+        measured: AUC and accuracy of a finished classifier on "val" and "test".
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Curves:
         self.colors: dict[str, Color] = {}
         self.memory: float | None = None
         self.lastStep = 0
+        self.measured: dict[str, Mapping[str, float]] = {}
         self._last: tuple[int, float] | None = None
 
     def take(self, records: Iterable[Mapping[str, Any]], folder: Path) -> bool:
@@ -70,6 +72,8 @@ class Curves:
         for record in records:
             isMore = True
             self._takeColors(record.get("data"))
+            found = {s: record[s] for s in ("val", "test") if isinstance(record.get(s), Mapping)}
+            self.measured = found or self.measured
             step = record.get("step")
             if isinstance(step, int):
                 self._takeStep(step, record, folder)

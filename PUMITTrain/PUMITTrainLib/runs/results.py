@@ -16,6 +16,7 @@ from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.runs.result_scores import CaseScore, classMeans, readScores
 from PUMITTrainLib.runs.run_view import RunState
 from PUMITTrainLib.runs.runs import Runs
+from PUMITTrainLib.runs.scan_answers import ScanAnswer, readAnswers
 
 CARD = "card.md"
 SUFFIX = ".pumit.zip"
@@ -97,6 +98,17 @@ class Results:
         """Mean Dice of each class, "mean" first."""
         return classMeans(self.scores)
 
+    @property
+    def answers(self) -> tuple[ScanAnswer, ...]:
+        """Answers of a classifier on its test scans, the worst first."""
+        return () if self._runs.folder is None else readAnswers(self._runs.folder)
+
+    @property
+    def whatElse(self) -> str:
+        """How to use a model that PUMIT Segment cannot use; "" for one that it can."""
+        view = self._runs.selected
+        return "" if view is None else _whatElse(view.task).format(model=self.model)
+
     def openCard(self) -> None:
         """Open the card in the system's viewer."""
         import qt
@@ -117,9 +129,8 @@ class Results:
                 )
             )
             return
-        other = _whatElse(view.task)
-        if other:
-            self._status.problem(other.format(model=model))
+        if self.whatElse:
+            self._status.problem(self.whatElse)
             return
         states: list[str] = []
 

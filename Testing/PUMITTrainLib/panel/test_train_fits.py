@@ -7,22 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from train_module import TrainModule, addToTable, chooseFolder, site, start, writeRun
+from train_module import TrainModule, addToTable, check, chooseFolder, site, start, writeRun
 from train_scene import goodCase
-
-SECTIONS = (*("casesSection", "learnSection", "runSection", "resultSection", "compareSection"),)
-
-
-def check(module: TrainModule, file: Path, section: str = "") -> None:
-    """Find nothing wrong with the panel, whose sections but one are closed."""
-    from harness.widgets.layout_faults import inModulePanel, layoutFaults
-
-    for each in SECTIONS if section else ():
-        getattr(module.ui, each).collapsed = each != section
-    inModulePanel(module.frame)
-    module.frame.grab().save(str(file))
-    assert layoutFaults(module.frame) == []
-    assert module.frame.minimumSizeHint.width() <= module.frame.width
 
 
 def test_a_fresh_panel_fits(module: TrainModule, screenshots: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
+from pumit.system.wording import count_of
 from pumit.volume import Volume
 
 Labels = npt.NDArray[np.int64]
@@ -23,7 +24,7 @@ class Cases:
     """Images with their labels.
 
     Attributes:
-        names: Case names for messages, without folder.
+        names: Unique case names for messages, such as CLASS/NAME.
         labels: Class indices (N,), or multi-label 0 or 1 (N, classes).
         read: Reads the volume of a case by index; raises VolumeError.
         files: Files of the cases; empty for images in memory.
@@ -89,6 +90,23 @@ class ClassificationData:
                 raise PumitError(
                     f"Class {unseen[0]!r} of {where} occurs in the {name} cases, but in no "
                     "training case."
+                )
+
+    def check_scans(self) -> Iterator[tuple[str, str]]:
+        """Read all files, and yield name and problem of each, "" for none."""
+        channels = 0
+        for _, cases in self._items():
+            for i, name in enumerate(cases.names if cases.files else ()):
+                try:
+                    found = cases.read(i).channels
+                except VolumeError as error:
+                    yield name, str(error)
+                    continue
+                channels = channels or found
+                is_odd = found != channels
+                yield (
+                    name,
+                    f"It has {count_of(found, 'channel')}, others {channels}." if is_odd else "",
                 )
 
     def _items(self) -> list[tuple[str, Cases]]:

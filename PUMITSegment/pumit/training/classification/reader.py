@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pumit.errors import PumitError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.parser_errors import parsing
+from pumit.system.wording import count_of
 from pumit.training.classification.cases import (
     SPLITS,
     Cases,
@@ -206,7 +207,7 @@ def read_class_folders(
     for split_name, scans in found.items():
         paths = [path for c in classes for path in scans.get(c, ())]
         labels = [k for k, c in enumerate(classes) for _ in scans.get(c, ())]
-        names = [path.name for path in paths]
+        names = [path.relative_to(folder).as_posix() for path in paths]
         numbers = np.array(labels, dtype=np.int64)
         splits[split_name] = Cases(names, numbers, _FileReader(paths), paths)
     return ClassificationData(classes, splits, is_stored_as_shown=False)
@@ -287,8 +288,9 @@ def _split_classes(
     for name, paths in sorted(scans.items()):
         if len(paths) <= len(shares):
             raise PumitError(
-                f"Class {name!r} has {len(paths)} cases, too few for {' and '.join(found)}; give "
-                f"at least {len(shares) + 1}, or make the splits yourself."
+                f"Class {name!r} has {count_of(len(paths), 'scan')}, too few for "
+                f"{', '.join(found)}; give at least {len(shares) + 1}, or make folders of these "
+                "names yourself."
             )
         order = generator.permutation(len(paths))
         start = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from pumit.training.classification.cases import SPLITS, ClassificationData, requ
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
-from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import RankSync, world
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.initial_encoder import load_initial_encoder
@@ -44,15 +43,21 @@ TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of
 REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips")
 
 
-def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationData:
+def read_data(
+    recipe: ClassificationRecipe, resolve: Callable[[str], Path], seed: int
+) -> ClassificationData:
     """Read the data set of a recipe.
+
+    Args:
+        resolve: Resolves paths of the recipe.
+        seed: Seed of the split.
 
     Raises:
         PumitError: If it cannot be trained on.
     """
     data = recipe.data
     require_split(data.split)
-    path = run.file.path(str(data.folder if data.file is None else data.file))
+    path = resolve(str(data.folder if data.file is None else data.file))
     names = tuple(str(name) for name in data.classes)
     if len(set(names)) < len(names):
         raise PumitError(f"data.classes holds a name twice: {', '.join(names)}.")
@@ -61,7 +66,7 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
         classes=names,
         split=data.split,
         patient=data.patient,
-        seed=run.seed,
+        seed=seed,
     )
 
 
@@ -139,8 +144,8 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
     def plan(self) -> None:
         """Read the data, build the network, and report the classes."""
         run = self.run
-        self.data = read_data(self.recipe, run)
-        self.sizes = sizes = _sizes(self.recipe, self.data)
+        self.data = read_data(self.recipe, run.file.path, run.seed)
+        self.sizes = sizes = sizes_of(self.recipe, self.data)
         self.form = form_of(self.recipe, sizes, self.data.is_stored_as_shown)
         table = zip(self.form.size, sizes["fixed_patch"], strict=True)
         sizes["position_table"] = [n // p for n, p in table]
@@ -293,7 +298,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         )
 
 
-def _sizes(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str, Any]:
+def sizes_of(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str, Any]:
     """Return the sizes of the network for this data set; the published ones by default."""
     name = recipe.network
     given = {**recipe.network_sizes, "num_classes": len(data.classes)}

@@ -13,13 +13,16 @@ from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.training.planning.estimate import hardware_for
 from pumit.training.planning.request import Planned, PlanRequest, TrialProcess
-from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.presets import preset_for
 from pumit.training.recipes.tasks import task_of
 from pumit.training.validate import read_recipe
 
 # Goal to the task of its recipe.
-GOALS = {"automatic": "segmentation", "clicks": "promptable"}
+GOALS = {
+    "automatic": "segmentation",
+    "clicks": "promptable",
+    "classification": "classification",
+}
 
 
 def plan_training(
@@ -44,7 +47,6 @@ def plan_training(
     preset_for(preset, "cpu")  # raises if it is unknown
     keys = {**given, "task": task}
     recipe = read_recipe(keys, source)
-    assert isinstance(recipe, LabelledRecipe)
     hardware = hardware_for(pick_device(device or recipe.device))
     numbers = preset_for(preset, hardware.kind)
     seconds = recipe.schedule.named().get("seconds") or numbers.seconds
@@ -58,6 +60,10 @@ def plan_training(
             from pumit.training.planning.promptable import plan_better_clicks
 
             return plan_better_clicks(request)
+        if task == "classification":
+            from pumit.training.planning.classification import plan_classifier
+
+            return plan_classifier(request)
         from pumit.training.planning.segmentation import plan_automatic
 
         return plan_automatic(request)

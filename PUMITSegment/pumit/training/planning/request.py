@@ -22,7 +22,7 @@ from pumit.training.planning.estimate import (
     schedule_of,
 )
 from pumit.training.planning.step_cost import StepCost
-from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.presets import Length, Preset
 
 C = TypeVar("C")
@@ -103,7 +103,7 @@ class TrialProcess:
 class PlanRequest:
     """A request for a plan."""
 
-    recipe: LabelledRecipe
+    recipe: TrainingRecipe
     keys: Mapping[str, Any]
     source: str
     resolve: Callable[[str], Path]

@@ -54,6 +54,7 @@ SHOWN_NAMES = 5
 # Order of the keys in a planned recipe.
 ORDER = (
     *("task", "name", "version", "network", "network_sizes", "initial", "unlabelled", "part"),
+    *("image_size", "flips"),
     *("rank", "seed"),
     *("device", "threads", "workers", "folds", "final_model", "data", "plan", "balanced_share"),
     *("real_share", "keep", "batch_size", "targets_per_field", "blend", "augmentation"),

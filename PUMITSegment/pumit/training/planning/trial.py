@@ -54,6 +54,10 @@ def _trial(task: str) -> Callable[[dict[str, Any]], Any]:
         from pumit.training.planning.promptable_trial import try_clicks
 
         return try_clicks
+    if task == "classification":
+        from pumit.training.planning.classification import try_classifier
+
+        return try_classifier
     from pumit.training.planning.segmentation_trial import try_segmentation
 
     return try_segmentation

@@ -180,6 +180,32 @@ CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
 }
 
 
+# Values of the shipped recipe `classification`, trained for longer.
+CLASSIFIER_PRESETS: dict[str, Length] = {
+    "quick": Length(
+        seconds=600, most_steps=1500, learning_rate=1e-3, warm_up=100, weight_decay=0.01
+    ),
+    "balanced": Length(
+        seconds=3600,
+        most_steps=6000,
+        learning_rate=1e-3,
+        warm_up=100,
+        weight_decay=0.01,
+        average=0.995,
+        validations=10,
+    ),
+    "thorough": Length(
+        seconds=8 * 3600,
+        most_steps=20_000,
+        learning_rate=1e-3,
+        warm_up=100,
+        weight_decay=0.01,
+        average=0.999,
+        validations=20,
+    ),
+}
+
+
 def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Preset:
     """Return a preset with the learning rate for a network; see `PUBLISHED_RATE_SHARE`."""
     share = 1.0 if is_small else PUBLISHED_RATE_SHARE.get(network_class, 1.0)

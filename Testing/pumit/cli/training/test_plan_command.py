@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import SimpleITK
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
+from pumit.training.planning.classification import ClassifierCost
+from pumit.training.planning.request import PlanRequest
+from pumit.training.planning.step_cost import StepCost
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.model import read_model
 
 GIVEN: dict[str, Any] = {
     "network_sizes": TINY_SIZES,
@@ -51,3 +59,53 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "invalid choice: 'x'" in refused("plan", recipe, "--goal", "x")
     recipe.write_text(yaml.safe_dump(GIVEN))
     assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")
+
+
+def test_a_classification_is_checked_and_planned(
+    run: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = ClassifierCost(StepCost(0.5, 4, 1000), 0.01, 1 << 20, 1 << 20)
+    monkeypatch.setattr(PlanRequest, "measure", lambda *_, **__: (cost, 2.0))
+    for name in ("normal", "tumour"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for number in range(5):
+            image = SimpleITK.GetImageFromArray(np.random.rand(4, 8, 8).astype(np.float32))
+            SimpleITK.WriteImage(image, str(tmp_path / "set" / name / f"{number}.nii.gz"))
+    goal = ("--goal", "classification")
+    assert "normal: 3 train, 1 val, 1 test" in run("data", tmp_path / "set", *goal).out
+    ran = run("plan", tmp_path / "set", *goal, "--json", "-o", tmp_path / "mine.yaml")
+    record = json.loads(ran.out)
+    recipe = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    assert recipe == record["recipe"]
+    read_model(ClassificationRecipe, recipe, "planned")
+    assert (recipe["task"], recipe["data"]["folder"]) == ("classification", str(tmp_path / "set"))
+    assert 300 < record["estimate"]["seconds"] <= 600
+    assert "only 2 scans for validation" in record["warnings"][0]
+    # What a recipe gives stays.
+    given = {**recipe, "epochs": 3, "schedule": {"learning_rate": 0.002}}
+    (tmp_path / "given.yaml").write_text(yaml.safe_dump(given))
+    followed = json.loads(run("plan", tmp_path / "given.yaml", "--json").out)["recipe"]
+    assert (followed["epochs"], followed["schedule"]["learning_rate"]) == (3, 0.002)
+    assert "steps" not in followed["schedule"]
+    (tmp_path / "set" / "tumour" / "2.nii.gz").write_bytes(b"no scan")
+    assert "! tumour/2.nii.gz: " in run("data", tmp_path / "set", *goal).out
+    assert "needs at least two" in refused("data", _only(tmp_path / "set", "normal"), *goal)
+
+
+def _only(folder: Path, name: str) -> Path:
+    """Remove all classes but one."""
+    for each in folder.iterdir():
+        if each.name != name:
+            shutil.rmtree(each)
+    return folder
+
+
+@pytest.mark.slow
+def test_steps_of_a_classifier_are_tried(run: Any, tmp_path: Path) -> None:
+    images = np.zeros((4, 8, 8, 8), np.uint8)
+    arrays = {f"{split}_images": images for split in ("train", "val", "test")}
+    labels = {f"{split}_labels": np.array([[0], [1]] * 2) for split in ("train", "val", "test")}
+    np.savez(tmp_path / "organs.npz", **arrays, **labels)
+    record = json.loads(run("plan", tmp_path / "organs.npz", "--json").out)
+    assert record["recipe"]["data"] == {"file": str(tmp_path / "organs.npz")}
+    assert 0 < record["estimate"]["parts"]["step"] < record["estimate"]["seconds"]

@@ -36,13 +36,25 @@ def test_each_class_is_split_by_its_share(tmp_path: Path) -> None:
     assert names(data) == names(again) != names(read_class_folders(tmp_path / "set", seed=2))
 
 
+def test_scans_of_the_same_name_in_two_classes_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(4):
+            (tmp_path / name / f"{i}.nii.gz").write_bytes(b"no scan")
+    data = read_class_folders(tmp_path)
+    found = [name for split in names(data).values() for name in split]
+    assert sorted(found) == [f"{c}/{i}.nii.gz" for c in "ab" for i in range(4)]
+
+
 def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
     for i in range(60):
         inner = tmp_path / ("ill", "well")[i % 2]
         inner.mkdir(exist_ok=True)
         (inner / f"p{i // 3:02d}_scan{i}.nii.gz").write_bytes(b"")
     data = read_class_folders(tmp_path, split={"val": 0.2, "test": 0.3}, patient=r"/(p\d+)_")
-    patients = {split: {name[:3] for name in given} for split, given in names(data).items()}
+    patients = {
+        split: {name.split("/")[1][:3] for name in given} for split, given in names(data).items()
+    }
     assert {split: len(found) for split, found in patients.items()} == {
         "train": 10,
         "val": 4,
@@ -75,7 +87,7 @@ def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
         ({}, "holds no folders"),
         ({"a": 5}, "of one class"),
         ({"a": 5, "b": 0}, "class folder 'b' holds no scan"),
-        ({"a": 9, "b": 2}, "Class 'b' has 2 cases, too few for train and val and test"),
+        ({"a": 9, "b": 2}, "Class 'b' has 2 scans, too few for train, val, test"),
     ],
 )
 def test_a_folder_that_cannot_be_learned_from_is_refused(

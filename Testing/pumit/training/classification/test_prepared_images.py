@@ -61,7 +61,7 @@ def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: P
 def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> None:
     colours = SimpleITK.GetImageFromArray(np.zeros((5, 9, 7, 3), np.uint8), isVector=True)
     SimpleITK.WriteImage(colours, str(cases.files[2]))
-    with pytest.raises(VolumeError, match=r"b0.mha has 3 channels, a0.mha 1"):
+    with pytest.raises(VolumeError, match=r"train/b/b0.mha has 3 channels, train/a/a0.mha 1"):
         keep_prepared(cases, FORM, tmp_path / "kept.npy")
     assert not (tmp_path / "kept.npy").exists()
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_damaged_or_gone_is_named_and_nothing_is_kept(
     with pytest.raises(ExportError, match="Prepared images cannot be kept"):
         keep_prepared(cases, FORM, tmp_path / "file" / "kept.npy")
     cases.files[3].write_bytes(b"nothing")
-    with pytest.raises(VolumeError, match=r"^b1.mha: ") as caught:
+    with pytest.raises(VolumeError, match=r"^train/b/b1.mha: ") as caught:
         keep_prepared(cases, FORM, tmp_path / "kept.npy")
     assert str(tmp_path) not in str(caught.value)
     assert not list(tmp_path.glob("*kept*"))
