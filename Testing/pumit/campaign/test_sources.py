@@ -427,6 +427,22 @@ def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path
     assert np.all(values[~is_annotated] == 3)
 
 
+def test_values_of_a_lab_are_exported_without_gaps_and_not_cut_off(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 420, "inner": 550}
+    table = np.array([0, 420, 550], np.uint16)
+    folder = data_set(tmp_path / "d", labels, lambda values: table[values], known="slices")
+    campaign = Campaign.create(tmp_path / "c", [folder])
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"] == {"background": 0, "outer": 1, "inner": 2, "ignore": 3}
+    truth = make_scan(0)[1]
+    assert np.array_equal(np.where(values == 3, 0, values), truth)
+    export(campaign, "msd", tmp_path / "m")
+    content = json.loads((tmp_path / "m" / "dataset.json").read_text())
+    assert content["labels"] == {"0": "background", "420": "outer", "550": "inner", "551": "ignore"}
+    values = read_label_file(min((tmp_path / "m" / "labelsTr").iterdir())).volume.array
+    assert np.array_equal(np.where(values == 551, 0, values), table[truth])
+
+
 def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
     labels = {"background": 0, "outer": 1, "inner": 2}
     ct = data_set(tmp_path / "lab" / "ct", labels)
