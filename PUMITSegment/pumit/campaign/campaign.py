@@ -308,7 +308,7 @@ class Campaign(CampaignFolder):
         clicks: int = 0,
         seconds: float = 0.0,
         drawn: Sequence[str] = (),
-        known: KnownPart = "all",
+        known: KnownPart | None = None,
         completes: bool = True,
         lock: ShareLock | None = None,
     ) -> ScanEntry:
@@ -321,9 +321,10 @@ class Campaign(CampaignFolder):
             reviewer: Name of the reviewer to store.
             clicks: Number of prompts used.
             seconds: Time spent, seconds.
-            drawn: Annotated classes; empty for all. Other classes are unknown, and are not trained
-                as background.
-            known: Annotated part of the scan.
+            drawn: Annotated classes; empty for all, except those that were not annotated before
+                and have no voxel in `label`. Other classes are unknown, and are not trained as
+                background.
+            known: Annotated part of the scan; default: as before; all if `label` is None.
             completes: Whether to call `complete` now; else call it later, on a thread.
             lock: Lock held while drawing; if it was lost, the draft is another person's and stays.
 
@@ -338,7 +339,12 @@ class Campaign(CampaignFolder):
         who = (reviewer or "").strip()
         drawn = tuple(_class(name, self.classes).name for name in drawn)
         home = self.home(entry)
-        written, doubts = write_accepted(self, entry, label, reviewer=who)
+        written, doubts, there = write_accepted(self, entry, label, reviewer=who)
+        if label is not None and not drawn and entry.drawn:
+            drawn = tuple(c.name for c in self.classes if c.name in {*entry.drawn, *there})
+            drawn = () if len(drawn) == len(self.classes) else drawn
+        before = entry.known if entry.stored_state == "accepted" else entry.given_known
+        part = known or (before if label is not None else "all")
         self.problems = [f"{entry.name}: {doubt}." for doubt in doubts]
 
         def changed(now: ScanEntry) -> ScanEntry:
@@ -351,7 +357,7 @@ class Campaign(CampaignFolder):
                 clicks=int(clicks),
                 seconds=round(float(seconds), 1),
                 drawn=drawn,
-                known=known,
+                known=part,
                 agreement=None,
                 class_agreement={},
             )

@@ -17,6 +17,7 @@ from pumit.export.labelmap import write_labels
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import read_label_file
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from two_balls import make_scan
 
 
@@ -162,6 +163,19 @@ def test_what_a_data_set_says_was_drawn_is_kept(tmp_path: Path) -> None:
     assert (made.drawn, made.known) == ((), "all")
     undone = campaign.undo_accept(made)
     assert (undone.drawn, undone.known) == (("outer",), "slices")
+    # Accepting what was not drawn before does not make it background.
+    volume, labels = campaign.volume(first), make_scan(0)[1]
+
+    def drawing(*names: str) -> Segmentation:
+        masks = {"outer": labels == 1, "inner": labels == 2}
+        segments = tuple(Segment(name, masks[name]) for name in names)
+        return Segmentation(volume, segments, Algorithm("PUMIT default", "1"))
+
+    made = campaign.accept(first.id, drawing("outer"))
+    assert (made.drawn, made.known) == (("outer",), "slices")
+    assert campaign.accept(made.id, drawing("outer")).drawn == ("outer",)
+    made = campaign.accept(first.id, drawing("outer", "inner"), known="all")
+    assert (made.drawn, made.known) == ((), "all")
 
 
 def test_a_class_that_a_named_label_lacks_is_unknown_in_it(
