@@ -213,10 +213,11 @@ class Campaign(CampaignFolder):
     def remember_name(self, name: str, class_name: str | None) -> None:
         """Map a segment name to a class; None to ignore segments of that name.
 
-        Before the first scan is labelled, `class_name` equal to `name` adds a new class.
+        Before the first scan is labelled, `class_name` equal to `name` adds a new class. If `name`
+        is a class, it becomes another name of `class_name`.
 
         Raises:
-            PumitError: If the class does not exist.
+            PumitError: If the class does not exist, or `name` is a class that a training knows.
         """
         if class_name is None:
             self._change(lambda c: {"ignored_names": sorted({*c.get("ignored_names", ()), name})})
@@ -228,9 +229,19 @@ class Campaign(CampaignFolder):
             if takes_new and class_named(name, classes) is None:
                 value = max((v for c in classes for v in c.values), default=0) + 1
                 return [*classes, {"name": name, "value": value}]
-            one = _class(class_name, classes)
-            names = (*one.other_names, name)
-            return [replace(c, other_names=names) if c == one else c for c in classes]
+            one, same = _class(class_name, classes), class_named(name, classes)
+            if same == one:
+                return [*classes]
+            if same is not None and self.rounds:
+                raise PumitError(
+                    f"{name!r} is a class that a training knows already; rename the segments, or "
+                    "make a new campaign."
+                )
+            # A class that was proposed for another spelling joins the one that is meant.
+            merged = (same.name, *same.other_names) if same is not None else (name,)
+            names = tuple(dict.fromkeys((*one.other_names, *merged)))
+            left = [c for c in classes if c != same]
+            return [replace(c, other_names=names) if c == one else c for c in left]
 
         self._change_classes(changed)
 

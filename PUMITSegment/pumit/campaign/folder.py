@@ -386,7 +386,10 @@ class CampaignFolder:
     def truth(self, scan: ScanEntry | str, volume: Volume) -> dict[str, Mask]:
         """Read the ground truth masks by class; unknown voxels are in "ignore"."""
         entry = self.scan(scan)
-        return self.masks(entry, self.label_paths(entry), volume)
+        try:
+            return self.masks(entry, self.label_paths(entry), volume)
+        except VolumeError as error:
+            raise VolumeError(f"{entry.name}: {error}") from None
 
 
 def _decided(now: ScanEntry) -> str:

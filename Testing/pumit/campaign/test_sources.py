@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pumit.campaign import Campaign
+from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
@@ -212,6 +212,40 @@ def test_a_class_can_be_renamed_and_stays_renamed(
     assert set(campaign.truth(now, volume)) == {"left atrium", "inner"}
     with pytest.raises(Exception, match="share the name 'inner'"):
         campaign.rename_class("left atrium", "Inner")
+
+
+def test_a_second_spelling_joins_the_class_that_is_meant(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    lab = tmp_path / "lab2"
+    for number in range(2):
+        write_scan(lab / f"scan{number:02d}.nii.gz", number)
+    scans = Campaign.create(tmp_path / "c", [lab], ["outer"]).scans()
+    for scan, inner in zip(scans, ("inner", "core"), strict=True):
+        found = truth_of(scan, ("outer", inner))
+        write_seg_nrrd(found, lab / f"{scan.name}.seg.nrrd", is_reviewed=True)
+    campaign = Campaign.create(tmp_path / "d", [lab])
+    assert [c.name for c in campaign.classes] == ["outer", "inner", "core"]
+    campaign.remember_name("core", "inner")
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    assert [s.drawn for s in campaign.scans()] == [(), ()]  # else all background is unknown
+    assert campaign.unknown_names() == {}
+    assert set(campaign.truth(campaign.scans()[1], make_scan(1)[0])) == {"outer", "inner"}
+    campaign.save_round(TrainingRound(1, "finished", "rounds/001"))
+    with pytest.raises(PumitError, match="'inner' is a class that a training knows already"):
+        campaign.remember_name("inner", "outer")
+
+
+def test_a_label_that_cannot_be_exported_is_named(make_campaign: Callable, tmp_path: Path) -> None:
+    campaign = make_campaign(2, 2)
+    volume, labels = make_scan(1)
+    write_labels(
+        labels[1:],
+        replace(volume, array=volume.array[1:]),
+        tmp_path / "lab" / "labels" / "scan01.nii.gz",
+    )
+    with pytest.raises(PumitError, match="scan01: the label map is off the image's grid"):
+        export(campaign, "nnunet", tmp_path / "e")
 
 
 def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path) -> None:
