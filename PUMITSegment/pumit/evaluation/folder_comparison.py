@@ -145,10 +145,10 @@ def compared_masks(
             logger.warning("Remark on a prediction: %s.", doubt)
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
+    unknown = None if ignored is None else truth.volume.array == ignored
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
-        unknown = None if ignored is None else truth.volume.array == ignored
         for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
             if unknown is not None:
                 p_mask = p_mask & ~unknown
@@ -159,9 +159,12 @@ def compared_masks(
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
+        if unknown is not None and t is not None and t.value == ignored:
+            continue
+        p_mask = nothing if p is None else prediction.mask(p)
         yield ComparedMasks(
             (t.name if t else "") or (p.name if p else "") or str(key),
-            nothing if p is None else prediction.mask(p),
+            p_mask if unknown is None else p_mask & ~unknown,
             nothing if t is None else truth.mask(t),
             truth.volume,
         )

@@ -203,6 +203,18 @@ def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Pa
     assert [row["label"] for row in rows] == ["x", "y", "x", "y"]
 
 
+def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
+    unknown = labels()
+    unknown[labels(1) != labels()] = 5  # all errors are where nobody knows
+    save(unknown, tmp_path / "labels" / "a.nrrd")
+    content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    rows = rows_of(run, *folders)
+    assert [(r["case"], r["label"], r["dice"]) for r in rows] == [
+        (case, label, 1.0) for case in "ab" for label in "12"
+    ]
+
+
 def test_segmentations_that_are_cropped_to_their_segments_are_compared(
     run: Any, tmp_path: Path
 ) -> None:
