@@ -64,11 +64,11 @@ def write_accepted(
     label: str | Path | Sequence[Path] | Segmentation | None,
     *,
     reviewer: str,
-) -> tuple[Path, tuple[str, ...]]:
+) -> tuple[Path, tuple[str, ...], set[str]]:
     """Write the label to accept into a new temporary file in the scan's folder.
 
     Returns:
-        The file, and warnings about the label.
+        The file, warnings about the label, and the classes in it.
 
     Raises:
         PumitError: If the label is not on the scan's grid, extends beyond it, was drawn on another
@@ -96,7 +96,7 @@ def write_accepted(
     written = campaign.home(scan) / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
     found = segmentation_of(masks, volume, campaign.classes, PERSON)
     write_label(found, volume, written, reviewer)
-    return written, doubts
+    return written, doubts, {*masks}
 
 
 def set_aside(path: Path, revision: int) -> None:

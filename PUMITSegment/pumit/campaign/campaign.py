@@ -213,10 +213,11 @@ class Campaign(CampaignFolder):
     def remember_name(self, name: str, class_name: str | None) -> None:
         """Map a segment name to a class; None to ignore segments of that name.
 
-        Before the first scan is labelled, `class_name` equal to `name` adds a new class.
+        Before the first scan is labelled, `class_name` equal to `name` adds a new class. If `name`
+        is a class, it becomes another name of `class_name`.
 
         Raises:
-            PumitError: If the class does not exist.
+            PumitError: If the class does not exist, or `name` is a class that a training knows.
         """
         if class_name is None:
             self._change(lambda c: {"ignored_names": sorted({*c.get("ignored_names", ()), name})})
@@ -228,9 +229,19 @@ class Campaign(CampaignFolder):
             if takes_new and class_named(name, classes) is None:
                 value = max((v for c in classes for v in c.values), default=0) + 1
                 return [*classes, {"name": name, "value": value}]
-            one = _class(class_name, classes)
-            names = (*one.other_names, name)
-            return [replace(c, other_names=names) if c == one else c for c in classes]
+            one, same = _class(class_name, classes), class_named(name, classes)
+            if same == one:
+                return [*classes]
+            if same is not None and self.rounds:
+                raise PumitError(
+                    f"{name!r} is a class that a training knows already; rename the segments, or "
+                    "make a new campaign."
+                )
+            # A class that was proposed for another spelling joins the one that is meant.
+            merged = (same.name, *same.other_names) if same is not None else (name,)
+            names = tuple(dict.fromkeys((*one.other_names, *merged)))
+            left = [c for c in classes if c != same]
+            return [replace(c, other_names=names) if c == one else c for c in left]
 
         self._change_classes(changed)
 
@@ -308,7 +319,7 @@ class Campaign(CampaignFolder):
         clicks: int = 0,
         seconds: float = 0.0,
         drawn: Sequence[str] = (),
-        known: KnownPart = "all",
+        known: KnownPart | None = None,
         completes: bool = True,
         lock: ShareLock | None = None,
     ) -> ScanEntry:
@@ -321,9 +332,10 @@ class Campaign(CampaignFolder):
             reviewer: Name of the reviewer to store.
             clicks: Number of prompts used.
             seconds: Time spent, seconds.
-            drawn: Annotated classes; empty for all. Other classes are unknown, and are not trained
-                as background.
-            known: Annotated part of the scan.
+            drawn: Annotated classes; empty for all, except those that were not annotated before
+                and have no voxel in `label`. Other classes are unknown, and are not trained as
+                background.
+            known: Annotated part of the scan; default: as before; all if `label` is None.
             completes: Whether to call `complete` now; else call it later, on a thread.
             lock: Lock held while drawing; if it was lost, the draft is another person's and stays.
 
@@ -338,7 +350,12 @@ class Campaign(CampaignFolder):
         who = (reviewer or "").strip()
         drawn = tuple(_class(name, self.classes).name for name in drawn)
         home = self.home(entry)
-        written, doubts = write_accepted(self, entry, label, reviewer=who)
+        written, doubts, there = write_accepted(self, entry, label, reviewer=who)
+        if label is not None and not drawn and entry.drawn:
+            drawn = tuple(c.name for c in self.classes if c.name in {*entry.drawn, *there})
+            drawn = () if len(drawn) == len(self.classes) else drawn
+        before = entry.known if entry.stored_state == "accepted" else entry.given_known
+        part = known or (before if label is not None else "all")
         self.problems = [f"{entry.name}: {doubt}." for doubt in doubts]
 
         def changed(now: ScanEntry) -> ScanEntry:
@@ -351,7 +368,7 @@ class Campaign(CampaignFolder):
                 clicks=int(clicks),
                 seconds=round(float(seconds), 1),
                 drawn=drawn,
-                known=known,
+                known=part,
                 agreement=None,
                 class_agreement={},
             )

@@ -28,6 +28,7 @@ class ScanEntry:
         images: Files, one for each channel, relative to the campaign's folder.
         series: SeriesInstanceUID for DICOM.
         given_labels: Imported label files, relative to the campaign's folder.
+        given_marks: Fingerprint and size of each of them, to find moved files.
         given_names: Segment names in them, or values of unnamed segments.
         given_values: Value to class names in the source data set, where the campaign's differ.
         given_drawn: Classes annotated in them: names, `ALL_DRAWN`, or empty if the segment names
@@ -65,6 +66,7 @@ class ScanEntry:
     images: tuple[str, ...] = ()
     series: str = ""
     given_labels: tuple[str, ...] = ()
+    given_marks: tuple[str, ...] = ()
     given_names: tuple[str, ...] = ()
     given_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     given_drawn: tuple[str, ...] = ()
@@ -132,7 +134,7 @@ def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignC
         ValueError: If the content is not a valid entry.
     """
     row = {key: value for key, value in content.items() if key not in _COMPUTED}
-    tuples = ("images", "given_labels", "given_names", "given_drawn", "drawn")
+    tuples = ("images", "given_labels", "given_marks", "given_names", "given_drawn", "drawn")
     entry = of_row(ScanEntry, row, tuples)
     if entry.state not in get_args(ScanState) or not entry.id:
         raise ValueError(f"state {entry.state!r}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import SimpleITK
 
 import pumit
@@ -23,6 +23,7 @@ from pumit.campaign.progress import chart_of, used_round
 from pumit.campaign.sources import DATA_SET
 from pumit.errors import ExportError, PumitError
 from pumit.export.labelmap import write_labels
+from pumit.export.layers import Labels, label_type
 from pumit.export.volume_file import write_volume_file
 from pumit.report.document import write_template
 from pumit.system.atomic import atomic_path, make_folder, write_json
@@ -66,6 +67,11 @@ def _labelled(campaign: Campaign) -> list[ScanEntry]:
 def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
     """Write an nnU-Net or Decathlon data set with case names that do not identify patients."""
     scans, classes = _labelled(campaign), campaign.classes
+    if not is_msd:  # nnU-Net refuses values with gaps
+        new = {value: number for number, value in enumerate(_all(classes), start=1)}
+        classes = tuple(
+            replace(c, value=new[c.value], values=tuple(new[v] for v in c.values)) for c in classes
+        )
     values = _own_values(classes)
     if not classes:
         raise PumitError("The campaign has no classes; there is nothing to export.")
@@ -81,7 +87,7 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
             make_folder(temporary / part)
         for case, scan in cases.items():
             volume = campaign.volume(scan)
-            labels, is_partial = _values(campaign, scan, volume, values, ignored)
+            labels, is_partial = _values(campaign, scan, volume, classes, ignored)
             has_unknown |= is_partial
             channels.add(volume.channels)
             _write_images(campaign, scan, volume, temporary / "imagesTr" / case, is_msd=is_msd)
@@ -125,15 +131,19 @@ def _own_values(classes: Sequence[CampaignClass]) -> dict[str, int]:
 
 
 def _values(
-    campaign: Campaign, scan: ScanEntry, volume: Volume, values: dict[str, int], ignored: int
-) -> tuple[npt.NDArray[np.uint8], bool]:
+    campaign: Campaign,
+    scan: ScanEntry,
+    volume: Volume,
+    classes: Sequence[CampaignClass],
+    ignored: int,
+) -> tuple[Labels, bool]:
     """Return label values and whether the annotation is partial; unknown voxels are ignored."""
-    masks, classes = campaign.truth(scan, volume), campaign.classes
+    masks, values = campaign.truth(scan, volume), _own_values(classes)
     drawn = set(scan.drawn or values)
     is_partial = scan.known != "all" or values.keys() > drawn
     has_slices = scan.known == "slices" and values.keys() <= drawn
     start = ignored if is_partial and not has_slices else 0
-    labels = np.full(volume.shape, start, dtype=np.uint8)
+    labels: Labels = np.full(volume.shape, start, dtype=label_type(ignored))
     if UNKNOWN in masks:
         labels[masks[UNKNOWN]], is_partial = ignored, True
     for name, value in values.items():
@@ -157,13 +167,16 @@ def _values(
     return labels, is_partial
 
 
-def _without_slices(labels: npt.NDArray[np.uint8], ignored: int) -> npt.NDArray[np.uint8]:
+def _without_slices(labels: Labels, ignored: int) -> Labels:
     """Ignore the slices without labels, as training does."""
     from pumit.training.data.class_matching import only_slices
     from pumit.training.data.classes import UNKNOWN as UNKNOWN_VALUE
 
-    known = only_slices(np.where(labels == ignored, np.uint8(UNKNOWN_VALUE), labels))
-    return np.where(known == UNKNOWN_VALUE, np.uint8(ignored), labels)
+    is_known = labels != ignored
+    drawn = np.where(is_known, labels > 0, np.uint8(UNKNOWN_VALUE))
+    labels = labels.copy()
+    labels[only_slices(drawn) == UNKNOWN_VALUE] = ignored
+    return labels
 
 
 def _all(classes: Sequence[CampaignClass]) -> list[int]:
@@ -209,7 +222,7 @@ def _dicom(campaign: Campaign, target: Path) -> str:
         make_folder(temporary)
         for scan in scans:
             home, place = campaign.home(scan), temporary / f"{scan.id}.dcm"
-            if (home / DICOM_LABEL).is_file():
+            if _has_names_of_today(home / DICOM_LABEL, campaign.classes):
                 shutil.copyfile(home / DICOM_LABEL, place)
             else:
                 volume = campaign.volume(scan)
@@ -219,6 +232,14 @@ def _dicom(campaign: Campaign, target: Path) -> str:
         f"; {count_of(len(scans) - count, 'scan')} without structures" if count < len(scans) else ""
     )
     return f"{count_of(count, 'DICOM-SEG file')} written{empty}."
+
+
+def _has_names_of_today(path: Path, classes: Sequence[CampaignClass]) -> bool:
+    """Return whether a DICOM-SEG exists, and no class was renamed since it was written."""
+    from pumit.io.labels.label_source import announced_segments
+
+    names = {UNKNOWN, *(c.name for c in classes)}
+    return path.is_file() and all(s.name in names for s in announced_segments(path))
 
 
 def _model(campaign: Campaign, target: Path) -> str:

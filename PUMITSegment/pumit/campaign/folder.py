@@ -264,7 +264,7 @@ class CampaignFolder:
         Raises:
             VolumeError: If the files are missing, or were replaced by another scan.
         """
-        from pumit.campaign.sources import find_again, fingerprint
+        from pumit.campaign.sources import find_again, fingerprint, moved_label
 
         entry = self.scan(scan)
         if not entry.images:  # its state cannot be read
@@ -292,23 +292,30 @@ class CampaignFolder:
             )
         moved = (found, *map(found.with_name, names))
 
-        def place(text: str) -> str:
-            """Look for a moved label at its former path relative to the scan."""
-            path = self._absolute(text)
-            other = found.parent / os.path.relpath(path, paths[0].parent)
-            return text if path.exists() or not other.exists() else self._kept_path(other)
+        marks = (*entry.given_marks, *("" for _ in entry.given_labels))
+        before = entry.before
+        try:
+            labels = tuple(
+                self._kept_path(moved_label(path, paths[0], found, mark=mark, roots=there))
+                for path, mark in zip(self._given(entry), marks, strict=False)
+            )
+        except VolumeError:
+            if entry.stored_state != "accepted":
+                raise
+            labels, before = (), "open"  # no label of another scan after an undo
 
         def changed(now: ScanEntry) -> ScanEntry:
-            labels = tuple(map(place, now.given_labels))
-            return replace(now, images=tuple(map(self._kept_path, moved)), given_labels=labels)
+            images = tuple(map(self._kept_path, moved))
+            return replace(now, images=images, given_labels=labels, before=before)
 
         self._update(entry.id, changed)
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
         """Return the files of a scan to open."""
-        entry = self.scan(scan)
-        return ScanFiles(self.locate(entry), self.drawn_files(entry), self._predicted(entry))
+        images = self.locate(scan)
+        entry = self.scan(scan)  # with the labels of a moved scan
+        return ScanFiles(images, self.drawn_files(entry), self._predicted(entry))
 
     def drawn_files(self, entry: ScanEntry) -> tuple[Path, ...]:
         """Return the initial segmentation: the draft, the label, or the prediction."""
@@ -379,7 +386,10 @@ class CampaignFolder:
     def truth(self, scan: ScanEntry | str, volume: Volume) -> dict[str, Mask]:
         """Read the ground truth masks by class; unknown voxels are in "ignore"."""
         entry = self.scan(scan)
-        return self.masks(entry, self.label_paths(entry), volume)
+        try:
+            return self.masks(entry, self.label_paths(entry), volume)
+        except VolumeError as error:
+            raise VolumeError(f"{entry.name}: {error}") from None
 
 
 def _decided(now: ScanEntry) -> str:

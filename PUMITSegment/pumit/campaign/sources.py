@@ -66,8 +66,9 @@ class FoundScan:
 
         entry = self.entry
         try:
-            paths = map(Path, entry.given_labels)
+            paths = tuple(map(Path, entry.given_labels))
             segments = tuple(s for path in paths for s in announced_segments(path))
+            marks = tuple(map(_mark, paths))
         except (VolumeError, OSError) as error:
             word = f"its label cannot be read: {' '.join(str(error).split())}"
             problems.append(f"{entry.name}: {word}")
@@ -76,7 +77,8 @@ class FoundScan:
         state: ScanState = "open"
         if entry.given_labels:
             state = "predicted" if word else "labelled"
-        return FoundScan(replace(entry, word=word, state=state), self.values, segments)
+        entry = replace(entry, word=word, state=state, given_marks=marks)
+        return FoundScan(entry, self.values, segments)
 
     def kept(
         self, classes: Sequence[CampaignClass], kept_path: Callable[[Path], str], **more: Any
@@ -501,3 +503,43 @@ def find_again(
                 if path.stat().st_size == size and fingerprint(files)[0] == digest:
                     return path
     return None
+
+
+def _mark(path: Path) -> str:
+    digest, size, _, _ = fingerprint([path])
+    return f"{digest} {size}"
+
+
+def moved_label(label: Path, scan: Path, moved: Path, *, mark: str, roots: Sequence[Path]) -> Path:
+    """Return where a label is, after its scan was moved or renamed.
+
+    A label at the former path may be of another scan by now, so it is known by its content.
+
+    Args:
+        label: Former path of the label.
+        scan: Former path of the scan.
+        moved: Path of the scan now.
+        mark: Fingerprint and size of the label; empty if unknown.
+        roots: Folders to search.
+
+    Raises:
+        VolumeError: If the label is not found.
+    """
+    beside = moved.parent / os.path.relpath(label, scan.parent)
+    renamed = beside.with_name(label.name.replace(_bare(scan), _bare(moved)))
+    for path in (label, beside, renamed) if mark else ():
+        with suppress(OSError, VolumeError):
+            if _mark(path) == mark:
+                return path
+    if mark:
+        digest, size = mark.split()
+        if found := find_again(roots, digest, size=int(size), series=""):
+            return found
+    elif label.exists():
+        return label
+    if not label.exists() and moved.name == scan.name:  # both were moved, and the label edited
+        return beside
+    raise VolumeError(
+        f"{scan.name} was moved, and its label {label.name} is not found or has changed; put the "
+        "label back beside it, or leave the scan out."
+    )

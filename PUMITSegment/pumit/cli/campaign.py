@@ -78,13 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CLASS",
-        help="only these classes were annotated; repeatable",
+        help="only these classes were annotated; repeatable; default: all, except those that were "
+        "not annotated before and have no voxel now",
     )
     accept.add_argument(
         "--known",
         choices=("all", "slices", "strokes"),
-        default="all",
-        help="annotated voxels: all, slices with labels, or only drawn voxels",
+        help="annotated voxels: all, slices with labels, or only drawn voxels; default: as before",
     )
     for name, text in (
         ("undo", "undo the acceptance of a scan"),

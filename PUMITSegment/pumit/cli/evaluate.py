@@ -255,7 +255,10 @@ def _compare(args: argparse.Namespace) -> int:
         if args.output.suffix.lower() == ".md":
             raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = compared_classes(args.classes) if args.classes else ()
-    ignored = ignored_of(args.classes) if args.classes else None
+    # The labels of a data set are next to its dataset.json.
+    beside = args.labels.parent / "dataset.json"
+    source = args.classes or (str(beside) if args.labels.is_dir() and beside.is_file() else "")
+    ignored = ignored_of(source) if source else None
     if args.predictions.is_file() and args.labels.is_file():
         found = [pair_of_files(args.predictions, args.labels)]
     else:

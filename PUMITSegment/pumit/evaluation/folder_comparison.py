@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_CHANNEL = "_0000"
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png")
+UNKNOWN_NAMES = ("ignore", "ignored", "unknown")  # segments of unknown voxels, as in trainings
 PICTURE = ".png"  # a mask of a photograph; next to label maps it is only a preview
 
 
@@ -123,7 +124,7 @@ def compared_masks(
     Args:
         classes: Classes to compare with their values, such as overlapping regions. A file that
             names one of them is read by name. Empty for all classes in the files.
-        ignored: Label value of unknown voxels, which are excluded.
+        ignored: Label value of unknown voxels, which are excluded, like segments named "ignore".
 
     Raises:
         VolumeError: If a file is missing or cannot be read, the grids differ, or two classes of one
@@ -145,10 +146,10 @@ def compared_masks(
             logger.warning("Remark on a prediction: %s.", doubt)
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
+    unknown = _unknown(truth, ignored)
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
-        unknown = None if ignored is None else truth.volume.array == ignored
         for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
             if unknown is not None:
                 p_mask = p_mask & ~unknown
@@ -159,12 +160,25 @@ def compared_masks(
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
+        if t is not None and _is_unknown(t, ignored):
+            continue
+        p_mask = nothing if p is None else prediction.mask(p)
         yield ComparedMasks(
             (t.name if t else "") or (p.name if p else "") or str(key),
-            nothing if p is None else prediction.mask(p),
+            p_mask if unknown is None else p_mask & ~unknown,
             nothing if t is None else truth.mask(t),
             truth.volume,
         )
+
+
+def _is_unknown(segment: LabelledSegment, ignored: int | None) -> bool:
+    return segment.name.casefold() in UNKNOWN_NAMES or segment.value == ignored
+
+
+def _unknown(truth: LabelFile, ignored: int | None) -> Mask | None:
+    """Return the voxels where the truth is unknown; None if it is known everywhere."""
+    masks = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
+    return np.logical_or.reduce(masks) if masks else None
 
 
 def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Mask]:

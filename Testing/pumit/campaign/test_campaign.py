@@ -279,6 +279,34 @@ def test_moved_scan_of_two_channels_is_found_with_its_labels(tmp_path: Path) -> 
         campaign.locate(scan)
 
 
+@pytest.mark.parametrize("how", ["renumbered", "folders", "edited"])
+def test_renamed_scans_keep_their_own_labels(make_campaign: Make, tmp_path: Path, how: str) -> None:
+    campaign = make_campaign(3, 3)
+    lab = tmp_path / "lab"
+    for number in (1, 2):  # scan00 was withdrawn, and the names of the others move up
+        for part in ("images", "labels"):
+            name = f"scan{number - 1:02d}.nii.gz"
+            place = (
+                lab / part / str(number) if how == "folders" and part == "labels" else lab / part
+            )
+            place.mkdir(exist_ok=True)
+            shutil.move(lab / part / f"scan{number:02d}.nii.gz", place / name)
+    scan = campaign.scans()[1]
+    if how == "edited":
+        volume, labels = make_scan(1)
+        write_labels(labels // 2, volume, lab / "labels" / "scan00.nii.gz")
+        with pytest.raises(
+            PumitError, match=r"its label scan01\.nii\.gz is not found or has changed"
+        ):
+            campaign.files(scan)
+        return
+    files = campaign.files(scan)
+    assert files.images == (lab / "images" / "scan00.nii.gz",)
+    masks = campaign.truth(scan, campaign.volume(scan))
+    assert np.array_equal(masks["inner"], make_scan(1)[1] == 2)
+    assert files.drawn == campaign.label_paths(scan)
+
+
 def test_scan_that_is_gone_or_replaced_is_one_line(make_campaign: Make) -> None:
     campaign = make_campaign(3)
     first, second, third = campaign.scans()

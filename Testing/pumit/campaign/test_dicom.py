@@ -8,6 +8,7 @@ from pathlib import Path
 import pydicom
 import pytest
 from pumit.campaign import Campaign, ScanEntry
+from pumit.campaign.exporting import export
 from pumit.errors import VolumeError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.segmentation import Algorithm, Segment, Segmentation
@@ -60,6 +61,20 @@ def test_accepted_label_is_dicom_seg_and_tells_of_no_patient(dicom_campaign: Cam
     written = [f.read_bytes() for f in dicom_campaign.folder.rglob("*.json")]
     assert written
     assert not [content for content in written if b"Doe" in content or b"Roe" in content]
+
+
+def test_an_exported_dicom_seg_has_the_names_of_today(
+    dicom_campaign: Campaign, tmp_path: Path
+) -> None:
+    scan = dicom_campaign.scans()[0]
+    dicom_campaign.accept(scan, truth(dicom_campaign, scan), "Ada")
+    dicom_campaign.rename_class("inner", "liver")
+    export(dicom_campaign, "dicom", tmp_path / "e")
+    seg = pydicom.dcmread(tmp_path / "e" / f"{scan.id}.dcm")
+    assert [s.SegmentLabel for s in seg.SegmentSequence] == ["outer", "liver"]
+    code = seg.SegmentSequence[1].SegmentedPropertyTypeCodeSequence[0]
+    assert code.CodeMeaning == "Liver"
+    assert seg.ContentCreatorName == "Ada"
 
 
 def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign: Campaign) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pumit.campaign import Campaign
+from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import read_label_file
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from two_balls import make_scan
 
 
@@ -162,6 +163,19 @@ def test_what_a_data_set_says_was_drawn_is_kept(tmp_path: Path) -> None:
     assert (made.drawn, made.known) == ((), "all")
     undone = campaign.undo_accept(made)
     assert (undone.drawn, undone.known) == (("outer",), "slices")
+    # Accepting what was not drawn before does not make it background.
+    volume, labels = campaign.volume(first), make_scan(0)[1]
+
+    def drawing(*names: str) -> Segmentation:
+        masks = {"outer": labels == 1, "inner": labels == 2}
+        segments = tuple(Segment(name, masks[name]) for name in names)
+        return Segmentation(volume, segments, Algorithm("PUMIT default", "1"))
+
+    made = campaign.accept(first.id, drawing("outer"))
+    assert (made.drawn, made.known) == (("outer",), "slices")
+    assert campaign.accept(made.id, drawing("outer")).drawn == ("outer",)
+    made = campaign.accept(first.id, drawing("outer", "inner"), known="all")
+    assert (made.drawn, made.known) == ((), "all")
 
 
 def test_a_class_that_a_named_label_lacks_is_unknown_in_it(
@@ -198,6 +212,40 @@ def test_a_class_can_be_renamed_and_stays_renamed(
     assert set(campaign.truth(now, volume)) == {"left atrium", "inner"}
     with pytest.raises(Exception, match="share the name 'inner'"):
         campaign.rename_class("left atrium", "Inner")
+
+
+def test_a_second_spelling_joins_the_class_that_is_meant(
+    tmp_path: Path, truth_of: Callable[..., Any]
+) -> None:
+    lab = tmp_path / "lab2"
+    for number in range(2):
+        write_scan(lab / f"scan{number:02d}.nii.gz", number)
+    scans = Campaign.create(tmp_path / "c", [lab], ["outer"]).scans()
+    for scan, inner in zip(scans, ("inner", "core"), strict=True):
+        found = truth_of(scan, ("outer", inner))
+        write_seg_nrrd(found, lab / f"{scan.name}.seg.nrrd", is_reviewed=True)
+    campaign = Campaign.create(tmp_path / "d", [lab])
+    assert [c.name for c in campaign.classes] == ["outer", "inner", "core"]
+    campaign.remember_name("core", "inner")
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    assert [s.drawn for s in campaign.scans()] == [(), ()]  # else all background is unknown
+    assert campaign.unknown_names() == {}
+    assert set(campaign.truth(campaign.scans()[1], make_scan(1)[0])) == {"outer", "inner"}
+    campaign.save_round(TrainingRound(1, "finished", "rounds/001"))
+    with pytest.raises(PumitError, match="'inner' is a class that a training knows already"):
+        campaign.remember_name("inner", "outer")
+
+
+def test_a_label_that_cannot_be_exported_is_named(make_campaign: Callable, tmp_path: Path) -> None:
+    campaign = make_campaign(2, 2)
+    volume, labels = make_scan(1)
+    write_labels(
+        labels[1:],
+        replace(volume, array=volume.array[1:]),
+        tmp_path / "lab" / "labels" / "scan01.nii.gz",
+    )
+    with pytest.raises(PumitError, match="scan01: the label map is off the image's grid"):
+        export(campaign, "nnunet", tmp_path / "e")
 
 
 def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path) -> None:
@@ -425,6 +473,22 @@ def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path
     assert content["labels"]["ignore"] == 3
     assert np.array_equal(values[is_annotated], truth[is_annotated])
     assert np.all(values[~is_annotated] == 3)
+
+
+def test_values_of_a_lab_are_exported_without_gaps_and_not_cut_off(tmp_path: Path) -> None:
+    labels = {"background": 0, "outer": 420, "inner": 550}
+    table = np.array([0, 420, 550], np.uint16)
+    folder = data_set(tmp_path / "d", labels, lambda values: table[values], known="slices")
+    campaign = Campaign.create(tmp_path / "c", [folder])
+    content, values = exported(campaign, tmp_path / "e")
+    assert content["labels"] == {"background": 0, "outer": 1, "inner": 2, "ignore": 3}
+    truth = make_scan(0)[1]
+    assert np.array_equal(np.where(values == 3, 0, values), truth)
+    export(campaign, "msd", tmp_path / "m")
+    content = json.loads((tmp_path / "m" / "dataset.json").read_text())
+    assert content["labels"] == {"0": "background", "420": "outer", "550": "inner", "551": "ignore"}
+    values = read_label_file(min((tmp_path / "m" / "labelsTr").iterdir())).volume.array
+    assert np.array_equal(np.where(values == 551, 0, values), table[truth])
 
 
 def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:

@@ -203,6 +203,30 @@ def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Pa
     assert [row["label"] for row in rows] == ["x", "y", "x", "y"]
 
 
+def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
+    unknown = labels()
+    unknown[labels(1) != labels()] = 5  # all errors are where nobody knows
+    save(unknown, tmp_path / "labels" / "a.nrrd")
+    content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    rows = rows_of(run, *folders)
+    assert [(r["case"], r["label"], r["dice"]) for r in rows] == [
+        (case, label, 1.0) for case in "ab" for label in "12"
+    ]
+
+
+def test_a_segment_of_unknown_voxels_is_no_class(tmp_path: Path) -> None:
+    volume, unknown = Volume(labels(), SPACING), labels(1) != labels()
+    for name, array in (("predicted", labels(1)), ("true", labels())):
+        segments = [Segment("x", (array == 1) & ~(unknown & (name == "true")))]
+        segments += [Segment("Ignore", unknown)] if name == "true" else []
+        made = Segmentation(volume, tuple(segments), Algorithm("m", "1"))
+        write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd", is_reviewed=True)
+    pair = pair_of_files(tmp_path / "predicted.seg.nrrd", tmp_path / "true.seg.nrrd")
+    (row,) = (row_of(each, "a", 1.0) for each in compared_masks(pair))
+    assert (row.label, row.dice) == ("x", 1.0)
+
+
 def test_segmentations_that_are_cropped_to_their_segments_are_compared(
     run: Any, tmp_path: Path
 ) -> None:
