@@ -18,6 +18,7 @@ from pumit.campaign.labels import masks_of_files
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
 from PUMITSegmentLib.segments.scan_of import scanOf
+from PUMITSlicerLib.mrml import orientedImageArray
 from scripted_worker import SHAPE
 from train_module import TrainModule
 
@@ -292,13 +293,29 @@ class Walk(Panel):
                 continue
             name = patientOf(scan)
             for segmentID in node.GetSegmentation().GetSegmentIDs():
-                array = slicer.util.arrayFromSegmentBinaryLabelmap(node, segmentID, scan)
-                if array is None or not array.any():
+                array = voxelsOf(node, segmentID, scan)
+                if not array.any():
                     continue
                 others = array[1 - NAMES.index(name) :: 2]
                 assert not others.any(), f"{name} holds voxels of the other patient"
                 held.setdefault(name, {})[f"{node.GetName()} {segmentID}"] = array.tobytes()
         return held
+
+
+def voxelsOf(node: Any, segmentID: str, scan: Any) -> np.ndarray:
+    """Voxels of a segment on a scan's grid, as Slicer exports them.
+
+    Slicer's own function in Python adds three nodes to the scene and removes them, which both
+    panels react to.
+    """
+    image, onScan = slicer.vtkOrientedImageData(), slicer.vtkOrientedImageData()
+    node.GetBinaryLabelmapRepresentation(segmentID, image)
+    grid = slicer.vtkSlicerSegmentationsModuleLogic.CreateOrientedImageDataFromVolumeNode(scan)
+    grid.UnRegister(None)
+    slicer.vtkOrientedImageDataResample.ResampleOrientedImageToReferenceOrientedImage(
+        image, grid, onScan
+    )
+    return orientedImageArray(onScan)
 
 
 def patientOf(node: Any) -> str:
