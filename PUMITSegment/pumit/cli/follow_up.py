@@ -12,6 +12,7 @@ import numpy as np
 from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.system.atomic import refuse_replacing
 
 if TYPE_CHECKING:
     from pumit.followup.follow_up import FollowUp
@@ -78,10 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit follow-up`."""
-    from pumit.followup.files import PICTURE, facts_of, registration_facts
+    from pumit.followup.files import PICTURE, SEGMENTATION, facts_of, registration_facts
 
     if args.output.exists() and not args.output.is_dir():
         raise ExportError(f"The output {args.output.name!r} is a file; name a folder.")
+    refuse_replacing(args.output / SEGMENTATION, [args.mask])
     with progress_bar(quiet=args.json) as step:
         scans, registration = _registered(args, step)
         result, model = None, None
@@ -224,6 +226,8 @@ def _write(
     write_table(result, args.output / TABLE)
     write_facts(result, args.output / FACTS, model=model)
     target = args.output / SEGMENTATION
+    if args.later_mask and target.exists() and target.samefile(args.later_mask):
+        return  # corrected by the user, and compared
     if model is None or not result.segments:
         target.unlink(missing_ok=True)  # left by an earlier run
         return

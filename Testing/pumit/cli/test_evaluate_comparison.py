@@ -127,6 +127,10 @@ def test_named_segments_are_matched_by_name(run: Any, tmp_path: Path) -> None:
 
 
 def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) -> None:
+    one, other = (next(Path(folder).iterdir()) for folder in folders[1::2])
+    assert "give another name" in refused(
+        "evaluate", "--predictions", one, "--labels", other, "-o", other
+    )
     assert "--predictions and --labels" in refused("evaluate")
     assert "--labels" in refused("evaluate", *folders[:2])
     assert "no folder of cases" in refused("evaluate", tmp_path, *folders)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,13 @@ def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_pat
         "follow-up", earlier, mask, later, "-o", tmp_path / "r", "--new", "1,2"
     )
     assert "name a folder" in refused("follow-up", earlier, mask, later, "-o", earlier)
+    # The result of an earlier follow-up, in its own folder.
+    first = sample / "later.seg.nrrd"
+    assert "give another name" in refused("follow-up", later, first, earlier, "-o", sample)
+
+
+def test_a_corrected_result_is_compared_and_kept(run: Run, sample: Path, tmp_path: Path) -> None:
+    corrected = tmp_path / "later.seg.nrrd"
+    shutil.copy(sample / "later.seg.nrrd", corrected)
+    run("follow-up", *scans(sample), "--later-mask", corrected, "-o", tmp_path)
+    assert corrected.read_bytes() == (sample / "later.seg.nrrd").read_bytes()
