@@ -213,6 +213,8 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     check_suffix(args.output)
     for target in filter(None, (args.output, args.picture)):
         check_target(target, args.image, args.prompts)
+    if args.picture and args.picture.resolve() == args.output.resolve():
+        raise ExportError("--picture would replace the result; give it another name.")
     terminology = concept_for(args.terminology) if args.terminology else SegmentTerminology()
     prompts = prompts_from(args)
     if args.find and not prompts:

@@ -293,9 +293,10 @@ def test_a_result_replaces_no_scan(refused: Any, scan: Path, inside: str, tmp_pa
         (scan, ["-o", scan]),
         (scan, ["-o", link]),
         (scan, ["-o", out, "--picture", scan]),
+        (scan, ["-o", out, "--picture", out]),
         (series, ["-o", slice_]),
     ):
-        assert "give another name" in refused("segment", image, "--point", inside, *options)
+        assert "another name" in refused("segment", image, "--point", inside, *options)
     assert (scan.read_bytes(), slice_.read_bytes()) == before
 
 
