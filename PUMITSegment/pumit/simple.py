@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, LabelMap, Segmentation
+from pumit.system.atomic import refuse_replacing
 from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
 
@@ -121,7 +122,7 @@ def save(
         spacing_mm: Voxel size of an array in array order, mm.
 
     Raises:
-        ExportError: If a mask is empty or missing, or the file cannot be written.
+        ExportError: If a mask is empty or missing, or the file cannot be written or is the scan.
         VolumeError: If the image cannot be used, or a mask has a different grid.
     """
     from pumit import __version__
@@ -129,6 +130,8 @@ def save(
     from pumit.export.write import write_segmentation
     from pumit.segmentation import ClassLabel
 
+    if isinstance(image, (str, Path)):
+        refuse_replacing(Path(path), [Path(image)])
     volume = Volume.of(image, spacing_mm)
     if isinstance(result, LabelMap):
         segments = segments_of(result)

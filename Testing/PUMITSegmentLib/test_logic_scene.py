@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,29 @@ def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(
     made.worker.requests[0].answer(A)
     assert not made.mask(made.logic.segmentID).any()
     assert "changed" in made.status
+
+
+def otherSpacing(node: Any) -> None:
+    node.SetSpacing(1.0, 1.0, 2.0)
+
+
+def otherVoxels(node: Any) -> None:
+    slicer.util.arrayFromVolume(node)[:] *= 2
+    slicer.util.arrayFromVolumeModified(node)
+
+
+@pytest.mark.parametrize("change", [otherSpacing, otherVoxels])
+def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(
+    made: LogicScene, change: Callable[[Any], None]
+) -> None:
+    made.click()
+    change(made.volumeNode)
+    made.answer(A)
+    assert not made.logic.maskOf(made.logic.segmentID).any()
+    assert "press Update" in made.status
+    made.logic.update()
+    made.answer(A)
+    assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
 
 
 def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:

@@ -131,6 +131,12 @@ def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises((ExportError, VolumeError)):
             pumit.save(result, volume, tmp_path / "x.nii.gz")
     assert not list(tmp_path.iterdir())
+    path = tmp_path / "scan.nii.gz"
+    pumit.save(ball, volume, path)
+    before = path.read_bytes()
+    with pytest.raises(ExportError, match="give another name"):
+        pumit.save(ball, path, path)
+    assert path.read_bytes() == before
 
 
 def test_a_volume_is_shown_in_one_line() -> None:

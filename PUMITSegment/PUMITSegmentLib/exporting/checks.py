@@ -31,7 +31,9 @@ from PUMITSegmentLib.exporting.export import (
     chosenSegmentIDs,
     exportedSegmentIDs,
 )
+from PUMITSegmentLib.scene.write_permission import isOfAnotherPatient, whichScan
 from PUMITSegmentLib.segments.occupied import occupied
+from PUMITSegmentLib.segments.scan_of import isOfAnotherScan
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 # Label maps of organs compress to less than this fraction of their size.
@@ -324,7 +326,24 @@ def _volume_problems(
             )
         )
     if segmentationNode is not None:
+        yield from _scan_problems(segmentationNode, volumeNode)
         yield from _place_problems(segmentationNode, IDs, volumeNode)
+
+
+def _scan_problems(segmentationNode, volumeNode) -> Iterator[Problem]:
+    which = whichScan(segmentationNode)
+    if isOfAnotherPatient(segmentationNode, volumeNode):
+        yield _stop(
+            _("{which} That scan is of another patient; choose it under 1. Scan.").format(
+                which=which
+            )
+        )
+    elif isOfAnotherScan(segmentationNode, volumeNode):
+        yield _warn(
+            _("{which} The file is written for {scan}; is that right?").format(
+                which=which, scan=_quoted([volumeNode.GetName()])
+            )
+        )
 
 
 def _place_problems(segmentationNode, IDs: list[str], volumeNode) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pumit.errors import PromptError
+from PUMITSlicerLib.mrml import volumeKey
 from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
@@ -134,9 +135,12 @@ class ClickRequests(MaskRequests):
             return
         self.cancel()
         if isImageChanged:
-            self._status.waiting(_("The image has changed; press Update to segment the new image."))
+            self._sayImageChanged()
         else:
             self._selection.showNextStep()
+
+    def _sayImageChanged(self) -> None:
+        self._status.waiting(_("The image has changed; press Update to segment the new image."))
 
     def _onSegments(self, remaining: list[str]) -> None:
         if self.running is not None and self.running not in remaining:
@@ -157,6 +161,10 @@ class ClickRequests(MaskRequests):
         """Write an answer to the scan it was requested for, and report its quality."""
         selection, segmentID = self._selection, delivery.segmentID
         if not self._selection.guard.allowsAnswer(delivery.asked, again):
+            return
+        # Other spacing, or voxels that a script changed in place, are announced by no event.
+        if delivery.query.volumeKey != volumeKey(selection.volumeNode):
+            self._sayImageChanged()
             return
         model = (self._parts.compute.capabilities or {}).get("model") or {}
         overwrite = overwrite or selection.parameters.overwriteMode

@@ -28,7 +28,7 @@ class WritePermission:
 
     def isGiven(self, segmentationNode, volumeNode) -> bool:
         """Return whether a scan's masks may be written to a segmentation without asking."""
-        if _isOfAnotherPatient(segmentationNode, volumeNode):
+        if isOfAnotherPatient(segmentationNode, volumeNode):
             return False
         pair = (segmentationNode.GetID(), volumeNode.GetID())
         return pair in self._given or not isOfAnotherScan(segmentationNode, volumeNode)
@@ -38,7 +38,7 @@ class WritePermission:
 
         A segmentation without a scan is assigned to this one.
         """
-        if _isOfAnotherPatient(segmentationNode, volumeNode):
+        if isOfAnotherPatient(segmentationNode, volumeNode):
             return False
         if not isOfVoxels(segmentationNode) and not self._convert(segmentationNode, volumeNode):
             return False
@@ -46,7 +46,7 @@ class WritePermission:
             claim(segmentationNode, volumeNode)
             return True
         question = _("{which} Edit it on the scan {scan} instead?").format(
-            which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
+            which=whichScan(segmentationNode), scan=_quoted(volumeNode.GetName())
         )
         if not self.confirm(question):
             return False
@@ -74,27 +74,33 @@ class WritePermission:
 
 def whyNotWritten(segmentationNode, volumeNode) -> str:
     """Return what to do if permission was not given."""
-    if _isOfAnotherPatient(segmentationNode, volumeNode):
+    if isOfAnotherPatient(segmentationNode, volumeNode):
         return _(
             "{which} That scan is of another patient. Choose another segmentation to segment "
             "{scan}."
-        ).format(which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName()))
+        ).format(which=whichScan(segmentationNode), scan=_quoted(volumeNode.GetName()))
     if not isOfVoxels(segmentationNode):
         return _(
             "{segmentation} is made of surfaces or contours, which clicks cannot correct. Convert "
             "it, or use a new segmentation."
         ).format(segmentation=_quoted(segmentationNode.GetName()))
     return _("{which} Choose another segmentation to segment {scan}.").format(
-        which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
+        which=whichScan(segmentationNode), scan=_quoted(volumeNode.GetName())
     )
 
 
-def _isOfAnotherPatient(segmentationNode, volumeNode) -> bool:
-    own = scanOf(segmentationNode)
-    return own is not None and kinship(own, volumeNode) is Kinship.OTHER
+def isOfAnotherPatient(segmentationNode, volumeNode) -> bool:
+    """Return whether DICOM states another patient for a segmentation, or its scan, than a scan."""
+    own = scanOf(segmentationNode) or segmentationNode
+    return kinship(own, volumeNode) is Kinship.OTHER
 
 
-def _belongs(segmentationNode) -> str:
+def whichScan(segmentationNode) -> str:
+    """Return a sentence that names the scan of a segmentation."""
+    if not scanName(segmentationNode):
+        return _("{segmentation} belongs to a scan that is not loaded.").format(
+            segmentation=_quoted(segmentationNode.GetName())
+        )
     return _("{segmentation} belongs to the scan {scan}.").format(
         segmentation=_quoted(segmentationNode.GetName()),
         scan=_quoted(scanName(segmentationNode)),

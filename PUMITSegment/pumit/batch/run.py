@@ -70,7 +70,8 @@ def predict_many(
             todo = []
             for task in tasks:
                 if task.is_done and not again:
-                    _report_outcome(Outcome(task.scan.name, "was there"), report, on_outcome)
+                    there = Outcome(task.scan.name, "was there", remark=_outdated(task))
+                    _report_outcome(there, report, on_outcome)
                 else:
                     todo.append(task)
             with closing(closable(runner(todo))) as outcomes:
@@ -91,6 +92,16 @@ def predict_many(
                 report.save()
             raise
     return report
+
+
+def _outdated(task: ScanTask) -> str:
+    """Return a warning if the scan, such as another one of that name, is newer than its result."""
+    path = task.scan.path
+    inside = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else []
+    newest = max(file.stat().st_mtime for file in inside or [path])
+    if newest <= task.target.stat().st_mtime:
+        return ""
+    return "The scan is newer than its result; use --again to predict all scans once more."
 
 
 def closable(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:

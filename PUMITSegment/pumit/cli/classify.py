@@ -31,7 +31,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
                 f"A classifier writes a table; let {args.output.name!r} end with "
                 f"{' or '.join(TABLE_SUFFIXES)}, or leave -o out."
             )
-        check_target(args.output)
+        check_target(args.output, *images)
     rows: list[dict[str, Any]] = []
     with progress_bar(quiet=args.json) as step:
         step("Loading the model", 0.0)

@@ -251,7 +251,7 @@ def _compare(args: argparse.Namespace) -> int:
     from pumit.evaluation.segmentation_metrics import METRICS, mask_errors, summarize
 
     if args.output:
-        check_target(args.output)
+        check_target(args.output, args.predictions, args.labels)
         if args.output.suffix.lower() == ".md":
             raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = compared_classes(args.classes) if args.classes else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ import numpy as np
 from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.system.atomic import refuse_replacing
 
 if TYPE_CHECKING:
     from pumit.followup.follow_up import FollowUp
     from pumit.followup.registration import Registration
     from pumit.io.labels.label_file import LabelFile
     from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
 
 POOR = (
     "The registration is poor: {facts} Check {picture}; give a manual transform with "
@@ -78,10 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit follow-up`."""
-    from pumit.followup.files import PICTURE, facts_of, registration_facts
+    from pumit.followup.files import PICTURE, SEGMENTATION, facts_of, registration_facts
 
     if args.output.exists() and not args.output.is_dir():
         raise ExportError(f"The output {args.output.name!r} is a file; name a folder.")
+    refuse_replacing(args.output / SEGMENTATION, [args.mask])
     with progress_bar(quiet=args.json) as step:
         scans, registration = _registered(args, step)
         result, model = None, None
@@ -109,11 +114,10 @@ class _Scans:
     """Both scans and the lesions of the earlier one."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from pumit.io.labels.label_source import read_labels
         from pumit.volume import Volume
 
         self.earlier: Volume = Volume.read(args.earlier)
-        self.labels: LabelFile = read_labels(args.mask, self.earlier)
+        self.labels: LabelFile = _read_labels(args.mask, self.earlier, "earlier")
         self.later: Volume = Volume.read(args.later)
         if not args.other_patient and _are_two_patients(self.earlier, self.later):
             raise VolumeError(
@@ -126,6 +130,18 @@ class _Scans:
             self.lesions |= mask
         if not self.lesions.any():
             raise VolumeError("The earlier mask is empty; segment its lesions first.")
+
+
+def _read_labels(path: Path, scan: Volume, date: str) -> LabelFile:
+    """Read the lesions of a scan, and warn of what is odd about them."""
+    from pumit.io.labels.label_file import IN_PROGRESS
+    from pumit.io.labels.label_source import read_labels
+
+    labels = read_labels(path, scan)
+    for doubt in labels.doubts:
+        if doubt not in (labels.unreviewed, IN_PROGRESS):
+            logger.warning("Remark on the %s lesions: %s.", date, doubt)
+    return labels
 
 
 def _named(labels: LabelFile) -> list[tuple[str, Any]]:
@@ -177,12 +193,11 @@ def _followed(
 ) -> tuple[FollowUp, dict[str, Any] | None]:
     """Return the lesions of both dates and the model used; None if no model ran."""
     from pumit.followup.follow_up import compare_dates, follow_up
-    from pumit.io.labels.label_source import read_labels
     from pumit.io.markups import read_markups
     from pumit.prompts import PointPrompt
 
     if args.later_mask:
-        given = _named(read_labels(args.later_mask, scans.later))
+        given = _named(_read_labels(args.later_mask, scans.later, "later"))
         step("Comparing", 0.8)
         return (
             compare_dates(scans.earlier, scans.segments, scans.later, given, registration),
@@ -224,6 +239,8 @@ def _write(
     write_table(result, args.output / TABLE)
     write_facts(result, args.output / FACTS, model=model)
     target = args.output / SEGMENTATION
+    if args.later_mask and target.exists() and target.samefile(args.later_mask):
+        return  # corrected by the user, and compared
     if model is None or not result.segments:
         target.unlink(missing_ok=True)  # left by an earlier run
         return

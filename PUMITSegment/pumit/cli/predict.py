@@ -121,7 +121,7 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
         scans = _first_channels(scans)
     is_one_file = len(scans) == 1 and scans[0].path in args.images and not args.output.is_dir()
     if is_one_file and suffix_of(args.output, SUFFIXES):
-        check_target(args.output)
+        check_target(args.output, scans[0].path)
         return [ScanTask(scans[0], args.output, settings, True, companions_of(args))]
     if suffix_of(args.output, SUFFIXES) and not args.output.is_dir():
         raise ExportError(

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     json_file, plot_file = (args.output.with_name(f"{stem}-tokens{s}") for s in (".json", ".png"))
     picture_file = args.output.with_name(f"{stem}-picture.png")
     for target in (args.output, error_file, json_file, plot_file, picture_file):
-        check_target(target)
+        check_target(target, args.image)
     with progress_bar(quiet=args.json) as step:
         step("Loading the tokenizer", 0.0)
         from pumit.inference.tokenizer.reconstruction import load_tokenizer

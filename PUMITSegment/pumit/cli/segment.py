@@ -16,6 +16,7 @@ from pumit.cli.shared.companion_files import add_companion_arguments, companions
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError, PumitError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+from pumit.system.atomic import refuse_replacing
 from pumit.system.watch import Watch
 
 if TYPE_CHECKING:
@@ -181,11 +182,14 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
     return prompts
 
 
-def check_target(path: Path) -> None:
+def check_target(path: Path, *inputs: Path | None) -> None:
     """Check that a file can be written, before any long work.
 
+    Args:
+        inputs: Files that are read, and must not be replaced.
+
     Raises:
-        ExportError: If its folder is missing or read-only, or the path is a folder.
+        ExportError: If its folder is missing or read-only, or the path is a folder or an input.
     """
     folder = path.resolve().parent
     if path.is_dir():
@@ -196,6 +200,7 @@ def check_target(path: Path) -> None:
         )
     if not os.access(folder, os.W_OK):
         raise ExportError(f"The folder {folder.name!r} is read-only for you; choose another.")
+    refuse_replacing(path, inputs)
 
 
 def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
@@ -207,7 +212,9 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
 
     check_suffix(args.output)
     for target in filter(None, (args.output, args.picture)):
-        check_target(target)
+        check_target(target, args.image, args.prompts)
+    if args.picture and args.picture.resolve() == args.output.resolve():
+        raise ExportError("--picture would replace the result; give it another name.")
     terminology = concept_for(args.terminology) if args.terminology else SegmentTerminology()
     prompts = prompts_from(args)
     if args.find and not prompts:

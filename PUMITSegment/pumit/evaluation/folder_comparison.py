@@ -13,6 +13,7 @@ import numpy as np
 from pumit.errors import VolumeError
 from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
+from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import OUTSIDE, on_common_grid
 from pumit.segmentation import Mask
 from pumit.volume import Volume
@@ -133,6 +134,11 @@ def compared_masks(
     if pair.prediction is None or pair.labels is None:
         raise VolumeError(
             "The case has no prediction." if pair.labels else "The case has no labels."
+        )
+    if found := label_object(pair.prediction) or label_object(pair.labels):
+        raise VolumeError(
+            f"A {found.kind} cannot be compared; write both as .seg.nrrd or .nii.gz, with pumit "
+            "segment or in PUMIT Segment."
         )
     truth = read_label_file(pair.labels)
     # Match voxels by position, even if the files store their axes differently.

@@ -16,6 +16,7 @@ from pumit.export.labelmap import (
 from pumit.export.nifti import gzipped_labels, nifti_parts
 from pumit.export.seg_nrrd import save_seg_nrrd, write_seg_nrrd
 from pumit.segmentation import Segmentation
+from pumit.system.atomic import refuse_replacing
 from pumit.volume import Volume
 
 SEG_NRRD_SUFFIX = ".seg.nrrd"
@@ -37,14 +38,19 @@ def check_suffix(path: str | Path) -> None:
 
 
 def check_source(path: str | Path, volume: Volume) -> None:
-    """Raise ExportError if a DICOM object is to be written of a volume that has no series.
+    """Raise ExportError if a volume has no series for a DICOM object, or the path is in its series.
 
     Call before long work; the writer checks it again.
     """
+    _keep_series(path, volume)
     if Path(path).name.lower().endswith(DICOM_SUFFIX):
         from pumit.export.source_headers import read_headers
 
         read_headers(volume.source)
+
+
+def _keep_series(path: str | Path, volume: Volume) -> None:
+    refuse_replacing(Path(path), volume.source.files if volume.source else ())
 
 
 def write_segmentation(
@@ -60,9 +66,10 @@ def write_segmentation(
 
     Raises:
         ExportError: If the suffix is unknown, the format cannot hold these segments, or the
-            file cannot be written.
+            file cannot be written or is one of the scan's own.
     """
     check_suffix(path)
+    _keep_series(path, segmentation.volume)
     name = Path(path).name.lower()
     # Import highdicom, which takes a second, only for the formats that need it.
     if name.endswith(RT_STRUCT_SUFFIX):

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -154,6 +154,18 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
         if is_full:
             raise _export_error(OSError(errno.ENOSPC, "disk full")) from error
         raise
+
+
+def refuse_replacing(target: Path, inputs: Iterable[Path | None]) -> None:
+    """Refuse to write a result over a file that it is made from.
+
+    Raises:
+        ExportError: If the target is one of the inputs, also by a link or another spelling.
+    """
+    if target.exists() and any(p is not None and p.exists() and target.samefile(p) for p in inputs):
+        raise ExportError(
+            f"The output {target.name!r} would replace the file it is made from; give another name."
+        )
 
 
 def make_folder(folder: Path) -> None:

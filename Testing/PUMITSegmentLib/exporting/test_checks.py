@@ -12,10 +12,11 @@ from pumit.volume import Volume
 from PUMITSegmentLib.exporting import checks as export_checks
 from PUMITSegmentLib.exporting.checks import Repair, findProblems
 from PUMITSegmentLib.exporting.export import ExportChoice, Format
-from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage, readVolume
 from PUMITSlicerLib.term_search import TermSearch
 from PUMITSlicerLib.terms import assignTerm, newSegment
 from pydicom import dcmread
+from two_patients import stateDicom
 
 SHAPE = (6, 16, 20)
 
@@ -179,6 +180,19 @@ def test_segment_elsewhere_and_segment_half_outside(problems, node, volume_node)
     ]
 
 
+def test_segments_of_another_scan_are_not_written_silently(problems, scene, node, volume_node):
+    other = addVolumeNode("Follow-up", readVolume(volume_node))
+    node.SetReferenceImageGeometryParameterFromVolumeNode(other)
+    found = only(problems(node, volume_node))
+    assert found.severity.value == "warns"
+    assert '"Segments" belongs to the scan "Follow-up".' in found.sentence
+    stateDicom(volume_node, "P-7710")
+    stateDicom(other, "P-7711")
+    for format_ in ("DICOM_SEG", "RT_STRUCT", "NIFTI", "STATISTICS_CSV"):
+        (sentence,) = stops(problems(node, volume_node, format_))
+        assert "another patient" in sentence
+
+
 def test_only_segments_that_overlap_warn_and_only_for_label_maps(problems, node, volume_node):
     add(node, "spleen", volume_node, corner=(2, 4, 8))  # beside the liver, in a separate label map
     assert problems(node, volume_node, "NIFTI") == []
@@ -219,6 +233,7 @@ def test_full_disk(problems, node, volume_node, monkeypatch):
 def test_database_that_is_closed_warns_if_it_is_requested(problems, node, volume_node, tmp_path):
     # Read from files, so that no database is needed to find them.
     dropped = loadSeries(tmp_path / "series", None)
+    node.SetReferenceImageGeometryParameterFromVolumeNode(dropped)
     found = problems(node, dropped, database=None, addToDatabase=True)
     assert only(found).severity.value == "warns"
     assert "database is not open" in found[0].sentence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import os
 from functools import partial
 from pathlib import Path
 
@@ -53,8 +54,13 @@ def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, ["a", "b", "broken"])
     predict_many(tasks, tmp_path / "results", here)
     make_tasks(tmp_path, ["a", "b"])
+    written = tasks[1].target.stat().st_mtime
+    for task, age_s in zip(tasks, (60, -60, 0), strict=True):  # another "b" since
+        os.utime(task.scan.path, (written - age_s, written - age_s))
     seen: list[Outcome] = []
     predict_many(tasks, tmp_path / "results", here, on_outcome=seen.append)
+    assert [o.remark for o in seen[:2]] == ["", "The scan is newer than its result; use --again to "
+                                            "predict all scans once more."]  # fmt: skip
     assert [o.state for o in seen] == ["was there", "was there", "failed"]
     assert count(tmp_path / "scans", "start") == {"a": 1, "b": 1, "broken": 2}
     assert report_of(tmp_path)["a"]["structures"] == "bright"  # what was known of it is kept

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pumit
 import pytest
 import SimpleITK
 from pumit.evaluation.folder_comparison import compared_masks, pair_of_files, row_of
+from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
@@ -127,6 +129,10 @@ def test_named_segments_are_matched_by_name(run: Any, tmp_path: Path) -> None:
 
 
 def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) -> None:
+    one, other = (next(Path(folder).iterdir()) for folder in folders[1::2])
+    assert "give another name" in refused(
+        "evaluate", "--predictions", one, "--labels", other, "-o", other
+    )
     assert "--predictions and --labels" in refused("evaluate")
     assert "--labels" in refused("evaluate", *folders[:2])
     assert "no folder of cases" in refused("evaluate", tmp_path, *folders)
@@ -185,9 +191,15 @@ def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any)
     assert {place["label"] for place in places} == {"1"}
 
 
-def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any) -> None:
+def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_path: Path) -> None:
     line = refused("evaluate", "--predictions", folders[1] / "a.nii.gz", *folders[2:])
     assert "no folder 'a.nii.gz'" in line
+    volume = write_dicom_series(
+        Volume(np.eye(9, dtype=np.int16)[None].repeat(3, 0)), tmp_path / "s"
+    )
+    pumit.save(volume.array > 0, volume, tmp_path / "seg.dcm")
+    pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", tmp_path / "seg.dcm")
+    assert "A DICOM-SEG cannot be compared; write both" in refused("evaluate", *pair)
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pumit
 import pytest
 import SimpleITK
 from pumit.export.dicom_series import write_dicom_series
@@ -83,7 +85,9 @@ def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_p
     assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
 
 
-def test_two_patients_are_not_compared(refused: Run, run: Run, tmp_path: Path) -> None:
+def test_two_patients_are_not_compared(
+    refused: Run, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     array = np.random.default_rng(0).normal(0, 50, (12, 32, 32)).astype(np.int16)
     array[3:9, 6:26, 6:26] += 400
     volume = Volume(array, (4.0, 3.0, 3.0))
@@ -101,6 +105,17 @@ def test_two_patients_are_not_compared(refused: Run, run: Run, tmp_path: Path) -
     assert "two different patients" in text
     assert "8871" not in text
     run(*command, "-o", tmp_path / "result", "--other-patient", "--register-only")
+    # Lesions drawn on the scan of the other patient, or on another series of the same one.
+    write_dicom_series(volume, tmp_path / "again", patient_id="ONE-8871")
+    for folder in ("TWO", "again"):
+        pumit.save(lesion > 0, tmp_path / folder, tmp_path / f"{folder}.dcm")
+    command = ("follow-up", tmp_path / "ONE", tmp_path / "TWO.dcm", tmp_path / "ONE")
+    text = refused(*command, "-o", tmp_path / "result")
+    assert "DICOM-SEG is of another patient" in text
+    assert "8871" not in text
+    run("follow-up", tmp_path / "ONE", tmp_path / "again.dcm", tmp_path / "ONE",
+        "-o", tmp_path / "result", "--register-only")  # fmt: skip
+    assert "earlier lesions: DICOM-SEG: refers to another series" in caplog.text
 
 
 def _grid(folder: Path) -> Any:
@@ -121,3 +136,13 @@ def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_pat
         "follow-up", earlier, mask, later, "-o", tmp_path / "r", "--new", "1,2"
     )
     assert "name a folder" in refused("follow-up", earlier, mask, later, "-o", earlier)
+    # The result of an earlier follow-up, in its own folder.
+    first = sample / "later.seg.nrrd"
+    assert "give another name" in refused("follow-up", later, first, earlier, "-o", sample)
+
+
+def test_a_corrected_result_is_compared_and_kept(run: Run, sample: Path, tmp_path: Path) -> None:
+    corrected = tmp_path / "later.seg.nrrd"
+    shutil.copy(sample / "later.seg.nrrd", corrected)
+    run("follow-up", *scans(sample), "--later-mask", corrected, "-o", tmp_path)
+    assert corrected.read_bytes() == (sample / "later.seg.nrrd").read_bytes()

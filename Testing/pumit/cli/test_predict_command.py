@@ -140,6 +140,7 @@ def test_bad_input_ends_in_one_line(
     assert "own image" in refused(
         "predict", scan, scan.parent / "weights", "--model", model, "-o", scan.parent
     )
+    assert "give another name" in refused("predict", scan, "--model", model, "-o", scan)
 
 
 def test_links_keep_their_names_and_an_output_beside_the_folder_is_taken(

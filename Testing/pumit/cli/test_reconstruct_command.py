@@ -100,4 +100,5 @@ def test_bad_input_ends_in_one_line(refused: Any, scan: Path, tokenizer: Path) -
     gif = scan.with_name("x.gif")
     assert "must end with" in refused("reconstruct", scan, "--model", tokenizer, "-o", gif)
     gone = scan.with_name("gone.nii")
+    assert "another name" in refused("reconstruct", scan, "--model", tokenizer, "-o", scan)
     assert "no file" in refused("reconstruct", gone, "--model", tokenizer, "-o", out)

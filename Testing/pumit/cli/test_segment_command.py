@@ -282,6 +282,24 @@ def test_unusable_targets_are_found_before_the_scan_is_read(
     assert reason in refused("segment", scan, "--point", inside, "-o", tmp_path / output)
 
 
+@pytest.mark.usefixtures("bright")
+def test_a_result_replaces_no_scan(refused: Any, scan: Path, inside: str, tmp_path: Path) -> None:
+    series = tmp_path / "series"
+    write_dicom_series(Volume.read(scan), series)
+    link, out, slice_ = tmp_path / "link.nii.gz", tmp_path / "o.nii.gz", next(series.iterdir())
+    link.symlink_to(scan)
+    before = scan.read_bytes(), slice_.read_bytes()
+    for image, options in (
+        (scan, ["-o", scan]),
+        (scan, ["-o", link]),
+        (scan, ["-o", out, "--picture", scan]),
+        (scan, ["-o", out, "--picture", out]),
+        (series, ["-o", slice_]),
+    ):
+        assert "another name" in refused("segment", image, "--point", inside, *options)
+    assert (scan.read_bytes(), slice_.read_bytes()) == before
+
+
 def test_a_scan_that_is_missing_or_flat_is_one_line(
     refused: Any, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.io.dicom.files import read_header, stated
 from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import place, put, same_grid
@@ -87,7 +88,8 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
             segments may be cropped.
 
     Raises:
-        VolumeError: If it cannot be read, or is on another grid than the scan.
+        VolumeError: If it cannot be read, is on another grid than the scan, or is of another
+            patient, as DICOM states.
     """
     file, part = split_part(path)
     if is_bundle(file):
@@ -126,9 +128,15 @@ def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
 def _read_object(found: LabelObject, image: Volume) -> LabelFile:
     source = image.source
     doubts = []
-    if found.series and source and found.series != source.series_instance_uid:
-        # Scans with one frame of reference may share a segmentation, so this is only a doubt.
-        doubts.append(f"{found.kind}: {OTHER_SERIES}")
+    if source and found.series != source.series_instance_uid:
+        patients = stated(found.patient), read_header(source.files[0]).patient
+        if all(patients) and patients[0] != patients[1]:
+            raise VolumeError(
+                f"The {found.kind} is of another patient than the image; give one of this scan."
+            )
+        if found.series:
+            # Scans with one frame of reference may share a segmentation, so this is only a doubt.
+            doubts.append(f"{found.kind}: {OTHER_SERIES}")
     if incomplete := require_all_parts(found):
         doubts.append(incomplete)
     with open_label_object(found) as files:
