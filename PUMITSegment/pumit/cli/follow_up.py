@@ -124,6 +124,8 @@ class _Scans:
                 "DICOM states two different patients for the scans; check them, and use "
                 "--other-patient if they are the same person."
             )
+        if _are_reversed(self.earlier, self.later):
+            logger.warning("DICOM dates the earlier scan after the later one; check their order.")
         self.segments = _named(self.labels)
         self.lesions = np.zeros(self.earlier.shape, bool)
         for _, mask in self.segments:
@@ -161,6 +163,20 @@ def _are_two_patients(first: Volume, second: Volume) -> bool:
 
     patients = [read_header(v.source.files[0]).patient for v in (first, second) if v.source]
     return all(patients) and patients[0] != patients[1]
+
+
+def _are_reversed(earlier: Volume, later: Volume) -> bool:
+    """Return whether DICOM states that the earlier scan was made on a later day."""
+    if earlier.source is None or later.source is None:
+        return False
+    from pumit.io.dicom.files import read_header
+
+    headers = [read_header(v.source.files[0]).header for v in (earlier, later) if v.source]
+    for tag in ("AcquisitionDate", "StudyDate"):
+        first, second = (str(header.get(tag) or "").replace(".", "") for header in headers)
+        if first and second:
+            return first > second
+    return False
 
 
 def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registration]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pumit
+import pydicom
 import pytest
 import SimpleITK
 from pumit.export.dicom_series import write_dicom_series
@@ -116,6 +117,15 @@ def test_two_patients_are_not_compared(
     run("follow-up", tmp_path / "ONE", tmp_path / "again.dcm", tmp_path / "ONE",
         "-o", tmp_path / "result", "--register-only")  # fmt: skip
     assert "earlier lesions: DICOM-SEG: refers to another series" in caplog.text
+    # Scans in the wrong order.
+    assert "check their order" not in caplog.text
+    for file in (tmp_path / "again").iterdir():
+        dataset = pydicom.dcmread(file)
+        dataset.AcquisitionDate = "19990101"
+        dataset.save_as(file)
+    run("follow-up", tmp_path / "ONE", tmp_path / "mask.nii.gz", tmp_path / "again",
+        "-o", tmp_path / "result", "--register-only")  # fmt: skip
+    assert "dates the earlier scan after the later one" in caplog.text
 
 
 def _grid(folder: Path) -> Any:

@@ -51,6 +51,7 @@ _TAGS = [
     "SeriesDescription",
     "ImageType",
     "InstanceNumber",
+    "StudyDate",
     "AcquisitionNumber",
     "AcquisitionDateTime",
     "AcquisitionDate",
