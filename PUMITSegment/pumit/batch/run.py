@@ -97,9 +97,12 @@ def predict_many(
 def _outdated(task: ScanTask) -> str:
     """Return a warning if the scan, such as another one of that name, is newer than its result."""
     path = task.scan.path
-    inside = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else []
-    newest = max(file.stat().st_mtime for file in inside or [path])
-    if newest <= task.target.stat().st_mtime:
+    try:
+        inside = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else []
+        newest = max(file.stat().st_mtime for file in inside or [path])
+        if newest <= task.target.stat().st_mtime:
+            return ""
+    except OSError:  # such as a scan moved away since: its result stays
         return ""
     return "The scan is newer than its result; use --again to predict all scans once more."
 

@@ -50,6 +50,16 @@ def test_three_broken_scans_among_three_hundred_are_reported_in_words(
     assert "Traceback" not in rows["broken1"]["why"]
 
 
+def test_a_finished_scan_that_is_gone_does_not_stop_the_others(tmp_path: Path) -> None:
+    tasks = make_tasks(tmp_path, ["a"])
+    predict_many(tasks, tmp_path / "results", here)
+    tasks[0].scan.path.unlink()
+    tasks = [*tasks, *make_tasks(tmp_path, ["b"])]
+    seen: list[Outcome] = []
+    predict_many(tasks, tmp_path / "results", here, on_outcome=seen.append)
+    assert [o.state for o in seen] == ["was there", "done"]
+
+
 def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, ["a", "b", "broken"])
     predict_many(tasks, tmp_path / "results", here)
