@@ -18,7 +18,7 @@ import slicer
 import vtk
 from pumit.errors import ExportError
 from pumit.geometry import Array, Floats
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP

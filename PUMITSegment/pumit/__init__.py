@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'pumit' has no attribute {name!r}")
     from importlib import import_module
 
-    from pumit.system.threads import wait_asleep
+    from pumit.system.machine import wait_asleep
 
     wait_asleep()  # only effective if torch has not been imported yet
     return getattr(import_module(_HOMES[name]), name)

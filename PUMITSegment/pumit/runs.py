@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pumit.errors import ExportError, PumitError
-from pumit.system.atomic import make_folder, write_text
+from pumit.system.files import make_folder, write_text
 from pumit.system.process import is_running, process_mark
 
 RUNS_VARIABLE = "PUMIT_RUNS"

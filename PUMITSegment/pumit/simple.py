@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, LabelMap, Segmentation
-from pumit.system.atomic import refuse_replacing
+from pumit.system.files import refuse_replacing
 from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
 

@@ -13,8 +13,7 @@ from PUMITSlicerLib.computing.background import Background, QtBackground
 from PUMITSlicerLib.computing.dependencies import why_not_installed
 from PUMITSlicerLib.computing.settings import ComputeMode, SettingsStore, slicer_settings
 
-from PUMITTrainLib.processes.launching import DetachedLauncher, Launcher
-from PUMITTrainLib.processes.programs import CorePrograms, Programs
+from PUMITTrainLib.processes.launching import CorePrograms, DetachedLauncher, Launcher, Programs
 from PUMITTrainLib.processes.recipe_checker import CheckerProgram, RecipeChecker
 
 

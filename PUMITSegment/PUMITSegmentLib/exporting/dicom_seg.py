@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from pumit.segmentation import Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 from PUMITSegmentLib.segments.provenance import Provenance
 

@@ -21,7 +21,7 @@ from pumit.errors import Cancelled, ExportError
 from pumit.export.labelmap import write_labelmap
 from pumit.export.terminology import SegmentTerminology, concept_for
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 from PUMITSlicerLib.label_layers import (
     LabelLayer,

@@ -8,17 +8,76 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import slicer
-from pumit.gestures.middle_line import LASSO_INNER
+from pumit.gestures.middle_line import LASSO_INNER, inner_path
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
 from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
-from PUMITSegmentLib.prompts.lasso import middle_line
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
 from PUMITSegmentLib.prompts.order import keysOf
 from PUMITSegmentLib.prompts.tag import PromptTag
 
 Points = npt.NDArray[np.float64]
+# Grid cells along the longer side of the area.
+_CELLS = 40
+_VERTICES = 96
+
+
+def middle_line(outline: Points, inner: float) -> Points:
+    """Return the middle line of an area.
+
+    Args:
+        outline: (N, 3), mm, in order; closed implicitly. The points may deviate from a plane;
+            the best-fitting plane is used.
+        inner: Start of the area's inner part, relative to the largest distance to the outline:
+            0 for all of it, 1 for the deepest point.
+
+    Returns:
+        (M, 3), from one end of the inner part to the other; one point for a round area, and the
+            outline's centre if it encloses nothing.
+    """
+    center = outline.mean(axis=0)
+    if len(outline) < 3:
+        return center[None]
+    axes = np.linalg.svd(outline - center, full_matrices=False)[2][:2]  # in the plane, (2, 3)
+    flat = (outline - center) @ axes.T
+    low, extent = flat.min(axis=0), np.ptp(flat, axis=0)
+    step = float(extent.max()) / _CELLS
+    if step <= 0 or extent.min() < step:
+        return center[None]
+    counts = np.ceil(extent / step).astype(int)
+    cells = np.moveaxis(np.indices(counts), 0, -1)  # (A, B, 2)
+    places = low + (cells + 0.5) * step
+    depth = _depth(places.reshape(-1, 2), _thinned(flat)).reshape(counts)
+    if depth.max() <= 0:
+        return center[None]
+    path = inner_path(depth, inner)
+    return center + places[tuple(np.array(path).T)] @ axes
+
+
+def _thinned(outline: Points) -> Points:
+    """Return at most `_VERTICES` of the vertices, evenly spread."""
+    if len(outline) <= _VERTICES:
+        return outline
+    return outline[np.linspace(0, len(outline), _VERTICES, endpoint=False).astype(int)]
+
+
+def _depth(places: Points, outline: Points) -> Points:
+    """Return the distance of (N, 2) positions to a closed outline (K, 2); 0 outside."""
+    start, end = outline[None], np.roll(outline, -1, axis=0)[None]  # (1, K, 2)
+    edge, offset = end - start, places[:, None] - start  # (1, K, 2), (N, K, 2)
+    length = np.maximum((edge**2).sum(axis=2), np.finfo(float).tiny)
+    along = np.clip((offset * edge).sum(axis=2) / length, 0.0, 1.0)
+    nearest = np.sqrt((((offset - along[..., None] * edge) ** 2).sum(axis=2)).min(axis=1))
+    # A point is inside if a ray along the first axis crosses an odd number of edges.
+    y = places[:, None, 1]
+    crosses = (start[..., 1] > y) != (end[..., 1] > y)
+    rise = np.where(edge[..., 1] == 0, 1.0, edge[..., 1])
+    is_ahead = places[:, None, 0] < start[..., 0] + offset[..., 1] * edge[..., 0] / rise
+    is_inside = (crosses & is_ahead).sum(axis=1) % 2 == 1
+    return np.where(is_inside, nearest, 0.0)
+
+
 ToLps = Callable[[npt.ArrayLike], Points]
 # Box corners closer than this count as one click.
 _SMALLEST_MM = 1e-3

@@ -15,7 +15,6 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, volumeKey
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.box_on_slice import keepFlat
-from PUMITSegmentLib.prompts.choices import choicesOf, setChoices
 from PUMITSegmentLib.prompts.display import rename, show
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
@@ -23,7 +22,7 @@ from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
 from PUMITSegmentLib.prompts.excluded import excludedBox, isExcluding
 from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.kinds import PromptKind, choicesOf, setChoices
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage

@@ -9,9 +9,8 @@ import slicer
 from pumit.segmentation import AnswerChoice
 
 from PUMITSegmentLib.prompts.box_on_slice import planeText, setPlaneText
-from PUMITSegmentLib.prompts.choices import choicesOf, setChoices
 from PUMITSegmentLib.prompts.geometry import definedPoints
-from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind
+from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind, choicesOf, setChoices
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
 from PUMITSegmentLib.prompts.order import keysOf, numbersOf, setNumbers
 from PUMITSegmentLib.prompts.tag import PromptTag

@@ -13,7 +13,7 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.display import OUTLINE_RGB, displayOf, fitHandles
 from PUMITSegmentLib.prompts.tag import isPrompt
-from PUMITSegmentLib.scene.view_overlay import ViewOverlay
+from PUMITSegmentLib.scene.view_status import ViewOverlay
 
 Points = npt.NDArray[np.float64]
 _BOX = "vtkMRMLMarkupsROINode"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for, serialize_terminology
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from PUMITSlicerLib.terms import hasCode
 from slicer.i18n import tr as _
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 REPORT = "report.csv"
 COLUMNS = ("scan", "result", "state", "model", "structures", "seconds", "why", "settings")

@@ -26,7 +26,7 @@ from pumit.io.labels.grid_match import same_grid
 from pumit.io.labels.label_file import IN_PROGRESS
 from pumit.io.labels.label_source import OTHER_SERIES, OUTSIDE, read_all_labels
 from pumit.segmentation import Algorithm, Mask, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 if TYPE_CHECKING:
     from pumit.campaign.entry import ScanEntry

@@ -51,7 +51,7 @@ from pumit.campaign.progress import (
 from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
-from pumit.system.atomic import make_folder
+from pumit.system.files import make_folder
 
 if TYPE_CHECKING:
     from pumit.geometry import Triple

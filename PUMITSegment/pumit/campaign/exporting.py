@@ -26,7 +26,7 @@ from pumit.export.labelmap import write_labels
 from pumit.export.layers import Labels, label_type
 from pumit.export.volume_file import write_volume_file
 from pumit.report.document import write_template
-from pumit.system.atomic import atomic_path, make_folder, write_json
+from pumit.system.files import atomic_path, make_folder, write_json
 from pumit.system.wording import count_of
 from pumit.volume import Volume
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, ClassLabel, Mask, Segment, Segmentation
-from pumit.system.atomic import atomic_path, make_folder
+from pumit.system.files import atomic_path, make_folder
 
 if TYPE_CHECKING:
     from pumit.io.labels.label_file import LabelFile, LabelledSegment

@@ -27,7 +27,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.inference.interactive.uncertainty import doubtful_places
 from pumit.segmentation import Algorithm, LabelMap, Mask
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 from pumit.system.watch import UNWATCHED
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 
 # In a campaign: its file, that of a scan, and the folder of its rounds.
 FILE, STATE, ROUNDS = "campaign.json", "state.json", "rounds"

@@ -25,7 +25,7 @@ from pumit.campaign.progress import (
 from pumit.campaign.shared_file import ROUNDS, working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
-from pumit.system.atomic import make_folder, write_text
+from pumit.system.files import make_folder, write_text
 from pumit.system.wording import count_of
 
 logger = logging.getLogger(__name__)

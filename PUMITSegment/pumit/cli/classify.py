@@ -71,7 +71,7 @@ def _in_words(probabilities: dict[str, float]) -> str:
 
 def _write(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:
     """Write one row per image; a .csv has one column per class."""
-    from pumit.system.atomic import atomic_path
+    from pumit.system.files import atomic_path
 
     with atomic_path(target) as temporary:
         if target.suffix.lower() == ".json":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
-from pumit.system.atomic import make_folder
+from pumit.system.files import make_folder
 from pumit.system.wording import listed, times
 
 if TYPE_CHECKING:

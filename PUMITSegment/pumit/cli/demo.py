@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
-from pumit.system.atomic import make_folder
+from pumit.system.files import make_folder
 
 CLICKS = ("liver", "spleen", "left kidney", "right kidney")
 PATIENT_ID = "PUMIT-DEMO"

@@ -147,12 +147,11 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.cli.segment import check_target
     from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.click_scores import means, means_of_groups, size_class, worst
-    from pumit.evaluation.drawn_gestures import GESTURES
-    from pumit.evaluation.simulated_user import evaluate_case
+    from pumit.evaluation.simulated_user import GESTURES, evaluate_case
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.models.consent import require_consent
     from pumit.report.click_tables import click_tables
-    from pumit.system.atomic import atomic_path
+    from pumit.system.files import atomic_path
 
     if args.output:
         check_target(args.output)
@@ -336,7 +335,7 @@ def _write_comparison(
     failed: dict[str, str],
 ) -> None:
     """Write the rows as CSV, with empty fields for missing values, or everything as JSON."""
-    from pumit.system.atomic import atomic_path
+    from pumit.system.files import atomic_path
 
     plain = [_rounded(asdict(row)) for row in rows]
     with atomic_path(path) as temporary:

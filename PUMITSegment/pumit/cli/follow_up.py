@@ -13,7 +13,7 @@ import numpy as np
 from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
-from pumit.system.atomic import refuse_replacing
+from pumit.system.files import refuse_replacing
 
 if TYPE_CHECKING:
     from pumit.followup.follow_up import FollowUp
@@ -183,7 +183,7 @@ def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registra
     """Read and register the scans, and write the registration's files."""
     from pumit.followup.files import read_transform, write_registration
     from pumit.followup.registration import measured, register
-    from pumit.system.atomic import make_folder
+    from pumit.system.files import make_folder
 
     points = [parse_numbers(text, 3, "--new") for text in args.new]
     matrix = read_transform(args.registration) if args.registration else None

@@ -15,10 +15,9 @@ from typing import Any
 from pumit import __version__
 from pumit.cli.shared.quiet import QUIET_VARIABLE
 from pumit.errors import PumitError
-from pumit.system.machine import share_heaps
+from pumit.system.machine import share_heaps, wait_asleep
 from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
-from pumit.system.threads import wait_asleep
 
 logger = logging.getLogger(__name__)
 

@@ -171,7 +171,7 @@ def _join(args: argparse.Namespace) -> dict[str, Any]:
 
 def _export(args: argparse.Namespace) -> dict[str, Any]:
     from pumit.models.model_file import SUFFIX, export_model
-    from pumit.system.checksum import file_sha256
+    from pumit.system.files import file_sha256
 
     if args.output is None:
         raise PumitError(f"Name the file to export to: -o {Path(args.name).stem}{SUFFIX}.")

@@ -12,7 +12,7 @@ from typing import Any
 from pumit.cli.shared.progress import progress_bar
 from pumit.cli.shared.training_options import add_unreviewed_option
 from pumit.errors import PumitError
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

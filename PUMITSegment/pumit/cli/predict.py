@@ -228,7 +228,7 @@ def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
 
         return partial(run_on_dask, address=args.dask, resources=resources, on_wait=wait)
     if args.processes > 1:
-        from pumit.batch.processes import run_in_processes
+        from pumit.batch.run import run_in_processes
 
         return partial(run_in_processes, processes=args.processes)
     return in_this_process

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit reconstruct`."""
     from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
     from pumit.report.reconstruction_picture import write_reconstruction_picture, write_token_plot
-    from pumit.system.atomic import atomic_path
+    from pumit.system.files import atomic_path
     from pumit.volume import Volume
 
     suffix = suffix_of(args.output, VOLUME_SUFFIXES)

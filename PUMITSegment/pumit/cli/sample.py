@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
-from pumit.system.atomic import make_folder, write_text
+from pumit.system.files import make_folder, write_text
 
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
 

@@ -16,7 +16,7 @@ from pumit.cli.shared.companion_files import add_companion_arguments, companions
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError, PumitError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
-from pumit.system.atomic import refuse_replacing
+from pumit.system.files import refuse_replacing
 from pumit.system.watch import Watch
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def write_companions(
     # Names and paths are left out: they may identify a patient.
     options = {key: getattr(args, key) for key in ("point", "negative", "box", "find")}
     if args.prompts:
-        from pumit.system.checksum import file_sha256
+        from pumit.system.files import file_sha256
 
         options["prompts_sha256"] = file_sha256(args.prompts)
     companions.write(

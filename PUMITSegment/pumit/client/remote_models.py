@@ -13,8 +13,7 @@ from pumit.errors import ExportError, ServiceError, VolumeError
 from pumit.inference.tokenizer.familiarity import Familiarity
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 from pumit.segmentation import ClassLabel, LabelMap
-from pumit.wire.arrays import Array
-from pumit.wire.bundle import unpack_bundle
+from pumit.wire.arrays import Array, unpack_bundle
 
 __all__ = ["AutomaticAnswer", "Reconstruction", "SearchFacts", "StructureAnswer"]
 

@@ -28,10 +28,8 @@ from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.arrays import PackedArray, pack_array_in_parts
-from pumit.wire.bundle import unpack_bundle
-from pumit.wire.masks import pack_mask
-from pumit.wire.prompt_answer import unpack_answer
+from pumit.wire.arrays import PackedArray, pack_array_in_parts, unpack_bundle
+from pumit.wire.prompt_answer import pack_mask, unpack_answer
 from pumit.wire.protocol import TooLarge, UnknownMask
 
 Answer = TypeVar("Answer")

@@ -20,7 +20,7 @@ from typing import IO, Any
 import pumit
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
-from pumit.system.interpreter import python_environment
+from pumit.system.process import python_environment
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # Long enough to keep the session of a viewer left open overnight: no one else needs the worker.

@@ -26,7 +26,7 @@ from pumit.export.source_headers import (
     read_headers,
 )
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 MANUFACTURER = "PUMIT"
 # Scanners number the series of a study from 1, so this does not collide.

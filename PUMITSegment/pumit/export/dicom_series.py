@@ -17,7 +17,7 @@ import pumit
 from pumit.errors import ExportError, VolumeError
 from pumit.export.spacing import written_spacing_mm
 from pumit.file_image import DicomSource
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 
 

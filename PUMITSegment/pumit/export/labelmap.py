@@ -14,7 +14,7 @@ from pumit.export.nifti import gzipped_labels, nifti_parts
 from pumit.export.volume_file import VOLUME_SUFFIXES, is_picture, write_volume_file
 from pumit.io.labels.label_file import NOTE, note_of
 from pumit.segmentation import Algorithm, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)

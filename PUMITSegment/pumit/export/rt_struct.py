@@ -22,7 +22,7 @@ from pumit.export.source_frames import SourceFrame, mask_on_frames
 from pumit.export.source_headers import complete_headers, frames_of, read_headers
 from pumit.geometry import Floats
 from pumit.segmentation import Mask, Segment, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 # Detached Study Management SOP Class: retired, but still used in RTReferencedStudySequence.
 _STUDY_CLASS = "1.2.840.10008.3.1.2.3.1"

@@ -14,7 +14,7 @@ from pumit.export.spacing import written_spacing_mm
 from pumit.export.terminology import serialize_terminology
 from pumit.geometry import window_of
 from pumit.segmentation import Mask, Segment, Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 # Higher levels compress masks hardly better and take longer.
 GZIP_LEVEL = 3

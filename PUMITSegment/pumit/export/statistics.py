@@ -19,7 +19,7 @@ from pumit.errors import ExportError
 from pumit.export.mask_contours import outer_contours
 from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask, Segment
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 from pumit.volume import Volume
 
 _LPS_TO_RAS = np.array([-1.0, -1.0, 1.0])

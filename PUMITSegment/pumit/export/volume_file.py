@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pumit.errors import ExportError
 from pumit.export.spacing import written_spacing_mm
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 
 CHUNK_BYTES = 1 << 20

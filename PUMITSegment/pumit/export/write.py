@@ -16,7 +16,7 @@ from pumit.export.labelmap import (
 from pumit.export.nifti import gzipped_labels, nifti_parts
 from pumit.export.seg_nrrd import save_seg_nrrd, write_seg_nrrd
 from pumit.segmentation import Segmentation
-from pumit.system.atomic import refuse_replacing
+from pumit.system.files import refuse_replacing
 from pumit.volume import Volume
 
 SEG_NRRD_SUFFIX = ".seg.nrrd"

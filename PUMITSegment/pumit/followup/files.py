@@ -17,7 +17,7 @@ from pumit.followup.follow_up import FollowUp
 from pumit.followup.registration import Registration, brought_onto, itk_transform
 from pumit.geometry import Floats
 from pumit.segmentation import Mask
-from pumit.system.atomic import atomic_path, write_json, write_text
+from pumit.system.files import atomic_path, write_json, write_text
 from pumit.volume import Volume
 
 SEGMENTATION, TABLE, FACTS = "later.seg.nrrd", "follow-up.csv", "follow-up.json"

@@ -16,7 +16,7 @@ Depth = npt.NDArray[np.float64]
 Cell = tuple[int, ...]
 # Minimum depth of the part of a lasso's area that becomes a prompt, relative to the maximum depth:
 # the innermost fifth for a positive lasso, the deepest point for a negative one. Measured; see
-# `PUMITSegmentLib.prompts.lasso`.
+# `PUMITSegmentLib.prompts.geometry`.
 LASSO_INNER = {True: 0.8, False: 1.0}
 
 

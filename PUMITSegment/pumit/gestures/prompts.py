@@ -2,7 +2,7 @@
 
 Other viewers send drawings as masks on the scan's grid. The network accepts points along a line.
 So a stroke becomes its centre line, and a lasso the middle line of its area, as in
-`PUMITSegmentLib.prompts.lasso`.
+`PUMITSegmentLib.prompts.geometry`.
 
 Lassos were measured with the default model on 13 structures of eleven CT and MR scans (three of
 them seen in training), on the axial and coronal slices where each is largest. Dice in 3D was 0.675

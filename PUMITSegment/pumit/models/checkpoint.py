@@ -20,7 +20,7 @@ from pumit.models.author_file import is_author_file, read_author_file
 from pumit.models.int8_weights import is_quantised, restored, single
 from pumit.models.pickled import is_pickle
 from pumit.networks.build import stored_sizes, stored_state
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,8 @@ from torch import nn
 from pumit.errors import CheckpointError
 from pumit.models.public_weights import read_public_weights
 from pumit.networks.pumit.eva02 import convert_eva02
-from pumit.networks.pumit.mim import MaskedImageModel
 from pumit.networks.pumit.transfer import load_universal_weights
-from pumit.networks.pumit.vit import UniversalViT
+from pumit.networks.pumit.vit import MaskedImageModel, UniversalViT
 
 logger = logging.getLogger(__name__)
 

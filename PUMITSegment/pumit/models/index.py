@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 
 from pumit.errors import CheckpointError
-from pumit.system.atomic import atomic_path, make_folder
-from pumit.system.checksum import file_sha256
 from pumit.system.consent import user_folder as user_folder
+from pumit.system.files import atomic_path, file_sha256, make_folder
 
 INDEX_FILE = "index.yaml"
 

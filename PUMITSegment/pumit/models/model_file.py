@@ -35,8 +35,7 @@ from pumit.models.user_index import (
     name_from,
 )
 from pumit.models.weights import read_weights
-from pumit.system.atomic import atomic_path
-from pumit.system.checksum import file_sha256
+from pumit.system.files import atomic_path, file_sha256
 
 SUFFIX = ".pumit.zip"
 FORMAT = "pumit-model-1"

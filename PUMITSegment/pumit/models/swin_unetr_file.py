@@ -17,8 +17,7 @@ from pumit.errors import CheckpointError
 from pumit.models.checkpoint import is_ours
 from pumit.models.pickled import is_pickle
 from pumit.models.public_weights import read_pickled_tensors, read_public_weights
-from pumit.networks.swin_merging import MERGINGS, Merging
-from pumit.networks.swin_merging_evidence import merging_evidence
+from pumit.networks.swin_merging import MERGINGS, Merging, merging_evidence
 from pumit.networks.swin_unetr import SwinUnetr
 
 logger = logging.getLogger(__name__)

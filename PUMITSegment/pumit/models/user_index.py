@@ -29,9 +29,7 @@ from pumit.models.index import (
     read_index,
     user_folder,
 )
-from pumit.system.atomic import atomic_path, make_folder, write_text
-from pumit.system.checksum import file_sha256
-from pumit.system.file_lock import file_lock
+from pumit.system.files import atomic_path, file_lock, file_sha256, make_folder, write_text
 from pumit.system.wording import listed
 
 LOCK_FILE = "index.lock"

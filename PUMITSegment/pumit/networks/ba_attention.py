@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from pumit.networks.ba_sam import length_scale, slopes_per_head
-from pumit.networks.token_distance import TokenDistance, token_distance
+from pumit.networks.ba_sam import TokenDistance, length_scale, slopes_per_head, token_distance
 
 # torch's CPU kernel processes 256 queries at a time from 768 queries on; below, fewer and slower.
 _CHUNK_QUERIES = 1024

@@ -17,7 +17,7 @@ from transformers import SamModel
 from transformers.models.sam.modeling_sam import SamVisionEncoderOutput
 
 from pumit.networks.ba_attention import BiasModeSlopes, ba_attention
-from pumit.networks.token_distance import RasterDistance
+from pumit.networks.ba_sam import RasterDistance
 
 # Relative position scores held at once for one group of heads: 64 MiB in float32.
 _GROUP_ENTRIES = 1 << 24

@@ -166,18 +166,18 @@ RECIPES: dict[str, NetworkRecipe] = {
         {"in_channels": 3, "widths": (48, 96, 192), "num_tokens": _TOKENIZER_CODEBOOK, "groups": 8},
     ),
     "pumit_discriminator": NetworkRecipe(
-        "pumit.networks.pumit.discriminator",
+        "pumit.networks.pumit.tokenizer",
         "PatchDiscriminator",
         {"in_channels": 3, "widths": (128, 256, 512), "groups": 16},
     ),
     "pumit_vit_b": NetworkRecipe("pumit.networks.pumit.vit", "UniversalViT", _VIT_B_UNIVERSAL),
     "pumit_vit_b_mim": NetworkRecipe(
-        "pumit.networks.pumit.mim",
+        "pumit.networks.pumit.vit",
         "MaskedImageModel",
         {**_VIT_B_UNIVERSAL, "num_tokens": _TOKENIZER_CODEBOOK},
     ),
     "pumit_vit_small_mim": NetworkRecipe(
-        "pumit.networks.pumit.mim",
+        "pumit.networks.pumit.vit",
         "MaskedImageModel",
         {**_VIT_SMALL, "patch_halvings": 4, "num_tokens": _TOKENIZER_CODEBOOK},
     ),
@@ -226,13 +226,13 @@ RECIPES: dict[str, NetworkRecipe] = {
         {**_SEGMENTATION, "in_channels": 2, "num_classes": 5, "position_table": (8, 12, 12)},
     ),
     "pumit_classifier_b": NetworkRecipe(
-        "pumit.networks.pumit.classifier",
+        "pumit.networks.pumit.vit",
         "VitClassifier",
         # 160^3 images; 11 classes as in OrganMNIST3D, the largest of the MedMNIST3D tasks.
         {**_VIT_B, "fixed_patch": (16, 16, 16), "position_table": (10, 10, 10), "num_classes": 11},
     ),
     "pumit_classifier_small": NetworkRecipe(
-        "pumit.networks.pumit.classifier",
+        "pumit.networks.pumit.vit",
         "VitClassifier",
         {
             **_VIT_B,

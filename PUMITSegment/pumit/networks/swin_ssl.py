@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from pumit.errors import PumitError
 from pumit.networks.monai import SwinTransformer
 from pumit.networks.padding import require_channels
-from pumit.networks.pumit.grid import require_divisible
+from pumit.networks.pumit.anisotropy import require_divisible
 from pumit.networks.swin_merging import merging_layer
 from pumit.networks.swin_unetr import STRIDE, NumbersOnCpu, check_stages
 

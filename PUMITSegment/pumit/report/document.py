@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 from pumit.system.wording import count_of, duration, times
 
 

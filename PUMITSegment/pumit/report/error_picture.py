@@ -29,8 +29,7 @@ from pumit.report.panels import (
     new_figure,
     save_figure,
 )
-from pumit.report.style import TEXT
-from pumit.report.views import views_through
+from pumit.report.views import TEXT, views_through
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pumit.geometry import Triple
-from pumit.report.style import COLORS, plot_style
-from pumit.system.atomic import atomic_path
+from pumit.report.views import COLORS, plot_style
+from pumit.system.files import atomic_path
 
 WIDTH_INCHES, CHART_INCHES, DPI = 8.0, 2.5, 110
 # Maximum luminance at which a line is visible on white.

@@ -16,10 +16,9 @@ from scipy.spatial import ConvexHull, QhullError
 
 from pumit.geometry import Floats, Triple
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
-from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
-from pumit.report.views import View
+from pumit.report.views import BACKGROUND, FAINT_TEXT, TEXT, View
 from pumit.segmentation import Mask
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 
 POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"

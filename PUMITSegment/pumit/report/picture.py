@@ -26,8 +26,7 @@ from pumit.report.panels import (
     new_figure,
     save_figure,
 )
-from pumit.report.style import FAINT_TEXT, TEXT
-from pumit.report.views import View, views_through
+from pumit.report.views import FAINT_TEXT, TEXT, View, views_through
 from pumit.segmentation import Mask, Segment
 from pumit.volume import Volume
 

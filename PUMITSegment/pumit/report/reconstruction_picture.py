@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 
 from pumit.report.panels import add_panel, add_text, draw_slice, new_figure, save_figure
 from pumit.report.picture import DPI, GAP_INCHES
-from pumit.report.style import COLORS, FAINT_TEXT, plot_style
-from pumit.report.views import View, views_through
-from pumit.system.atomic import atomic_path
+from pumit.report.views import COLORS, FAINT_TEXT, View, plot_style, views_through
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 
 _WIDTH_INCHES, _ROWS_LIMIT_INCHES = 11.0, 8.0

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from pumit.report.panels import draw_outline, first_channel, new_figure, save_figure
-from pumit.report.style import TEXT
-from pumit.report.views import View, views_through
+from pumit.report.views import TEXT, View, views_through
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 

@@ -1,18 +1,46 @@
-"""Axial, coronal and sagittal slices of a volume in radiological orientation."""
+"""Axial, coronal and sagittal slices in radiological orientation, and the style of all figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
 
 from pumit.export.spacing import written_spacing_mm
 from pumit.geometry import Floats
 from pumit.volume import Volume
+
+# Okabe and Ito's colours without black and yellow: distinct for colour-blind readers, and visible
+# on white and on black.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+# Pictures of scans have a dark background.
+BACKGROUND = "#0d1014"
+TEXT = "#e8ebef"
+FAINT_TEXT = "#8b949e"
+
+_PLOT = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "figure.titlesize": 11,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "pumit",
+}
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+
+
+def plot_style(ink: str = "black") -> AbstractContextManager[None]:
+    """Return a context with matplotlib's settings for plots created and saved within it."""
+    style: AbstractContextManager[None] = matplotlib.rc_context(_PLOT | dict.fromkeys(_INKED, ink))
+    return style
 
 
 @dataclass(frozen=True)

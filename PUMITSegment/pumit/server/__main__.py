@@ -9,8 +9,7 @@ import sys
 from pumit.errors import PumitError
 from pumit.server.serve import add_arguments, run
 from pumit.server.sessions.engine import SegmenterEngine
-from pumit.system.machine import share_heaps
-from pumit.system.threads import wait_asleep
+from pumit.system.machine import share_heaps, wait_asleep
 
 
 def main(arguments: list[str] | None = None, *, engine: SegmenterEngine | None = None) -> int:

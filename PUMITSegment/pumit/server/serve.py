@@ -20,9 +20,13 @@ from pumit.itksnap.paths import PORT as ITKSNAP_PORT
 from pumit.models.consent import require_consent
 from pumit.server.app import LOOPBACK_NAMES, create_app
 from pumit.server.http.connection import connection_class
-from pumit.server.http.graceful_server import GracefulServer
-from pumit.server.http.listening import bind_address, bind_file, check_certificate
-from pumit.server.http.service_notice import ServiceNotice
+from pumit.server.http.graceful_server import (
+    GracefulServer,
+    ServiceNotice,
+    bind_address,
+    bind_file,
+    check_certificate,
+)
 from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import MIB, Limits

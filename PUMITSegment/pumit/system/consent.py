@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from pumit.system.atomic import make_folder, write_text
+from pumit.system.files import make_folder, write_text
 
 CONSENT_FILE = "accepted_licences.json"
 LICENCE_PAGES = {

@@ -1,11 +1,23 @@
-"""Cores and memory that the machine, or its container, offers a process."""
+"""Cores and memory that this machine or its container offers a process; its compute threads.
+
+A computation in several threads is as slow as its slowest thread. OpenMP, which torch uses, lets
+finished threads spin, so that they take CPU time from the thread they wait for: with one other busy
+program on two cores, a click took ten times as long. Sleeping threads avoid this, but the policy is
+fixed when torch loads OpenMP. Only the number of threads can be changed later.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 _ARENA_MAX = -8  # M_ARENA_MAX of mallopt in malloc.h
 # Memory limits of a container; psutil reports only the machine's memory.
@@ -68,3 +80,130 @@ def _glibc(function: str, *numbers: int) -> None:
         found = getattr(ctypes.CDLL(None), function, None)  # other C libraries lack it
         if found is not None:
             found(*numbers)
+
+
+# GNU's OpenMP reads the first two, LLVM's and Intel's the first and the last.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+# Shorter intervals are too inexact: the system counts CPU time in hundredths of a second.
+SHORTEST_LOOK_S = 0.2
+
+
+def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Make waiting threads of this process and its children sleep, unless the user chose a policy.
+
+    Call it before torch is imported; later it does nothing.
+    """
+    if "torch" not in sys.modules and not any(name in environment for name in WAITING):
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
+        environment["KMP_BLOCKTIME"] = "0"
+
+
+@dataclass(frozen=True)
+class ProcessorTimes:
+    """CPU times so far, s.
+
+    Attributes:
+        at_s: Monotonic time of the measurement.
+        idle_s: Idle time of the cores that this process may use.
+        own_s: CPU time of this process.
+    """
+
+    at_s: float
+    idle_s: float
+    own_s: float
+
+
+def processor_times() -> ProcessorTimes | None:
+    """Measure the CPU times; None if the system does not report them or psutil is missing."""
+    try:
+        import psutil
+
+        cores = psutil.cpu_times(percpu=True)
+    except (ImportError, OSError, RuntimeError):
+        return None
+    if hasattr(os, "sched_getaffinity"):
+        mine = os.sched_getaffinity(0)
+        cores = [core for number, core in enumerate(cores) if number in mine] or cores
+    idle_s = sum(core.idle + getattr(core, "iowait", 0.0) for core in cores)
+    return ProcessorTimes(time.monotonic(), idle_s, time.process_time())
+
+
+class FittingThreads:
+    """Number of compute threads, chosen by the cores that other programs leave free.
+
+    Results do not depend on the number of threads.
+    """
+
+    def __init__(self) -> None:
+        self._last = processor_times()
+        self._free: float | None = None
+
+    def count(self, most: int) -> int:
+        """Return the number of threads to use now.
+
+        Returns:
+            The number of free cores, rounded, at most `most`; at least 1, which is as fast as more
+            if none is free.
+        """
+        free = self._free_cores()
+        return most if free is None else max(1, min(round(free), most))
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Set torch to `count` threads during the block, and NumPy's BLAS to one."""
+        torch = sys.modules.get("torch")
+        most = 1 if torch is None else torch.get_num_threads()
+        count = self.count(most) if most > 1 else most
+        with _one_blas_thread:
+            if torch is None or count == most:
+                yield
+                return
+            torch.set_num_threads(count)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(most)
+
+    def _free_cores(self) -> float | None:
+        """Return the cores that were idle or ours since the last call; None if unknown."""
+        now, last = processor_times(), self._last
+        if now is None or last is None:
+            return None
+        elapsed_s = now.at_s - last.at_s
+        if elapsed_s >= SHORTEST_LOOK_S:
+            used_s = now.idle_s - last.idle_s + now.own_s - last.own_s
+            self._last, self._free = now, min(used_s / elapsed_s, usable_cores())
+        return self._free
+
+
+class _OneBlasThread:
+    """Context that limits the BLAS of NumPy to one thread; blocks may overlap in several threads.
+
+    A click multiplies small matrices, which are as fast in one thread. OpenBLAS lets finished
+    threads spin, and the network that computes next took 1.7 times as long on two cores.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._blocks = 0
+        self._libraries: Any = None
+        self._limited: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._libraries is None:
+                from threadpoolctl import ThreadpoolController
+
+                self._libraries = ThreadpoolController()
+            if self._blocks == 0:
+                self._limited = self._libraries.limit(limits=1, user_api="blas")
+            self._blocks += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0:
+                self._limited.restore_original_limits()
+
+
+_one_blas_thread = _OneBlasThread()

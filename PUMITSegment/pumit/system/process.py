@@ -1,13 +1,143 @@
-"""Processes of this machine: identity, state and memory.
+"""Processes of this machine: identity, state and memory; child processes and their end.
 
 psutil is imported only where it is needed, because panels work before packages are installed.
+Windows job objects end child processes with their parent; on other systems a child process sets its
+own limits by `resource`.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import pumit
+
+# Slicer's interpreter, for Python inside Slicer.
+_SLICERS = "PythonSlicer"
+# Would run code or open a prompt in the child process.
+_UNWANTED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT")
+
+
+def python_program() -> str:
+    """Return the path of an interpreter with the same packages.
+
+    Raises:
+        OSError: If there is none, as when Python is embedded in another program.
+    """
+    if sys.executable and Path(sys.executable).stem.lower().startswith("python"):
+        return sys.executable
+    home = Path(sys.executable or sys.prefix).resolve().parent
+    # On macOS the application is in a folder beside `bin`.
+    near = os.pathsep.join(str(folder) for folder in (home, home.parent / "bin"))
+    found = shutil.which(_SLICERS) or shutil.which(_SLICERS, path=near)
+    if found is None:
+        raise OSError(f"no {_SLICERS} next to this program")
+    return found
+
+
+def python_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return environment variables with which a child process can import `pumit`.
+
+    Args:
+        base: Variables to start from; None for those of this process.
+    """
+    given = os.environ if base is None else base
+    found = {name: value for name, value in given.items() if name not in _UNWANTED}
+    root = str(Path(pumit.__file__).resolve().parent.parent)
+    paths = [root, *filter(None, found.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**found, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def start_program(
+    command: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a child program with `python_environment`, on Windows without a console.
+
+    Args:
+        variables: Additional environment variables.
+    """
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW
+    environment = {**python_environment(), **(variables or {})}
+    return subprocess.Popen(command, env=environment, **options)
+
+
+_EXTENDED_LIMITS, _KILL_ON_CLOSE = 9, 0x2000
+_SET_QUOTA, _TERMINATE = 0x0100, 0x0001
+
+
+class _BasicLimits(ctypes.Structure):
+    _fields_ = (
+        ("process_time", ctypes.c_int64),
+        ("job_time", ctypes.c_int64),
+        ("flags", ctypes.c_uint32),
+        ("least_working_set", ctypes.c_size_t),
+        ("most_working_set", ctypes.c_size_t),
+        ("processes", ctypes.c_uint32),
+        ("affinity", ctypes.c_size_t),
+        ("priority", ctypes.c_uint32),
+        ("scheduling", ctypes.c_uint32),
+    )
+
+
+class _ExtendedLimits(ctypes.Structure):
+    _fields_ = (
+        ("basic", _BasicLimits),
+        ("transfers", ctypes.c_uint64 * 6),
+        ("process_memory", ctypes.c_size_t),
+        ("job_memory", ctypes.c_size_t),
+        ("peak_process_memory", ctypes.c_size_t),
+        ("peak_job_memory", ctypes.c_size_t),
+    )
+
+
+class JobObject:
+    """Processes that end, with their descendants, with this object or the current process.
+
+    Does nothing on systems other than Windows, or if Windows refuses it.
+
+    Args:
+        kernel: Windows' `kernel32`; None for that of this system.
+    """
+
+    def __init__(self, kernel: Any = None) -> None:
+        if kernel is None and sys.platform == "win32":
+            kernel = ctypes.WinDLL("kernel32")
+        self._kernel = kernel
+        self._handle = ctypes.c_void_p()
+
+    def add(self, pid: int) -> None:
+        """Add a process."""
+        kernel = self._kernel
+        if kernel is None:
+            return
+        if not self._handle:
+            kernel.CreateJobObjectW.restype = kernel.OpenProcess.restype = ctypes.c_void_p
+            self._handle = ctypes.c_void_p(kernel.CreateJobObjectW(None, None))
+            limits = _ExtendedLimits()
+            limits.basic.flags = _KILL_ON_CLOSE
+            size = ctypes.sizeof(limits)
+            kernel.SetInformationJobObject(
+                self._handle, _EXTENDED_LIMITS, ctypes.byref(limits), size
+            )
+        process = ctypes.c_void_p(kernel.OpenProcess(_SET_QUOTA | _TERMINATE, 0, pid))
+        if process:
+            kernel.AssignProcessToJobObject(self._handle, process)
+            kernel.CloseHandle(process)
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._handle:
+            self._kernel.CloseHandle(self._handle)
+            self._handle = ctypes.c_void_p()
+
 
 SAME_START_S = 2.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # only Linux has it

@@ -13,7 +13,7 @@ from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_me
 from pumit.models.ensemble import join_models
 from pumit.models.user_index import register
 from pumit.runs import RECIPE, read_status
-from pumit.system.atomic import write_json, write_text
+from pumit.system.files import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_set
 from pumit.training.recipes.labelled import LabelledData

@@ -13,7 +13,6 @@ from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.bundle_pairs import BundlePair, bundlePairs
-from PUMITTrainLib.cases.case_config import dataConfig
 from PUMITTrainLib.cases.case_edits import (
     ALL,
     CaseEdit,
@@ -24,7 +23,13 @@ from PUMITTrainLib.cases.case_edits import (
     writeClasses,
     writeEdits,
 )
-from PUMITTrainLib.cases.case_folders import CaseFolder, SourceRow, readFolders, writeFolders
+from PUMITTrainLib.cases.case_folders import (
+    CaseFolder,
+    SourceRow,
+    dataConfig,
+    readFolders,
+    writeFolders,
+)
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase, bareName
 from PUMITTrainLib.cases.case_reading import CaseReading
 from PUMITTrainLib.cases.case_row import UNUSED, CaseKey, CaseRow, CaseState, ClassRow

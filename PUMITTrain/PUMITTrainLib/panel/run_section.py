@@ -10,8 +10,7 @@ from PUMITTrainLib.class_colors import classColors
 from PUMITTrainLib.panel.curves.labels import CurveLabels
 from PUMITTrainLib.panel.curves.picture import Color
 from PUMITTrainLib.panel.curves.plot_views import PlotViews
-from PUMITTrainLib.panel.run_list import RunList
-from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, sentenceOf, stateInWords
+from PUMITTrainLib.panel.run_list import RunList, eventsOf, numbersOf, sentenceOf, stateInWords
 from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
 from PUMITTrainLib.panel.widgets.question import QuestionBox
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path
-from PUMITSegmentLib.prompts.lasso import middle_line
+from PUMITSegmentLib.prompts.geometry import middle_line
 
 
 def inSpace(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from PUMITSlicerLib.computing.python_executable import SlicerPython
-from PUMITTrainLib.processes.launching import OUTPUT, DetachedLauncher, last_words
-from PUMITTrainLib.processes.programs import CorePrograms
+from PUMITTrainLib.processes.launching import OUTPUT, CorePrograms, DetachedLauncher, last_words
 from PUMITTrainLib.processes.recipe_checker import CheckerProgram
 
 

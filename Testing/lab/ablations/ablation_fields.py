@@ -17,7 +17,7 @@ import torch
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
-from pumit.preprocessing.intensity import field_channels
+from pumit.preprocessing.normalization import field_channels
 from pumit.training.promptable import simulated_prompts as clicks
 from pumit.training.promptable.real_scan import RealScan, load_scan
 from pumit.training.promptable.simulated_prompts import PromptState

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
-from pumit.evaluation.simulated_user import deepest, read_case, targets_of
+from pumit.evaluation.simulated_user import GESTURES, deepest, read_case, targets_of
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
 

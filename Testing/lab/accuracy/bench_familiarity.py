@@ -46,7 +46,7 @@ from pumit.inference.tokenizer.familiarity import FAMILIAR
 from pumit.inference.tokenizer.reconstruction import Tokenizer, load_tokenizer
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.index import find_model
-from pumit.system.checksum import file_sha256
+from pumit.system.files import file_sha256
 
 PHANTOMS = 8
 

@@ -24,7 +24,7 @@ import torch
 from pumit.training.synthesis import short_axis as drawn
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.painting import Layout, any_of
+from pumit.training.synthesis.shapes import Layout, any_of
 from scipy import ndimage
 
 Mask = npt.NDArray[np.bool_]

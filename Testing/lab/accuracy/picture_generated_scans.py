@@ -14,7 +14,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from pumit.report.style import BACKGROUND, COLORS, TEXT
+from pumit.report.views import BACKGROUND, COLORS, TEXT
 from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import Scene, draw_scene
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 from pumit.networks.ba_attention import ba_attention
-from pumit.networks.token_distance import token_distance
+from pumit.networks.ba_sam import token_distance
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 

@@ -36,7 +36,7 @@ import numpy as np
 import psutil
 import torch
 from pumit.batch.dask_cluster import run_on_dask
-from pumit.batch.processes import run_in_processes
+from pumit.batch.run import run_in_processes
 from pumit.batch.task import BatchSettings, Outcome, ScanTask, predict_scan
 from pumit.export.volume_file import write_volume_file
 from pumit.io.scans import Scan

@@ -78,7 +78,7 @@ def clicking(scan: Path | None) -> Step:
 
 def training(scan: Path | None) -> Step:
     """Return a forward and backward pass of the shipped network."""
-    from pumit.system.threads import wait_asleep
+    from pumit.system.machine import wait_asleep
 
     wait_asleep()  # as the command line does, before PyTorch is imported
     import torch

@@ -17,7 +17,7 @@ from pumit.inference.engine.torch_engine import TorchEngine, TorchFeatures
 from pumit.networks.ba_sam import bias_mode_mask, length_scale
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.pumit import Anisotropy, eva, rope
+from pumit.networks.pumit import Anisotropy, eva
 from torch import Tensor, nn
 
 # Maps a degree of anisotropy to fields (3, D, H, W) with prompts, for the calibration of int8.
@@ -137,7 +137,7 @@ class OnnxEncoderEngine(TorchEngine):
         buffer = BytesIO()
         with (
             mock.patch.object(eva, "ba_attention", _whole_attention),
-            mock.patch.object(rope, "_complex_product", rope._real_product),
+            mock.patch.object(eva, "_complex_product", eva._real_product),
         ):
             torch.onnx.export(
                 _Encoder(self.network, key[0]).eval(),

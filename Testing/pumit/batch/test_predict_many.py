@@ -11,13 +11,12 @@ from pathlib import Path
 import batch_workers
 import pytest
 from batch_workers import count, make_tasks, noted, work
-from pumit.batch.processes import run_in_processes
 from pumit.batch.report import COLUMNS
-from pumit.batch.run import LOCK, predict_many
+from pumit.batch.run import LOCK, predict_many, run_in_processes
 from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError, PumitError
 from pumit.export import labelmap
-from pumit.system.file_lock import file_lock
+from pumit.system.files import file_lock
 
 
 def here(tasks: list[ScanTask]) -> map[Outcome]:

@@ -120,7 +120,7 @@ def no_room(*_: object) -> None:
 @pytest.mark.parametrize(
     ("place", "failure"),
     [
-        ("pumit.system.atomic._is_full", lambda folder: True),
+        ("pumit.system.files._is_full", lambda folder: True),
         ("pumit.campaign.labels.shutil.copyfile", full),
         ("pumit.campaign.folder.write_shared", no_room),
     ],

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import SimpleITK
 from known_networks import PLAN, known_networks, save_model
-from pumit.export.companions import Companions
+from pumit.export.companions import Companions, voxels_sha256
 from pumit.export.dicom_series import write_dicom_series
-from pumit.export.manifest import voxels_sha256
 from pumit.models.checkpoint import read_recipe
 from pumit.volume import Volume
 from pydicom import dcmread

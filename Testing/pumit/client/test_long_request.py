@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 from pumit.client.http_client import Client, Unreachable
-from pumit.client.watched_call import PendingRequest, call_watched
+from pumit.client.recoverable_session import PendingRequest, call_watched
 from pumit.errors import Cancelled, PromptError, ServiceError
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.wire.stream import stream_line

@@ -9,7 +9,7 @@ from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt
-from pumit.server.sessions import mask_priors
+from pumit.server.sessions import leases
 from pumit.volume import Volume
 from pumit.wire import protocol
 
@@ -123,7 +123,7 @@ def test_a_mask_prior_is_sent_once(
 def test_a_mask_prior_that_the_server_forgot_is_sent_again(
     session: RemoteSession, requests: list[str], volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mask_priors, "_MAX_BYTES", 1)  # it holds the newest alone
+    monkeypatch.setattr(leases, "_MAX_BYTES", 1)  # it holds the newest alone
     first, second = mask_of(volume, 2), mask_of(volume, 4)
     expected = session.answer([first]).mask
     session.answer([second])

@@ -14,7 +14,7 @@ from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, CheckpointError, ServiceError
 from pumit.system.watch import Watch
 from pumit.volume import Volume
-from pumit.wire.bundle import pack_bundle, unpack_bundle
+from pumit.wire.arrays import pack_bundle, unpack_bundle
 from pumit.wire.protocol import ArrayError
 
 

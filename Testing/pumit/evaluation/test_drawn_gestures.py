@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.evaluation.drawn_gestures import GESTURES, largest_slice
+from pumit.evaluation.simulated_user import GESTURES, largest_slice
 from pumit.prompts import BoxPrompt, PointPrompt, ScribblePrompt
 from tilted_ball import ball_scan
 

@@ -14,8 +14,8 @@ from pumit.errors import CheckpointError
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.consent import require_consent
 from pumit.models.index import INDEX_FILE
-from pumit.system.checksum import file_sha256
 from pumit.system.consent import CONSENT_FILE, has_consent, is_restricted
+from pumit.system.files import file_sha256
 
 LICENCE = "CC BY-NC-SA 4.0"
 

@@ -22,10 +22,8 @@ from pumit.errors import CheckpointError
 from pumit.models.eva02_file import Eva02Report, load_eva02
 from pumit.networks.build import build_network
 from pumit.networks.pumit import AdditiveRotaryEmbedding3D, Anisotropy
-from pumit.networks.pumit.classifier import VitClassifier
 from pumit.networks.pumit.eva02 import convert_eva02, inflate_kernel, our_name
-from pumit.networks.pumit.mim import MaskedImageModel
-from pumit.networks.pumit.vit import UniversalViT
+from pumit.networks.pumit.vit import MaskedImageModel, UniversalViT, VitClassifier
 from safetensors.torch import save_file
 from torch import Tensor, nn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pumit.networks.build import build_network
-from pumit.networks.swin_merging_evidence import SUFFIX, merging_evidence
+from pumit.networks.swin_merging import SUFFIX, merging_evidence
 from torch import Tensor, nn
 from torch.nn import functional as F
 

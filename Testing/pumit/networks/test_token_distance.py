@@ -4,8 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pumit.networks.ba_sam import grid_distance
-from pumit.networks.token_distance import RasterDistance, ScatteredDistance, token_distance
+from pumit.networks.ba_sam import RasterDistance, ScatteredDistance, grid_distance, token_distance
 
 
 def raster(sizes: list[int], steps: list[float]) -> torch.Tensor:

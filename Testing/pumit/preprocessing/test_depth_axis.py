@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pumit.errors import PumitError
 from pumit.file_image import DicomSource
-from pumit.preprocessing.depth_axis import find_depth_axis, most_anisotropic
+from pumit.preprocessing.pretraining_image import find_depth_axis, most_anisotropic
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import matplotlib
 from matplotlib.figure import Figure
-from pumit.report.style import COLORS, plot_style
+from pumit.report.views import COLORS, plot_style
 
 
 def test_plots_share_a_look_that_ends_with_them() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 from known_networks import save_model
 from pumit.models.user_index import register
-from pumit.system.checksum import file_sha256
+from pumit.system.files import file_sha256
 from pumit.volume import Volume
 
 KIDNEYS = [

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 from pumit.errors import ExportError
-from pumit.system import atomic
-from pumit.system.atomic import atomic_path
+from pumit.system import files
+from pumit.system.files import atomic_path
 
 
 def names(folder: Path) -> list[str]:
@@ -126,7 +126,7 @@ def test_full_disk_is_found_even_where_the_writer_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None
 ) -> None:
     full = SimpleNamespace(f_blocks=1000, f_bavail=0, f_frsize=4096)
-    monkeypatch.setattr(atomic.os, "statvfs", lambda folder: full, raising=False)
+    monkeypatch.setattr(files.os, "statvfs", lambda folder: full, raising=False)
     with pytest.raises(ExportError, match="disk is full"):
         write_and_fail(tmp_path / "a.nrrd", error)
     assert names(tmp_path) == []

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from pumit.errors import ExportError
-from pumit.system.file_lock import file_lock
+from pumit.system.files import file_lock
 
 PACKAGE = Path(__file__).resolve().parents[3] / "PUMITSegment"
 HOLD = """
 import sys, time
 from pathlib import Path
-from pumit.system.file_lock import file_lock
+from pumit.system.files import file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

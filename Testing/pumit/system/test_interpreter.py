@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pumit.system.interpreter import python_environment, python_program
+from pumit.system.process import python_environment, python_program
 
 
 def test_this_python_runs_our_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pumit.system import job_object
-from pumit.system.job_object import JobObject
+from pumit.system.process import JobObject, _BasicLimits, _ExtendedLimits
 
 
 class Kernel(SimpleNamespace):
@@ -20,7 +19,7 @@ class Kernel(SimpleNamespace):
         self.flags = 0
 
         def set_information(job: Any, kind: int, limits: Any, size: int) -> int:
-            assert (kind, size) == (9, ctypes.sizeof(job_object._ExtendedLimits))
+            assert (kind, size) == (9, ctypes.sizeof(_ExtendedLimits))
             self.flags = limits._obj.basic.flags
             return 1
 
@@ -65,8 +64,8 @@ def test_a_process_that_has_ended_is_put_into_no_job() -> None:
 
 @pytest.mark.skipif(ctypes.sizeof(ctypes.c_void_p) != 8, reason="sizes of 64-bit Windows")
 def test_limits_have_the_size_that_windows_expects() -> None:
-    assert ctypes.sizeof(job_object._BasicLimits) == 64
-    assert ctypes.sizeof(job_object._ExtendedLimits) == 144
+    assert ctypes.sizeof(_BasicLimits) == 64
+    assert ctypes.sizeof(_ExtendedLimits) == 144
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has job objects")

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from pumit.system import threads
-from pumit.system.threads import FittingThreads, ProcessorTimes, wait_asleep
+from pumit.system import machine
+from pumit.system.machine import FittingThreads, ProcessorTimes, wait_asleep
 from threadpoolctl import threadpool_info, threadpool_limits
 
 PRINTED = "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
@@ -26,13 +26,13 @@ def of_machine(monkeypatch):
         looks.append(ProcessorTimes(last.at_s + 1, last.idle_s + free, last.own_s))
 
     times(2.0)
-    monkeypatch.setattr(threads, "processor_times", lambda: looks[-1])
-    monkeypatch.setattr(threads, "usable_cores", lambda: 2)
+    monkeypatch.setattr(machine, "processor_times", lambda: looks[-1])
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
     return times
 
 
 def said_by(program: str, **variables: str) -> list[str]:
-    kept = {k: v for k, v in os.environ.items() if k not in threads.WAITING}
+    kept = {k: v for k, v in os.environ.items() if k not in machine.WAITING}
     paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -82,7 +82,7 @@ def test_a_core_that_another_program_keeps_busy_is_left_to_it(of_machine):
 
 
 def test_a_machine_that_does_not_tell_is_used_as_a_whole(monkeypatch):
-    monkeypatch.setattr(threads, "processor_times", lambda: None)
+    monkeypatch.setattr(machine, "processor_times", lambda: None)
     assert FittingThreads().count(3) == 3
 
 
@@ -118,9 +118,9 @@ def test_blas_gets_its_threads_back_after_the_last_of_overlapping_blocks():
 
 
 def test_the_times_of_this_machine_go_forward():
-    first = threads.processor_times()
+    first = machine.processor_times()
     assert first is not None
     sum(range(200_000))
-    second = threads.processor_times()
+    second = machine.processor_times()
     assert second.own_s > first.own_s
     assert second.idle_s >= first.idle_s

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 from pumit.wire.arrays import pack_array
-from pumit.wire.masks import bounding_box, pack_mask, unpack_mask
+from pumit.wire.prompt_answer import bounding_box, pack_mask, unpack_mask
 from pumit.wire.protocol import ArrayError
 
 

@@ -16,7 +16,7 @@ from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
 from pumit.models.card import classes_of
 from pumit.models.index import find_model
-from pumit.networks.pumit.classifier import VitClassifier
+from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.volume import Volume
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pumit.errors import ExportError
 from pumit.inference.engine.engine import Shape
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,7 @@ from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, to
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
 from pumit.inference.engine.graph_cache import Blob, GraphCache
 from pumit.inference.engine.graph_layers import GraphLayers, grids
-from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
-from pumit.inference.engine.prompt_tokens import PromptTokens
+from pumit.inference.engine.prompt_maps import MapGrid, PromptTokens, class_vectors_at, prompt_maps
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import PROMPTABLE
 from pumit.system.machine import usable_cores

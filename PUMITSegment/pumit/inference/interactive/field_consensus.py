@@ -11,8 +11,7 @@ from scipy import ndimage
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer
-from pumit.preprocessing.fields import Field, box_of
-from pumit.preprocessing.interpolation import resampled
+from pumit.preprocessing.fields import Field, box_of, resampled
 
 POINTS = 4096
 ALIKE = 0.6  # IoU from which two answers mean the same structure

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from pumit.geometry import window_of
-from pumit.preprocessing.fields import Field, box_of
-from pumit.preprocessing.interpolation import resampled
+from pumit.preprocessing.fields import Field, box_of, resampled
 
 Floats = npt.NDArray[np.float32]
 Box = tuple[slice, slice, slice]  # voxels of the volume

@@ -39,6 +39,7 @@ from pumit.inference.interactive.grid_transfer import (
     to_field,
     to_volume,
 )
+from pumit.inference.interactive.image_store import StoredImage
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
 from pumit.inference.interactive.local_change import (
     apply_change,
@@ -59,7 +60,6 @@ from pumit.inference.interactive.refinement import (
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
-from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 from pumit.system.watch import UNWATCHED, Watch
 

@@ -23,8 +23,7 @@ from pumit.inference.interactive.grid_transfer import (
     slabs,
     within,
 )
-from pumit.preprocessing.fields import Field
-from pumit.preprocessing.interpolation import interpolate
+from pumit.preprocessing.fields import Field, interpolate
 
 SAMPLED_VOXELS = 500_000
 

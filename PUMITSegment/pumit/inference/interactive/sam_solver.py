@@ -16,10 +16,10 @@ from torch.nn.functional import interpolate
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.inference.interactive.image_store import OpenScan
 from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.inference.loading import pick_device
-from pumit.inference.storage.image_store import OpenScan
 from pumit.models.checkpoint import Checkpoint, ModelHeader, fingerprint, load_checkpoint
 from pumit.models.sam_file import MISSING, PUBLIC_FILE, is_sam_file, read_sam_file
 from pumit.networks.build import build_network

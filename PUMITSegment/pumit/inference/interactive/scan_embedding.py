@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pumit.inference.interactive.image_store import ImageStore
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.storage.image_store import ImageStore
 from pumit.volume import Volume
 
 

@@ -10,22 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, VolumeError
+from pumit.inference.interactive.image_store import ImageStore, OpenScan
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.inference.interactive.other_answers import with_answer
 from pumit.inference.interactive.packed_mask import packed
-from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompt_solver import PromptSolver
-from pumit.inference.interactive.prompted_session import PromptedSession
+from pumit.inference.interactive.prompted_session import PromptedSession, PromptHistory
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
-from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
 from pumit.models.overlap import Evidence, overlap_models
 from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt, without_superseded
 from pumit.segmentation import AnswerChoice, PromptAnswer, Quality, UncertainRegion
-from pumit.system.threads import FittingThreads
+from pumit.system.machine import FittingThreads
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 

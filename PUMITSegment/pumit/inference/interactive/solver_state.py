@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox
-from pumit.inference.storage.embedding_store import storage_bytes
+from pumit.inference.interactive.image_store import storage_bytes
 from pumit.preprocessing.fields import Field
 
 

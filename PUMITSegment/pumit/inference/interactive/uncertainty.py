@@ -20,8 +20,7 @@ from scipy import ndimage
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox, sigmoid
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.models.overlap import Evidence
-from pumit.preprocessing.fields import Field, box_of
-from pumit.preprocessing.interpolation import resampled
+from pumit.preprocessing.fields import Field, box_of, resampled
 
 SAMPLED_VOXELS = 400_000
 # Radius of a region: the Gaussian's standard deviation relative to the segment's size.

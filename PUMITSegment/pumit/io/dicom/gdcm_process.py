@@ -33,8 +33,7 @@ from pydicom.uid import UID, SecondaryCaptureImageStorage
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.files import DicomFile
-from pumit.system.interpreter import python_program, start_program
-from pumit.system.job_object import JobObject
+from pumit.system.process import JobObject, python_program, start_program
 
 # Attributes that decoders need. GDCM would apply others, such as RescaleSlope.
 _IMAGE_PIXEL = (

@@ -1,15 +1,178 @@
-"""HyMamba for segmentation: HyMamba's encoder and UNETR's decoder."""
+"""HyMamba: MedNeXt stages, Mamba layers over the cells of the coarsest grid, UNETR's decoder."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
-from pumit.networks.mamba_mim.mednext import ResidualConvBlock
+from pumit.networks.mamba_mim.encoding import Encoding, require_sincos_width, sincos_positions
+from pumit.networks.mamba_mim.mamba_block import MambaLayer
+from pumit.networks.mamba_mim.masking import (
+    hide,
+    require_mask,
+    stage_masks,
+    take_tokens,
+    visible_index,
+)
+from pumit.networks.mamba_mim.mednext import MedNextStage, ResidualConvBlock
 from pumit.networks.monai import UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
+
+Triple = tuple[int, int, int]
+
+
+class HyMambaEncoder(nn.Module):
+    """Encoder with convolutions for local context and selective state spaces for global context.
+
+    Args:
+        stem_width: Channels between the two convolutions of the stem.
+        widths: Channels of the maps, the finest first; tokens have the last width.
+        depths: Number of MedNeXt blocks after each pooling.
+        expansions: Bottleneck expansion of the blocks after each pooling.
+        poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
+        mlp_ratio: See `MambaLayer`.
+        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
+        reads_finest: Whether a decoder uses the finest map; otherwise it has no skip block.
+
+    Attributes:
+        stride: Divisor of a field's size, (d, h, w).
+
+    Raises:
+        ValueError: If the sizes do not fit together.
+
+    Source:
+        Tang et al., MambaMIM, 2024, section 2.1 and algorithm 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        stem_width: int,
+        widths: Sequence[int],
+        depths: Sequence[int],
+        expansions: Sequence[int],
+        poolings: Sequence[Sequence[int]],
+        num_layers: int,
+        mlp_ratio: int,
+        state: int,
+        conv: int,
+        expand: int,
+        dt_rank: int,
+        reads_finest: bool = True,
+    ) -> None:
+        super().__init__()
+        _require_stages(widths, depths, expansions, poolings)
+        self.widths = tuple(widths)
+        self.dim = self.widths[-1]
+        self.poolings: tuple[Triple, ...] = tuple((d, h, w) for d, h, w in poolings)
+        d, h, w = (math.prod(steps) for steps in zip(*self.poolings, strict=True))
+        self.stride: Triple = (d, h, w)
+        self.stem = nn.ModuleList((_conv(in_channels, stem_width), _conv(stem_width, widths[0])))
+        self.stages = nn.ModuleList(
+            MedNextStage(width, depth=depth, expansion=expansion)
+            for width, depth, expansion in zip(widths, depths, expansions, strict=True)
+        )
+        # The features of stage i become map i + 1; those of the last stage become tokens.
+        self.widenings = nn.ModuleList(
+            _conv(narrow, wide) for narrow, wide in itertools.pairwise(widths)
+        )
+        # Skip blocks for decoders; as published, they are part of the pre-trained encoder.
+        self.skips = nn.ModuleList(
+            ResidualConvBlock(width) if number > 0 or reads_finest else _Unread()
+            for number, width in enumerate(widths)
+        )
+        self.layers = nn.ModuleList(
+            MambaLayer(
+                self.dim,
+                mlp_ratio=mlp_ratio,
+                state=state,
+                conv=conv,
+                expand=expand,
+                dt_rank=dt_rank,
+            )
+            for _ in range(num_layers)
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        order: Tensor | None = None,
+    ) -> Encoding:
+        """Encode a field, or its visible cells.
+
+        Args:
+            x: Intensities (B, in_channels, D, H, W), the size a multiple of the stride.
+            mask: Boolean (B, 1, D / stride, ...), True for visible cells, the same number in each
+                image. Hidden cells do not affect the output; only visible ones become tokens.
+            order: Raster positions (B, K) of the cells that pass through Mamba, in this order; None
+                for the visible ones in raster order.
+
+        Raises:
+            ValueError: If the mask does not fit.
+        """
+        d, h, w = (n // step for n, step in zip(x.shape[2:], self.stride, strict=True))
+        grid = (d, h, w)
+        masks: list[Tensor | None] = [None] * (len(self.poolings) + 1)
+        index = None
+        if mask is not None:
+            require_mask(mask, x.shape[0], grid)
+            masks = [*stage_masks(mask, self.poolings)]
+            index = visible_index(mask) if order is None else order
+        maps = []
+        y = hide(x, masks[0])
+        for conv in self.stem:
+            y = hide(conv(y), masks[0])
+        for number, (stage, steps) in enumerate(zip(self.stages, self.poolings, strict=True)):
+            visible = masks[number + 1]
+            maps.append(self.skips[number](y, masks[number]))
+            y = stage(F.max_pool3d(y, steps, steps), visible)
+            if number < len(self.widenings):
+                y = hide(self.widenings[number](y), visible)
+        tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
+        positions = sincos_positions(grid, self.dim, device=x.device)
+        # In the parameters' precision, so that autocast does not round the residual sums.
+        tokens = tokens + positions.to(next(self.parameters()).dtype)
+        if index is not None:
+            tokens = take_tokens(tokens, index)
+        for layer in self.layers:
+            tokens = layer(tokens)
+        return Encoding(tuple(maps), tokens, grid, index)
+
+
+class _Unread(nn.Module):
+    """Placeholder for the skip block of an unused map."""
+
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        return x
+
+
+def _conv(in_channels: int, out_channels: int) -> nn.Conv3d:
+    return nn.Conv3d(in_channels, out_channels, 3, padding=1)
+
+
+def _require_stages(
+    widths: Sequence[int],
+    depths: Sequence[int],
+    expansions: Sequence[int],
+    poolings: Sequence[Sequence[int]],
+) -> None:
+    if not len(widths) == len(depths) == len(expansions) == len(poolings) > 0:
+        raise ValueError(
+            f"widths, depths, expansions and poolings must be as many, got {len(widths)}, "
+            f"{len(depths)}, {len(expansions)} and {len(poolings)}"
+        )
+    for steps in poolings:
+        if len(steps) != 3 or min(steps) < 1:
+            raise ValueError(f"a pooling must be three whole numbers from 1 on, got {tuple(steps)}")
+    require_sincos_width(widths[-1])
+
 
 NAME = "HyMamba"
 LAST_NORMS = ("layer", "instance")

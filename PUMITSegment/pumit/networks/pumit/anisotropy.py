@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
+from pumit.errors import PumitError
+
 MAX_DEGREE = 5  # PUMIT clips the spacing ratio to 32; a 2D image has this degree
 
 
@@ -75,3 +79,19 @@ class Anisotropy:
         max(n >> da0, 1), and 1 for a 2D image.
         """
         return 1 if self.da0 == MAX_DEGREE else max(isotropic_depth >> self.da0, 1)
+
+
+def require_divisible(x: Tensor, steps: tuple[int, int, int]) -> None:
+    """Raise PumitError unless x, shape (B, C, D, H, W), is divisible by the steps (d, h, w)."""
+    if x.ndim != 5:
+        raise PumitError(f"Expected an image (B, C, D, H, W), got shape {tuple(x.shape)}.")
+    size = tuple(x.shape[2:])
+    if any(n == 0 or n % step for n, step in zip(size, steps, strict=True)):
+        raise PumitError(
+            f"Image size {size} must be a multiple of {steps} along (D, H, W); crop or pad it."
+        )
+
+
+def require_reducible(x: Tensor, anisotropy: Anisotropy, k: int) -> None:
+    """Raise PumitError unless x, shape (B, C, D, H, W), can be down-sampled by 2^k in-plane."""
+    require_divisible(x, (anisotropy.depth_stride(k), 2**k, 2**k))

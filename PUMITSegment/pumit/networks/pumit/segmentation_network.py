@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pumit.networks.pumit.grid import require_divisible
+from pumit.networks.pumit.anisotropy import require_divisible
 from pumit.networks.pumit.vit import UniversalViT, to_grid
 
 IN_PLANE = (1, 3, 3)

@@ -42,7 +42,7 @@ from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject, change
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array, unpack_array
-from pumit.wire.masks import BoundingBox, Mask
+from pumit.wire.prompt_answer import BoundingBox, Mask
 from pumit.wire.protocol import TooLarge
 
 router = APIRouter()

@@ -13,10 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.limits import MIB
-from pumit.server.sessions.memory import MemoryFull
+from pumit.server.sessions.limits import MIB, MemoryFull, UploadBudget
 from pumit.server.sessions.state import ServerState
-from pumit.server.sessions.upload_budget import UploadBudget
 from pumit.wire import protocol
 from pumit.wire.arrays import LONGEST_HEADER, read_header, too_large
 from pumit.wire.protocol import BusyError

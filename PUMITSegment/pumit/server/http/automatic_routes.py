@@ -15,13 +15,12 @@ from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, Codec
-from pumit.wire.bundle import pack_bundle
-from pumit.wire.masks import bounding_box
+from pumit.wire.arrays import Array, Codec, pack_bundle
+from pumit.wire.prompt_answer import bounding_box
 
 router = APIRouter()
 
-_BUNDLE = streamed("a bundle: JSON and arrays, as `pumit.wire.bundle` has them")
+_BUNDLE = streamed("a bundle: JSON and arrays, as `pumit.wire.arrays` has them")
 
 
 @router.post(protocol.PATH_SEGMENT_AUTOMATICALLY, **_BUNDLE)

@@ -10,8 +10,8 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from pumit.server.http.draining import Draining
+from pumit.server.http.job_answer import Traffic
 from pumit.server.http.refusals import refusal
-from pumit.server.http.traffic import Traffic
 from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import PATH_CLAIM, PATH_HEALTHZ, BusyError
 

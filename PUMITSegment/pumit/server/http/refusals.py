@@ -9,7 +9,7 @@ from http import HTTPStatus
 from starlette.responses import JSONResponse
 
 from pumit.errors import Cancelled, PumitError
-from pumit.server.sessions.memory import MemoryFull
+from pumit.server.sessions.limits import MemoryFull
 from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.wire import protocol

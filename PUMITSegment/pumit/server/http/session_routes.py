@@ -32,8 +32,7 @@ from pumit.server.sessions.state import no_volume
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import Array, unpack_array
-from pumit.wire.masks import BoundingBox, unpack_mask
-from pumit.wire.prompt_answer import pack_answer
+from pumit.wire.prompt_answer import BoundingBox, pack_answer, unpack_mask
 
 router = APIRouter()
 

@@ -12,8 +12,8 @@ from pumit.server.sessions.model_cache import LazyModelCache
 from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
+    from pumit.inference.interactive.image_store import ImageStore
     from pumit.inference.interactive.session import InteractiveSession
-    from pumit.inference.storage.image_store import ImageStore
     from pumit.inference.tokenizer.token_use import Reconstruction
     from pumit.models.card import ModelCard
     from pumit.structures.find import FoundStructure, Search
@@ -50,7 +50,7 @@ class SegmenterEngine:
         self, model: str = "default", *, device: str = "auto", keeps_graphs: bool = False
     ) -> None:
         import pumit
-        from pumit.inference.storage.image_store import ImageStore
+        from pumit.inference.interactive.image_store import ImageStore
         from pumit.models.card import ModelCard
         from pumit.models.checkpoint import ModelHeader
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pumit.inference.storage.image_store import ImageStore
+from pumit.inference.interactive.image_store import ImageStore
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.memory import MemoryFull
+from pumit.server.sessions.limits import MemoryFull
 from pumit.wire.protocol import BusyError
 
 MIB = 1 << 20

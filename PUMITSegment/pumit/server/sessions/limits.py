@@ -1,14 +1,79 @@
-"""Limits of a server, so that no client can exhaust the machine."""
+"""Limits of a server, so that no client can exhaust the machine; its memory report."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
 from dataclasses import dataclass, field, fields
 
-from pumit.errors import PumitError
-from pumit.server.sessions.memory import default_limit_bytes, default_upload_bytes
+from pumit.errors import PumitError, ServiceError
+from pumit.system.machine import machine_bytes
+from pumit.wire.protocol import BusyError
+
+GIB = 1 << 30
+# A small machine has one user, who may fill more of it.
+_SMALL_BYTES = 4 * GIB
+
+
+class MemoryFull(ServiceError):
+    """A request needs more memory than all sessions of the server may use."""
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Memory of a server's sessions and of the machine.
+
+    Attributes:
+        scan_bytes: Voxels of all scans with their downsampled levels, compressed voxels of
+            suspended sessions, prompts and cached answers. An image shared by several sessions
+            counts once.
+        embedding_bytes: Embeddings of all images, in the memory of the device.
+        limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
+        awake: Number of sessions with an uncompressed volume.
+        asleep: Number of suspended sessions, which the next request wakes.
+        process_peak_bytes: Peak of `process_bytes`.
+        device_free_bytes: Free memory of the accelerator; None without one.
+        device_total_bytes: All memory of the accelerator; None without one.
+    """
+
+    scan_bytes: int
+    embedding_bytes: int
+    limit_bytes: int
+    awake: int
+    asleep: int
+    process_bytes: int
+    process_peak_bytes: int
+    device_free_bytes: int | None
+    device_total_bytes: int | None
+
+
+def device_bytes(device: str) -> tuple[int | None, int | None]:
+    """Return free and total memory of an accelerator, bytes; None without one.
+
+    Args:
+        device: Device of the model, such as `cpu` or `cuda:0`.
+    """
+    torch = sys.modules.get("torch")  # not loaded: the model does not use an accelerator
+    if torch is None or not device.startswith("cuda") or not torch.cuda.is_available():
+        return None, None
+    number = device.partition(":")[2]
+    free, total = torch.cuda.mem_get_info(int(number) if number else None)
+    return int(free), int(total)
+
+
+def default_limit_bytes() -> int:
+    """Return the default limit of sessions: half of the memory, or if larger 3/4 up to 4 GiB."""
+    total = machine_bytes()
+    return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))
+
+
+def default_upload_bytes() -> int:
+    """Return the default limit of uploads: an eighth of the memory, up to 4 GiB."""
+    return min(machine_bytes() // 8, 4 * GIB)
+
 
 MIB = 1 << 20
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -66,3 +131,64 @@ class Limits:
             value = getattr(self, item.name)
             if not 0 < value < float("inf"):
                 raise PumitError(f"{item.name} must be a positive number, got {value}.")
+
+
+_POLL_S = 0.05
+
+
+class UploadBudget:
+    """Byte budgets of the bodies being received and of the arrays decoded from them.
+
+    The budgets are separate, so that bodies waiting to be decoded cannot use up the memory that
+    decoding needs. For the event loop's thread only.
+
+    Args:
+        limits: `max_upload_bytes`, and the largest size of one array and its body.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        largest = limits.max_scan_bytes
+        # Incompressible data grows a little when packed, as in the default `max_body_bytes`.
+        body = min(limits.max_body_bytes, largest + largest // 64 + MIB)
+        self.bodies = ByteBudget(max(limits.max_upload_bytes, body))
+        self.arrays = ByteBudget(max(limits.max_upload_bytes, largest))
+        self.patience_s = limits.body_timeout_s
+
+
+class ByteBudget:
+    """A number of bytes that can be taken and given back."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.taken = 0
+
+    def has(self, count: int) -> bool:
+        """Return whether these bytes are free; more than `size` fit when nothing is taken."""
+        return self.taken + min(count, self.size) <= self.size
+
+    def take(self, count: int) -> None:
+        """Take bytes.
+
+        Raises:
+            BusyError: If they are not free.
+        """
+        if not self.has(count):
+            raise BusyError(
+                "The server is receiving as many scans as its memory allows; try again in a moment."
+            )
+        self.taken += count
+
+    async def take_when_free(self, count: int, *, patience_s: float) -> None:
+        """Take bytes as soon as they are free.
+
+        Raises:
+            BusyError: If they are not free within `patience_s`.
+        """
+        end = time.monotonic() + patience_s
+        while not self.has(count) and time.monotonic() < end:
+            await asyncio.sleep(_POLL_S)
+        self.take(count)
+
+    def give(self, count: int) -> None:
+        """Give bytes back."""
+        self.taken -= count

@@ -16,9 +16,7 @@ from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
-from pumit.server.sessions.limits import Limits
-from pumit.server.sessions.memory import MemoryReport, device_bytes
-from pumit.server.sessions.upload_budget import UploadBudget
+from pumit.server.sessions.limits import Limits, MemoryReport, UploadBudget, device_bytes
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.process import peak_process_bytes, process_bytes
 from pumit.volume import Volume

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.prompts import MaskPrompt, Prompt
-from pumit.wire.masks import BoundingBox, Mask, bounding_box
+from pumit.wire.prompt_answer import BoundingBox, Mask, bounding_box
 
 # Limits of undo; a packed mask of a large organ takes 1 MB, of a whole body 20 MB.
 _KEPT_STEPS = 64

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pumit.errors import ExportError, VolumeError
 from pumit.preprocessing.classifier_input import ClassifierInput
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.training.classification.cases import Cases
 from pumit.volume import Volume
 

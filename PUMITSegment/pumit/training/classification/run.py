@@ -19,10 +19,10 @@ from pumit.errors import PumitError
 from pumit.evaluation.classification_metrics import Labels, accuracy, auc, cross_entropy
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import RECIPES, build_network
-from pumit.networks.pumit.classifier import VitClassifier
+from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.training.classification.cases import SPLITS, ClassificationData, require_split
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_classification_data

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import TrainingError
 from pumit.runs import LOG, read_log, read_status
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 from pumit.training.comparison.plan import Training
 from pumit.training.run.resume_state import LAST, position_of
 

@@ -23,8 +23,8 @@ import yaml
 import pumit
 from pumit.errors import ExportError, PumitError
 from pumit.runs import RECIPE, ControlCommand, read_status, send_command
-from pumit.system.atomic import write_json, write_text
-from pumit.system.interpreter import start_program
+from pumit.system.files import write_json, write_text
+from pumit.system.process import start_program
 from pumit.training.comparison.plan import (
     FACTS,
     Comparison,

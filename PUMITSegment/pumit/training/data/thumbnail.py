@@ -12,7 +12,7 @@ from PIL import Image
 from pumit.geometry import Triple
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.network_axes import NetworkAxes
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.volume import Volume
 
 SIDE = 160  # pixels of the longer side

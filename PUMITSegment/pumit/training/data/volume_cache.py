@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pumit import __version__
 from pumit.errors import ExportError, VolumeError
-from pumit.system.atomic import atomic_path, make_folder, write_text
+from pumit.system.files import atomic_path, make_folder, write_text
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
 from pumit.report.document import rendered
 from pumit.runs import read_status
-from pumit.system.atomic import write_json, write_text
+from pumit.system.files import write_json, write_text
 from pumit.system.wording import duration
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.model_card.facts import (

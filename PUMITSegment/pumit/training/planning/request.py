@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pumit
 from pumit.errors import TrainingError
-from pumit.system.interpreter import start_program
+from pumit.system.process import start_program
 from pumit.training.planning.estimate import (
     Estimate,
     Hardware,

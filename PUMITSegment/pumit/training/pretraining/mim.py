@@ -13,8 +13,8 @@ from pumit.errors import CheckpointError
 from pumit.inference.loading import build_from, read_model
 from pumit.models.index import find_model
 from pumit.networks.pumit.anisotropy import Anisotropy
-from pumit.networks.pumit.mim import MaskedImageModel, random_mask
 from pumit.networks.pumit.tokenizer import VisualTokenizer
+from pumit.networks.pumit.vit import MaskedImageModel, random_mask
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource, degrees_of

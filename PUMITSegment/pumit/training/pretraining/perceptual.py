@@ -26,9 +26,9 @@ from pumit.models.public_weights import read_public_weights
 from pumit.networks.promptable.image_encoder import ImageEncoder
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
-from pumit.networks.pumit.grid import require_reducible
+from pumit.networks.pumit.anisotropy import require_reducible
 from pumit.networks.vgg import STAGES, Vgg16Features
-from pumit.preprocessing.intensity import BINS, equalizing_steps
+from pumit.preprocessing.normalization import BINS, equalizing_steps
 
 CHOICES = ("vgg16", "default", "none")
 # Slices per volume and step in PUMIT.

@@ -11,9 +11,7 @@ from torch.nn import functional as F
 
 from pumit.networks.build import build_network
 from pumit.networks.pumit.anisotropy import Anisotropy
-from pumit.networks.pumit.discriminator import PatchDiscriminator
-from pumit.networks.pumit.quantizer import prior_regularization
-from pumit.networks.pumit.tokenizer import VisualTokenizer
+from pumit.networks.pumit.tokenizer import PatchDiscriminator, VisualTokenizer, prior_regularization
 from pumit.training.loop.task import SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource, degrees_of

@@ -26,9 +26,8 @@ from pumit.training.promptable.real_scan import RealScan, number_classes, scan_o
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import add_lesions, background
-from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.scene import MIN_REAL_SHARE, Scene, is_target, slice_ratio_for
-from pumit.training.synthesis.shapes import rotation
+from pumit.training.synthesis.shapes import Layout, any_of, rotation
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)

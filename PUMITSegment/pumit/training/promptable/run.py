@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pumit.models.checkpoint import load_checkpoint
-from pumit.system.atomic import write_json
+from pumit.system.files import write_json
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task

@@ -21,9 +21,9 @@ from pumit.models.checkpoint import Checkpoint, load_checkpoint
 from pumit.models.index import find_model
 from pumit.models.sam_file import DESCRIPTION, PUBLIC_FILE, is_sam_model
 from pumit.preprocessing.channels import grey, is_colour
-from pumit.preprocessing.coarsest_axis import depth_first
+from pumit.preprocessing.network_axes import depth_first
 from pumit.preprocessing.sam_slice import display_window, slice_pixels
-from pumit.system.atomic import write_json
+from pumit.system.files import write_json
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.checks import examine
 from pumit.training.data.classes import UNKNOWN, ClassValue

@@ -7,7 +7,7 @@ from pathlib import Path
 from pumit.errors import CheckpointError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model, list_models
-from pumit.system.checksum import file_sha256
+from pumit.system.files import file_sha256
 
 
 def origin_of(model: str | Path) -> dict[str, str]:

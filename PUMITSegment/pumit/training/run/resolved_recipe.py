@@ -10,7 +10,7 @@ from typing import Any
 
 from pumit.errors import CheckpointError
 from pumit.runs import RECIPE
-from pumit.system.atomic import write_text
+from pumit.system.files import write_text
 from pumit.system.wording import listed
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, DiskFullError, ExportError
 from pumit.models.tensor_file import write_tensors
-from pumit.system.atomic import atomic_path
+from pumit.system.files import atomic_path
 from pumit.training.recipes.schedule import Schedule
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from pumit.errors import ExportError, PumitError, TrainingError
 from pumit.runs import LOCK, LOG, RunStatus, read_status
-from pumit.system.atomic import make_folder
+from pumit.system.files import make_folder
 from pumit.training.run.clock import repeated
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.reporter import BEAT_SECONDS, RunReporter, kept

@@ -17,7 +17,7 @@ from torch import Tensor
 from pumit.inference.automatic.segmentation import NetworkPlan, network_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
-from pumit.system.atomic import atomic_path, make_folder
+from pumit.system.files import atomic_path, make_folder
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import (
     UNKNOWN,

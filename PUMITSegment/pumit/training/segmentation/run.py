@@ -15,7 +15,7 @@ from pumit.evaluation.segmentation_metrics import means_json, only_means, summar
 from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import RECIPES
-from pumit.system.atomic import write_json
+from pumit.system.files import write_json
 from pumit.training.data.classes import has_regions
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import Validate

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
-from pumit.training.synthesis.painting import Layout
+from pumit.training.synthesis.shapes import Layout
 
 # Shares of scenes that look like PET or SPECT, like ultrasound, and like cell membranes.
 EMISSION, ECHOES, MEMBRANES = 0.07, 0.07, 0.05

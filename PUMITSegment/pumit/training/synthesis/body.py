@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pumit.training.synthesis.grid import chance, log_uniform, uniform
-from pumit.training.synthesis.painting import Anatomy
+from pumit.training.synthesis.shapes import Anatomy
 
 Triple = tuple[float, float, float]  # towards superior, posterior and left
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, uniform
-from pumit.training.synthesis.painting import Layout, paint
-from pumit.training.synthesis.shapes import random_centre, rotation
+from pumit.training.synthesis.shapes import Layout, paint, random_centre, rotation
 
 HEART = ("wall", "cavity", "crescent")  # class names of a heart
 

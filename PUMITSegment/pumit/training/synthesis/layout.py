@@ -9,8 +9,7 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.heart import heart
-from pumit.training.synthesis.painting import Layout, paint
-from pumit.training.synthesis.shapes import draw_shape, random_centre
+from pumit.training.synthesis.shapes import Layout, draw_shape, paint, random_centre
 from pumit.training.synthesis.short_axis import short_axis
 from pumit.training.synthesis.trunk import trunk
 

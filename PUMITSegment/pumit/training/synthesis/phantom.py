@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.preprocessing.interpolation import resampled
+from pumit.preprocessing.fields import resampled
 from pumit.volume import Volume
 
 Floats = npt.NDArray[np.float32]

@@ -15,7 +15,7 @@ from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.heart import HEART
 from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares, draw_layout
-from pumit.training.synthesis.painting import any_of
+from pumit.training.synthesis.shapes import any_of
 from pumit.training.synthesis.trunk import TRUNK
 
 MIN_SHARE, MAX_SHARE = 0.002, 0.55  # range of useful target sizes, share of the field

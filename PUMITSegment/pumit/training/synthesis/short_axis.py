@@ -10,8 +10,7 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.heart import cone, frame_of_heart
-from pumit.training.synthesis.painting import Anatomy, Greys, Layout, any_scan
-from pumit.training.synthesis.shapes import random_centre
+from pumit.training.synthesis.shapes import Anatomy, Greys, Layout, any_scan, random_centre
 
 # Balanced steady-state free precession cine MR: blood and fat bright, muscle dark, lung black.
 CINE: Greys = {

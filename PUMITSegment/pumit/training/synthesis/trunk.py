@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pumit.training.synthesis.body import Body, Triple, chest, spine, wall
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
-from pumit.training.synthesis.painting import Greys, Layout, any_scan
+from pumit.training.synthesis.shapes import Greys, Layout, any_scan
 
 # Intensity ranges of tissues in the display window; "vein of the liver" is a factor on the liver's
 # intensity.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from pumit.inference.engine.side_by_side import SideBySide
+from pumit.inference.engine.torch_engine import SideBySide
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pumit.errors import PromptError
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
-from pumit.inference.interactive.prompt_history import PromptHistory, prompt_bytes
+from pumit.inference.interactive.prompted_session import PromptHistory, prompt_bytes
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 
 

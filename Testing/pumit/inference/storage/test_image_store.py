@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, many_prompts, scan, session_on
 from pumit.errors import VolumeError
+from pumit.inference.interactive.image_store import ImageStore
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.inference.storage.image_store import ImageStore
 from pumit.preprocessing.fields import Pyramid, level_bytes
 from pumit.volume import Volume
 

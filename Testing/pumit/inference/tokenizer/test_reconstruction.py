@@ -18,8 +18,7 @@ from pumit.inference.tokenizer.token_use import TokenUse, quality
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
-from pumit.networks.pumit.quantizer import SoftTokens
-from pumit.networks.pumit.tokenizer import TokenizerOutput, VisualTokenizer
+from pumit.networks.pumit.tokenizer import SoftTokens, TokenizerOutput, VisualTokenizer
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.ndimage import gaussian_filter

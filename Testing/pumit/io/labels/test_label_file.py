@@ -9,8 +9,8 @@ import pytest
 import SimpleITK
 from PIL import Image
 from pumit.errors import VolumeError
+from pumit.export.companions import manifest_of, write_manifest
 from pumit.export.labelmap import write_labelmap
-from pumit.export.manifest import manifest_of, write_manifest
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.io.labels.grid_match import same_grid
 from pumit.io.labels.label_file import read_label_file

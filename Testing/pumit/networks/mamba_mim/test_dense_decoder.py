@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.networks.mamba_mim.dense_decoder import DenseDecoder, Triple
+from pumit.networks.mamba_mim.mamba_mim import DenseDecoder, Triple
 from torch import Tensor
 
 POOLINGS: tuple[Triple, ...] = ((1, 2, 2), (2, 2, 2))

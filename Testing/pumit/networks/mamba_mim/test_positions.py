@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from pumit.networks.mamba_mim.positions import require_sincos_width, sincos_positions
+from pumit.networks.mamba_mim.encoding import require_sincos_width, sincos_positions
 
 
 def test_each_axis_has_its_sines_and_cosines() -> None:

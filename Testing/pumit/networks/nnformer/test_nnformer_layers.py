@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from pumit.networks.nnformer.attention import AttentionSizes
-from pumit.networks.nnformer.block import SkipBlock, VolumeBlock
-from pumit.networks.nnformer.encoder import shared_out
-from pumit.networks.nnformer.resampling import ConvolutionalEmbedding, Down, Up
+from pumit.networks.nnformer.encoder import (
+    ConvolutionalEmbedding,
+    Down,
+    SkipBlock,
+    Up,
+    VolumeBlock,
+    shared_out,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from pumit.networks.nnformer.windows import Grid, WindowLayout
+from pumit.networks.nnformer.attention import Grid, WindowLayout
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 import torch
-from pumit.networks.nnformer.relative_position import RelativePositionBias
-from pumit.networks.nnformer.windows import Grid
+from pumit.networks.nnformer.attention import Grid, RelativePositionBias
 
 
 def numbered(window: Grid, *, official_index: bool) -> RelativePositionBias:

@@ -7,8 +7,7 @@ import math
 
 import pytest
 import torch
-from pumit.networks.nnformer.attention import AttentionSizes, SkipAttention, VolumeAttention
-from pumit.networks.nnformer.windows import Grid
+from pumit.networks.nnformer.attention import AttentionSizes, Grid, SkipAttention, VolumeAttention
 from torch import Tensor
 
 DIM, HEADS, WINDOW = 8, 2, (2, 3, 4)

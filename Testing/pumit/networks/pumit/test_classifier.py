@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from pumit.networks.pumit.classifier import VitClassifier
+from pumit.networks.pumit.vit import VitClassifier
 from torch import Tensor, nn
 
 

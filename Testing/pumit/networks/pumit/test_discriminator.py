@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy
-from pumit.networks.pumit.discriminator import PatchDiscriminator
+from pumit.networks.pumit.tokenizer import PatchDiscriminator
 from torch import Tensor, nn
 
 

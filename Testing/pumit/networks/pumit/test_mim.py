@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy
-from pumit.networks.pumit.mim import MaskedImageModel, num_visible, random_mask
+from pumit.networks.pumit.vit import MaskedImageModel, num_visible, random_mask
 from torch import Tensor, nn
 from torch.nn import functional as F
 

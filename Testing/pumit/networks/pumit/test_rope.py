@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from pumit.networks.pumit import AdditiveRotaryEmbedding3D
-from pumit.networks.pumit import rope as rope_module
+from pumit.networks.pumit import AdditiveRotaryEmbedding3D, eva
 
 TOKEN = torch.tensor([[1, 2, 3]])  # (z, h, w)
 
@@ -105,7 +104,7 @@ def test_gradients_pass_through() -> None:
 def test_rotation_holds_for_every_device_and_layout(
     monkeypatch: pytest.MonkeyPatch, product: str, layout: str
 ) -> None:
-    monkeypatch.setattr(rope_module, "_complex_product", getattr(rope_module, product))
+    monkeypatch.setattr(eva, "_complex_product", getattr(eva, product))
     q = torch.randn(1, 2, 3, 8)
     if layout == "tokens first":
         q = torch.randn(1, 3, 2, 8).transpose(1, 2)
@@ -124,7 +123,7 @@ def test_rotation_holds_for_every_device_and_layout(
 def test_leading_tokens_without_a_position_are_not_turned() -> None:
     rope, q = AdditiveRotaryEmbedding3D(8), torch.randn(1, 2, 3, 8)
 
-    out = rope_module.rotate(q, rope.rotations(TOKEN, prefix=2))
+    out = eva.rotate(q, rope.rotations(TOKEN, prefix=2))
 
     torch.testing.assert_close(out[:, :, :2], q[:, :, :2], rtol=0, atol=0)
     torch.testing.assert_close(out[:, :, 2:], rope(q[:, :, 2:], TOKEN))

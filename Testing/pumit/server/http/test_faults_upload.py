@@ -11,8 +11,7 @@ import blosc2
 import numpy as np
 import pytest
 from app_client import GEOMETRY, SCAN, make_client, refused
-from pumit.server.sessions.limits import GIB, Limits
-from pumit.server.sessions.upload_budget import ByteBudget, UploadBudget
+from pumit.server.sessions.limits import GIB, ByteBudget, Limits, UploadBudget
 from pumit.system.machine import machine_bytes
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array, unpack_array

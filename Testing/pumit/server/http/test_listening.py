@@ -11,7 +11,7 @@ import pytest
 from fake_engine import FakeEngine
 from pumit.errors import PumitError, ServiceError
 from pumit.server.app import create_app
-from pumit.server.http.listening import bind_address, bind_file
+from pumit.server.http.graceful_server import bind_address, bind_file
 from pumit.server.serve import ServeSettings
 from pumit.server.sessions.limits import Limits
 from starlette.testclient import TestClient

@@ -17,7 +17,7 @@ from pumit.io.labels.label_file import read_label_file
 from pumit.server.http.page_routes import PAGE, PAGE_PATHS
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.masks import pack_mask
+from pumit.wire.prompt_answer import pack_mask
 
 GREY = (0.5, 0.5, 0.5)
 

@@ -7,7 +7,7 @@ import socket
 import sys
 
 import pytest
-from pumit.server.http.service_notice import READY, ServiceNotice
+from pumit.server.http.graceful_server import READY, ServiceNotice
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="systemd runs on Linux only"

@@ -8,8 +8,7 @@ import pytest
 import requests
 from app_client import AUTH, GEOMETRY, SCAN
 from pumit.wire import protocol
-from pumit.wire.arrays import pack_array
-from pumit.wire.bundle import unpack_bundle
+from pumit.wire.arrays import pack_array, unpack_bundle
 from pumit.wire.prompt_answer import unpack_answer
 
 POINT = {"kind": "point", "point_lps": [5, 5, 5]}

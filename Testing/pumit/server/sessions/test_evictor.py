@@ -10,7 +10,7 @@ from pumit.prompts import PointPrompt
 from pumit.server.sessions.evictor import MemoryUsage, SessionEvictor
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.memory import MemoryFull
+from pumit.server.sessions.limits import MemoryFull
 from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject
 from pumit.volume import Volume
 from pumit.wire.protocol import BusyError

@@ -7,7 +7,7 @@ import torch
 from pumit.training.synthesis.appearance import region_means
 from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.heart import heart
-from pumit.training.synthesis.painting import Layout, paint
+from pumit.training.synthesis.shapes import Layout, paint
 
 
 def heart_of(seed: int) -> tuple[Grid, Layout]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pumit.training.synthesis import appearance
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.painting import Layout
+from pumit.training.synthesis.shapes import Layout
 
 
 def scene(seed: int, depth: int = 8) -> tuple[Grid, Layout]:

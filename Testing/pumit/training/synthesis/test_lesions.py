@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.layout import add_lesions
-from pumit.training.synthesis.painting import Layout, any_of
+from pumit.training.synthesis.shapes import Layout, any_of
 
 
 def organ(seed: int) -> tuple[Grid, Layout]:

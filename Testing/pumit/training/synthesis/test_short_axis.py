@@ -10,7 +10,7 @@ import torch
 from pumit.training.synthesis import short_axis as drawn
 from pumit.training.synthesis.appearance import acquire, region_means, textured
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.painting import Layout, any_of
+from pumit.training.synthesis.shapes import Layout, any_of
 from pumit.training.synthesis.short_axis import CINE, short_axis
 from scipy import ndimage
 

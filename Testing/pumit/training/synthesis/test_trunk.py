@@ -7,7 +7,7 @@ import torch
 from pumit.training.synthesis import trunk as drawn
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.painting import Layout, any_of
+from pumit.training.synthesis.shapes import Layout, any_of
 from pumit.training.synthesis.trunk import T2, TRUNK, VENOUS_CT, trunk
 from scipy import ndimage
 

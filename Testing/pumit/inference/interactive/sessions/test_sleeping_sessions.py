@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, ball, many_prompts, scan, session_on
 from pumit.errors import VolumeError
+from pumit.inference.interactive.image_store import ImageStore, PackedVoxels
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.inference.storage.image_store import ImageStore, PackedVoxels
 from pumit.prompts import MaskPrompt
 from pumit.volume import Volume
 
@@ -204,7 +204,7 @@ def test_a_session_without_volume_does_not_sleep(tiny_segmenter: Segmenter) -> N
     "dtype", ["bool", "uint8", "int16", ">i2", "uint32", "float16", "float32", "<f8", "longdouble"]
 )
 def test_packed_voxels_come_back_bit_by_bit(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumit.inference.storage.image_store._CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr("pumit.inference.interactive.image_store._CHUNK_BYTES", 1 << 10)
     rng = np.random.default_rng(0)
     for shape in ((7, 9, 11), (2, 5, 6, 7), (1, 64, 65)):
         array = (rng.normal(size=shape) * 50).astype(dtype)

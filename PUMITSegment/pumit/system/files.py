@@ -1,8 +1,12 @@
-"""Atomic writing of files: written to a temporary name beside the target, then renamed."""
+"""Files: atomic writing, locks between processes, checksums.
+
+A file is written to a temporary name beside the target, then renamed.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -14,6 +18,46 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pumit.errors import DiskFullError, ExportError
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+PATIENCE_S = 60.0
+
+
+@contextmanager
+def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Hold a lock during the block, waiting for another holder.
+
+    Args:
+        path: Lock file; created if missing, and not deleted.
+
+    Raises:
+        ExportError: If it cannot be created, or another process holds it for longer.
+    """
+    from filelock import FileLock, Timeout
+
+    if not path.parent.is_dir():  # filelock would create it
+        raise ExportError(f"{path.name} cannot be written: there is no folder {path.parent.name}.")
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=patience_s)
+    except Timeout:
+        raise ExportError(
+            f"Another program has locked {path.name} for {patience_s:g} s; close it or wait."
+        ) from None
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise ExportError(f"{path.name} cannot be written: {reason}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 # Some writers, such as ITK's, do not report short writes, so less free space than this after
 # writing counts as a full disk.

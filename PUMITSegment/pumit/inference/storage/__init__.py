@@ -1,1 +1,0 @@
-"""Caches of scans and embeddings with bounded memory."""
