@@ -21,6 +21,9 @@ Points = npt.NDArray[np.float64]
 # Grid cells along the longer side of the area.
 _CELLS = 40
 _VERTICES = 96
+ToLps = Callable[[npt.ArrayLike], Points]
+# Box corners closer than this count as one click.
+_SMALLEST_MM = 1e-3
 
 
 def middle_line(outline: Points, inner: float) -> Points:
@@ -76,11 +79,6 @@ def _depth(places: Points, outline: Points) -> Points:
     is_ahead = places[:, None, 0] < start[..., 0] + offset[..., 1] * edge[..., 0] / rise
     is_inside = (crosses & is_ahead).sum(axis=1) % 2 == 1
     return np.where(is_inside, nearest, 0.0)
-
-
-ToLps = Callable[[npt.ArrayLike], Points]
-# Box corners closer than this count as one click.
-_SMALLEST_MM = 1e-3
 
 
 def definedPoints(node) -> Points:

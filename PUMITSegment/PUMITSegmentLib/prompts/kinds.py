@@ -7,6 +7,12 @@ import json
 
 from pumit.segmentation import AnswerChoice
 
+# Kind of the prompt that holds a manually edited mask; never placed by the user.
+MASK_PRIOR = "mask"
+MASK_PRIOR_CLASS = "vtkMRMLScriptedModuleNode"
+_CHOICES = "PUMITSegment.Answers"
+Choices = dict[str, AnswerChoice]
+
 
 class PromptKind(enum.Enum):
     """Kind of a prompt; the value is stored in saved scenes."""
@@ -18,10 +24,6 @@ class PromptKind(enum.Enum):
     LASSO = "lasso"
 
 
-# Kind of the prompt that holds a manually edited mask; never placed by the user.
-MASK_PRIOR = "mask"
-MASK_PRIOR_CLASS = "vtkMRMLScriptedModuleNode"
-
 NODE_CLASSES = {
     PromptKind.POINT: "vtkMRMLMarkupsFiducialNode",
     PromptKind.BOX_3D: "vtkMRMLMarkupsROINode",
@@ -31,11 +33,6 @@ NODE_CLASSES = {
 }
 BOXES = (PromptKind.BOX_3D, PromptKind.BOX_2D)
 CURVES = (PromptKind.SCRIBBLE, PromptKind.LASSO)
-
-
-_CHOICES = "PUMITSegment.Answers"
-
-Choices = dict[str, AnswerChoice]
 
 
 def choicesOf(node) -> Choices:

@@ -13,6 +13,11 @@ from PUMITSlicerLib.status import Activity, Status, StatusBoard
 
 # Distinguishes our actors from Slicer's in layer 0; VTK draws in the order of adding.
 _LAYER = 1
+_RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
+_WHITE = (1.0, 1.0, 1.0)
+_SIZE, _LONGEST = 13, 160
+# Mean letter width relative to its height, and letters per line in the narrowest view.
+_WIDTH, _FEWEST = 0.55, 24
 
 
 @dataclass(frozen=True)
@@ -89,13 +94,6 @@ class ViewOverlay:
 
 def _isOurs(prop) -> bool:
     return bool(prop.IsA("vtkActor2D")) and prop.GetLayerNumber() == _LAYER
-
-
-_RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
-_WHITE = (1.0, 1.0, 1.0)
-_SIZE, _LONGEST = 13, 160
-# Mean letter width relative to its height, and letters per line in the narrowest view.
-_WIDTH, _FEWEST = 0.55, 24
 
 
 class ViewStatus:

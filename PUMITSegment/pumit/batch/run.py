@@ -23,6 +23,9 @@ from pumit.system.files import file_lock
 
 CRASHED = "The process that computed this scan ended abruptly, for example for lack of memory."
 Work = Callable[[ScanTask], Outcome]
+LOCK = ".predict.lock"
+# Runs tasks and yields their outcomes: in this process, in others or on a cluster.
+Runner = Callable[[Sequence[ScanTask]], Iterator[Outcome]]
 
 
 def run_in_processes(
@@ -100,11 +103,6 @@ def _end(pool: ProcessPoolExecutor) -> None:
     """Kill the processes of a pool, which is safe because they write results atomically."""
     for process in list((pool._processes or {}).values()):
         process.kill()
-
-
-LOCK = ".predict.lock"
-# Runs tasks and yields their outcomes: in this process, in others or on a cluster.
-Runner = Callable[[Sequence[ScanTask]], Iterator[Outcome]]
 
 
 def in_this_process(tasks: Sequence[ScanTask]) -> Iterator[Outcome]:

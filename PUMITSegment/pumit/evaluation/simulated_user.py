@@ -29,6 +29,9 @@ from pumit.volume import Volume
 Mask = npt.NDArray[np.bool_]
 Corner = npt.NDArray[np.intp]
 LOOSE = 0.1  # margin of a loose box on each side, relative to its size
+MIN_VOXELS = 200
+# Users aim at the error, not exactly at its middle.
+JITTER_MM = 3.0
 
 
 def box_prompt(volume: Volume, low: Corner, high: Corner) -> BoxPrompt:
@@ -114,11 +117,6 @@ def _start(axis: int, index: int) -> tuple[int, int, int]:
 def _bounds(mask: Mask) -> tuple[Corner, Corner]:
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     return np.array([s.start for s in window]), np.array([s.stop - 1 for s in window])
-
-
-MIN_VOXELS = 200
-# Users aim at the error, not exactly at its middle.
-JITTER_MM = 3.0
 
 
 def depth_in_piece(

@@ -26,6 +26,7 @@ _PACKAGES = (
     *("numpy", "scipy", "scikit-image", "SimpleITK", "pydicom", "highdicom"),
     *("openvino", "torch", "monai"),
 )
+StatisticsFormat = Literal["csv", "json"]
 
 
 def manifest_of(
@@ -123,9 +124,6 @@ def voxels_sha256(volume: Volume) -> str:
     digest.update(" ".join(f"{v + 0.0:.4f}" for v in grid).encode())
     digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-StatisticsFormat = Literal["csv", "json"]
 
 
 @dataclass(frozen=True)

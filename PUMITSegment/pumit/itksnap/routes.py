@@ -40,6 +40,10 @@ from pumit.wire import protocol
 _MOST_PARTS = 8
 _ITEM_BYTES = 4  # voxels are 32-bit floats
 _DAMAGED = "The upload is not a form with `file` and `metadata` as ITK-SNAP sends it."
+router = APIRouter()
+SEGMENT = "1"
+MakePrompts = Callable[[Volume], list[Prompt]]
+_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +132,6 @@ def _parts(body: bytearray, content_type: str) -> dict[str, memoryview]:
         if body[after : after + 2] == b"--":
             return parts
     raise VolumeError(_DAMAGED)
-
-
-router = APIRouter()
-
-SEGMENT = "1"
-MakePrompts = Callable[[Volume], list[Prompt]]
-_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
 
 
 async def _lease(state: State, session_id: Annotated[str, Path(max_length=128)]) -> Lease:

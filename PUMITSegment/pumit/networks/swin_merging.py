@@ -38,6 +38,19 @@ CORNERS_BEFORE_2025: tuple[Corner, ...] = (
     (0, 0, 1),  # again
     (1, 1, 1),
 )
+SUFFIX = "downsample.reduction.weight"
+CORNERS = 8
+Pair = tuple[int, int]
+PAIRS: tuple[Pair, ...] = tuple(combinations(range(CORNERS), 2))
+TWICE = tuple(p for p in PAIRS if CORNERS_BEFORE_2025[p[0]] == CORNERS_BEFORE_2025[p[1]])
+# In the current order: the other neighbours along h, and the other opposite corners.
+LIKE_TWICE: tuple[Pair, ...] = ((0, 2), (1, 4), (5, 7), (0, 7), (1, 6), (3, 4))
+# Standard deviation of the gap between means of two and of six cosines, in units of a cosine's.
+GAP_NOISE = (1 / len(TWICE) + 1 / len(LIKE_TWICE)) ** 0.5
+CERTAIN, NONE = 5.0, 3.0  # in units of that: certainly a gap, and no gap
+# In units of a cosine's noise. For untrained weights, the smaller of two cosines is 2.6 +- 0.8
+# below the largest of the other 26, and the mean of all is about 0.
+BELOW, LEARNED = 6.0, 16.0
 
 
 class PatchMergingBefore2025(PatchMergingV2):
@@ -71,21 +84,6 @@ def merging_layer(merging: str) -> type[PatchMergingV2]:
     if merging not in MERGINGS:
         raise ValueError(f"merging must be {' or '.join(MERGINGS)}, got {merging!r}")
     return PatchMerging if merging == "current" else PatchMergingBefore2025
-
-
-SUFFIX = "downsample.reduction.weight"
-CORNERS = 8
-Pair = tuple[int, int]
-PAIRS: tuple[Pair, ...] = tuple(combinations(range(CORNERS), 2))
-TWICE = tuple(p for p in PAIRS if CORNERS_BEFORE_2025[p[0]] == CORNERS_BEFORE_2025[p[1]])
-# In the current order: the other neighbours along h, and the other opposite corners.
-LIKE_TWICE: tuple[Pair, ...] = ((0, 2), (1, 4), (5, 7), (0, 7), (1, 6), (3, 4))
-# Standard deviation of the gap between means of two and of six cosines, in units of a cosine's.
-GAP_NOISE = (1 / len(TWICE) + 1 / len(LIKE_TWICE)) ** 0.5
-CERTAIN, NONE = 5.0, 3.0  # in units of that: certainly a gap, and no gap
-# In units of a cosine's noise. For untrained weights, the smaller of two cosines is 2.6 +- 0.8
-# below the largest of the other 26, and the mean of all is about 0.
-BELOW, LEARNED = 6.0, 16.0
 
 
 @dataclass(frozen=True)

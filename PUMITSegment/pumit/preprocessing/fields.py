@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pumit.preprocessing.network_axes import depth_first as depth_first
 
 Floats = npt.NDArray[np.float32]
+PLANAR_DEGREE = 5  # degree of anisotropy from which a field is one slice
 
 
 def interpolate(x: Floats, axis: int, at: npt.NDArray[np.floating[Any]]) -> Floats:
@@ -41,9 +42,6 @@ def resampled(x: Floats, places: Sequence[npt.NDArray[np.floating[Any]]]) -> Flo
     for axis in sorted(range(x.ndim), key=lambda a: (growth[a], -a)):
         x = interpolate(x, axis, places[axis])
     return x
-
-
-PLANAR_DEGREE = 5  # degree of anisotropy from which a field is one slice
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from pumit.volume import Volume
 
+Orientation = Literal["anatomical", "stored"]
+
 
 def depth_first(
     spacing: Sequence[float], shape: Sequence[int] | None = None
@@ -32,9 +34,6 @@ def depth_first(
             axis = 0
     rest = [a for a in range(3) if a != axis]
     return (axis, rest[0], rest[1])
-
-
-Orientation = Literal["anatomical", "stored"]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,11 @@ from pumit.errors import CheckpointError
 
 Method = Literal["range", "percentiles", "zscore"]
 SAMPLED_VOXELS = 4_000_000
+Floats = npt.NDArray[np.float32]
+BINS = 128
+CLIP = 4.0  # clip limit of histogram bins, times their mean, so that air does not dominate
+# Above this, the difference of two values may overflow float32.
+HALF_OF_SINGLE = float(np.finfo(np.float32).max) / 2
 
 
 @dataclass(frozen=True)
@@ -96,13 +101,6 @@ class Scaling:
     def inverted(self, value: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
         """Apply the inverse map, without clipping."""
         return np.asarray((value - self.offset) / self.factor, dtype=value.dtype)
-
-
-Floats = npt.NDArray[np.float32]
-BINS = 128
-CLIP = 4.0  # clip limit of histogram bins, times their mean, so that air does not dominate
-# Above this, the difference of two values may overflow float32.
-HALF_OF_SINGLE = float(np.finfo(np.float32).max) / 2
 
 
 def equalizing_steps(values: Floats) -> Floats:

@@ -28,6 +28,10 @@ Rule = Literal["single slice", "description", "metadata", "spacing"]
 PLANES = {"sagittal": 0, "coronal": 1, "axial": 2, "transverse": 2}
 NEARLY_EQUAL = 0.01  # tolerance of log spacings, for rounding in headers
 _AXES = {name: axis for axis in range(3) for name in (str(axis), f"axis {axis}")}
+Box = tuple[slice, slice, slice]
+MAX_SHORT_SIDE = 512
+_PERCENTILES = Normalization("percentiles", (0.5, 99.5), (0.0, 1.0), above_minimum=True)
+_PICTURE = Normalization("range", (0.0, 255.0), (0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,6 @@ def _described(volume: Volume, description: str) -> int:
     # Columns of the direction are the W, H and D axes.
     across = np.abs(volume.direction[PLANES[name], ::-1])
     return int(np.argmax(across))
-
-
-Box = tuple[slice, slice, slice]
-
-MAX_SHORT_SIDE = 512
-_PERCENTILES = Normalization("percentiles", (0.5, 99.5), (0.0, 1.0), above_minimum=True)
-_PICTURE = Normalization("range", (0.0, 255.0), (0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,14 +19,32 @@ from pathlib import Path
 
 from pumit.errors import DiskFullError, ExportError
 
+PATIENCE_S = 60.0
+# Some writers, such as ITK's, do not report short writes, so less free space than this after
+# writing counts as a full disk.
+FULL_DISK_BYTES = 4096
+# Longest file name in common file systems, and length reserved for the temporary prefix.
+NAME_LIMIT = 255
+PREFIX_LENGTH = 16
+REPLACE_TRIES, REPLACE_SECONDS = 20, 0.1
+_REASONS = {
+    errno.EACCES: "the folder is read-only for you; choose another folder.",
+    errno.EPERM: "the folder is read-only for you; choose another folder.",
+    errno.EROFS: "the disk is read-only; choose another folder.",
+    errno.ENOSPC: "the disk is full; make room or choose another folder.",
+    errno.EDQUOT: "your disk quota is used up; make room or choose another folder.",
+    errno.EFBIG: "the file is larger than this disk accepts; choose another folder.",
+    errno.ENOENT: "the folder does not exist; create it or choose another.",
+    errno.ENOTDIR: "a part of its path is a file, not a folder; choose another folder.",
+    errno.EISDIR: "it is a folder; give a file name.",
+    errno.ENAMETOOLONG: "the file name is too long; choose a shorter one.",
+}
+
 
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-PATIENCE_S = 60.0
 
 
 @contextmanager
@@ -57,29 +75,6 @@ def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-# Some writers, such as ITK's, do not report short writes, so less free space than this after
-# writing counts as a full disk.
-FULL_DISK_BYTES = 4096
-# Longest file name in common file systems, and length reserved for the temporary prefix.
-NAME_LIMIT = 255
-PREFIX_LENGTH = 16
-
-REPLACE_TRIES, REPLACE_SECONDS = 20, 0.1
-
-_REASONS = {
-    errno.EACCES: "the folder is read-only for you; choose another folder.",
-    errno.EPERM: "the folder is read-only for you; choose another folder.",
-    errno.EROFS: "the disk is read-only; choose another folder.",
-    errno.ENOSPC: "the disk is full; make room or choose another folder.",
-    errno.EDQUOT: "your disk quota is used up; make room or choose another folder.",
-    errno.EFBIG: "the file is larger than this disk accepts; choose another folder.",
-    errno.ENOENT: "the folder does not exist; create it or choose another.",
-    errno.ENOTDIR: "a part of its path is a file, not a folder; choose another folder.",
-    errno.EISDIR: "it is a folder; give a file name.",
-    errno.ENAMETOOLONG: "the file name is too long; choose a shorter one.",
-}
 
 
 def _export_error(error: OSError) -> ExportError:

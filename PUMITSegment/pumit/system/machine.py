@@ -25,6 +25,10 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+# GNU's OpenMP reads the first two, LLVM's and Intel's the first and the last.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+# Shorter intervals are too inexact: the system counts CPU time in hundredths of a second.
+SHORTEST_LOOK_S = 0.2
 
 
 def usable_cores() -> int:
@@ -80,12 +84,6 @@ def _glibc(function: str, *numbers: int) -> None:
         found = getattr(ctypes.CDLL(None), function, None)  # other C libraries lack it
         if found is not None:
             found(*numbers)
-
-
-# GNU's OpenMP reads the first two, LLVM's and Intel's the first and the last.
-WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-# Shorter intervals are too inexact: the system counts CPU time in hundredths of a second.
-SHORTEST_LOOK_S = 0.2
 
 
 def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:

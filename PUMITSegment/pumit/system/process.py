@@ -23,6 +23,11 @@ import pumit
 _SLICERS = "PythonSlicer"
 # Would run code or open a prompt in the child process.
 _UNWANTED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT")
+_EXTENDED_LIMITS, _KILL_ON_CLOSE = 9, 0x2000
+_SET_QUOTA, _TERMINATE = 0x0100, 0x0001
+SAME_START_S = 2.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # only Linux has it
+_LINUX_STATUS = Path("/proc/self/status")
 
 
 def python_program() -> str:
@@ -67,10 +72,6 @@ def start_program(
         options["creationflags"] = subprocess.CREATE_NO_WINDOW
     environment = {**python_environment(), **(variables or {})}
     return subprocess.Popen(command, env=environment, **options)
-
-
-_EXTENDED_LIMITS, _KILL_ON_CLOSE = 9, 0x2000
-_SET_QUOTA, _TERMINATE = 0x0100, 0x0001
 
 
 class _BasicLimits(ctypes.Structure):
@@ -137,11 +138,6 @@ class JobObject:
         if self._handle:
             self._kernel.CloseHandle(self._handle)
             self._handle = ctypes.c_void_p()
-
-
-SAME_START_S = 2.0
-_BOOT = Path("/proc/sys/kernel/random/boot_id")  # only Linux has it
-_LINUX_STATUS = Path("/proc/self/status")
 
 
 def process_mark(pid: int) -> str | None:

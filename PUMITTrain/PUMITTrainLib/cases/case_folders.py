@@ -13,6 +13,8 @@ from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey
 from PUMITTrainLib.choices import CaseSource, Goal
 
+_UNCHANGED = CaseEdit()
+
 
 @dataclass(frozen=True)
 class CaseFolder:
@@ -63,9 +65,6 @@ def readFolders(text: str) -> tuple[CaseFolder, ...]:
 def writeFolders(folders: Sequence[CaseFolder]) -> str:
     """Serialize folders for the parameter node."""
     return json.dumps([asdict(folder) for folder in folders]) if folders else ""
-
-
-_UNCHANGED = CaseEdit()
 
 
 def dataConfig(parameters: Any) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from PUMITTrainLib.runs.run_view import RunState, RunView
 
 # Log line of `pumit train` for a step: date, time, message.
 _STEP = re.compile(r"\S+ \S+ +Step \d+ of \d+: ")
+_RUN, _STATE, _SEEN = range(3)
+_WIDTHS = {_STATE: 118, _SEEN: 78}
+_MOST_ROWS = 5
 
 
 def stateInWords(view: RunView) -> str:
@@ -62,11 +65,6 @@ def numbersOf(view: RunView, speed: str, memory: str) -> str:
 def eventsOf(log: str) -> str:
     """Return a run's log without its steps, which bar and curves show."""
     return "\n".join(line for line in log.splitlines() if not _STEP.match(line))
-
-
-_RUN, _STATE, _SEEN = range(3)
-_WIDTHS = {_STATE: 118, _SEEN: 78}
-_MOST_ROWS = 5
 
 
 class RunList:

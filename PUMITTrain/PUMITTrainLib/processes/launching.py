@@ -25,6 +25,8 @@ OnEnd = Callable[[int, str], None]
 _KEPT_LINES = 40
 # The command's name means nothing to users of the panel.
 _PREFIX = re.compile(r"^pumit \w+: ")
+# Output of the process before it writes its own log, and of libraries.
+OUTPUT = "output.txt"
 
 
 class Programs(Protocol):
@@ -99,10 +101,6 @@ def _read(pipe, take: Callable[[str], object]) -> None:
     with pipe:
         for line in pipe:
             take(line.decode("utf-8", errors="replace").rstrip())
-
-
-# Output of the process before it writes its own log, and of libraries.
-OUTPUT = "output.txt"
 
 
 class Launcher(Protocol):

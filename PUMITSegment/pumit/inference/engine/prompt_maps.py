@@ -32,6 +32,8 @@ from pumit.networks.promptable.constants import (
     UNREACHED,
 )
 
+Mask = npt.NDArray[np.bool_]
+
 
 def path_costs(image: Floats, depth_step: float) -> list[Floats]:
     """Return the costs of straight paths from the first voxel along each axis.
@@ -97,9 +99,6 @@ def geodesic_maps(
     else:
         maps.append(blank)
     return maps
-
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

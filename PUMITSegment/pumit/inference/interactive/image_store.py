@@ -32,6 +32,11 @@ from pumit.volume import Volume
 
 # About 18 embeddings of the default size; one answer needs at most half of that.
 MAX_BYTES = 256 << 20
+# Large enough to compress well, small compared with a scan.
+_CHUNK_BYTES = 1 << 24
+Array = npt.NDArray[Any]
+Spacing = tuple[float, float, float]
+Key = tuple[int, Spacing]
 
 
 class StoredImage:
@@ -130,10 +135,6 @@ def release_device_memory() -> None:
         torch.cuda.empty_cache()
 
 
-# Large enough to compress well, small compared with a scan.
-_CHUNK_BYTES = 1 << 24
-
-
 class PackedVoxels:
     """A losslessly compressed array.
 
@@ -187,10 +188,6 @@ def _packed(part: npt.NDArray[np.uint8], itemsize: int) -> bytes:
     return chunk
 
 
-Array = npt.NDArray[Any]
-Spacing = tuple[float, float, float]
-
-
 @dataclass(frozen=True)
 class ScanSize:
     """Size of a scan in memory, bytes.
@@ -202,9 +199,6 @@ class ScanSize:
 
     awake: int
     asleep: int
-
-
-Key = tuple[int, Spacing]
 
 
 class StoredScan:

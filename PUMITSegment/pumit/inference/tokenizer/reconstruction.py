@@ -39,6 +39,15 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 Grid = tuple[int, int, int]
+logger = logging.getLogger(__name__)
+NO_TOKENIZER = (
+    "No tokenizer is installed, and the one that comes with this program is missing. Install the "
+    "program again, add a tokenizer to the model index, or give a checkpoint file as the model."
+)
+_HALVINGS = 4  # the tokenizer reduces 16 times in-plane
+_OVERLAP = 0.25
+_SSIM_WINDOW = 7
+_SSIM_SLICES = 100
 
 
 class TokenCells:
@@ -87,18 +96,6 @@ class TokenCells:
         stops = [max(s, min(s + n, m)) for s, n, m in zip(start, shape, self.real, strict=True)]
         place = tuple(slice(s, e) for s, e in zip(start, stops, strict=True))
         return place, tuple(slice(0, e - s) for s, e in zip(start, stops, strict=True))
-
-
-logger = logging.getLogger(__name__)
-
-NO_TOKENIZER = (
-    "No tokenizer is installed, and the one that comes with this program is missing. Install the "
-    "program again, add a tokenizer to the model index, or give a checkpoint file as the model."
-)
-_HALVINGS = 4  # the tokenizer reduces 16 times in-plane
-_OVERLAP = 0.25
-_SSIM_WINDOW = 7
-_SSIM_SLICES = 100
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+BASE = 10_000.0
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -43,9 +45,6 @@ def tokens_to_map(
         index = visible_index[..., None].expand(-1, -1, tokens.shape[2])
         tokens = torch.scatter(whole, 1, index, tokens)
     return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, *grid)
-
-
-BASE = 10_000.0
 
 
 def sincos_positions(

@@ -23,6 +23,8 @@ from pumit.networks.monai import UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
 Triple = tuple[int, int, int]
+NAME = "HyMamba"
+LAST_NORMS = ("layer", "instance")
 
 
 class HyMambaEncoder(nn.Module):
@@ -172,10 +174,6 @@ def _require_stages(
         if len(steps) != 3 or min(steps) < 1:
             raise ValueError(f"a pooling must be three whole numbers from 1 on, got {tuple(steps)}")
     require_sincos_width(widths[-1])
-
-
-NAME = "HyMamba"
-LAST_NORMS = ("layer", "instance")
 
 
 class HyMamba(nn.Module):

@@ -22,6 +22,16 @@ from pumit.networks.padding import require_channels
 from pumit.system.wording import times
 
 Triple = tuple[int, int, int]
+MASKING_QUIRKS = {
+    "batch_length": "as many tokens of each image pass through Mamba as the whole batch has "
+    "visible ones, at most all: hidden ones too, after the visible ones. Mamba is causal, so this "
+    "costs time and changes nothing that is used",
+    "unstable_order": "tokens are sorted into visible and hidden ones by a sort that need not keep "
+    "the raster order among either",
+}
+START_QUIRKS = {
+    "start": "Mamba's linear layers are drawn anew after its own start; see `MambaBlock`",
+}
 
 
 class DenseDecoder(nn.Module):
@@ -138,18 +148,8 @@ def _convolutions(channels: int, out_channels: int) -> nn.Sequential:
     )
 
 
-MASKING_QUIRKS = {
-    "batch_length": "as many tokens of each image pass through Mamba as the whole batch has "
-    "visible ones, at most all: hidden ones too, after the visible ones. Mamba is causal, so this "
-    "costs time and changes nothing that is used",
-    "unstable_order": "tokens are sorted into visible and hidden ones by a sort that need not keep "
-    "the raster order among either",
-}
 """What the published code does otherwise than the paper, in choosing the tokens."""
 
-START_QUIRKS = {
-    "start": "Mamba's linear layers are drawn anew after its own start; see `MambaBlock`",
-}
 """What it does otherwise before training."""
 
 

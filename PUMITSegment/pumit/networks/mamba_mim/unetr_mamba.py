@@ -18,6 +18,8 @@ from pumit.networks.monai import UnetrBasicBlock, UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
 Triple = tuple[int, int, int]
+NAME = "UNETR with Mamba"
+NUM_LEVELS = 4  # decoder levels, each up-sampling by up to 2
 
 
 class VisionMambaEncoder(nn.Module):
@@ -110,10 +112,6 @@ class VisionMambaEncoder(nn.Module):
                 taps.append(tokens)
         tokens = self.norm(tokens)
         return Encoding((), tokens, (d, h, w), index, (*taps, tokens))
-
-
-NAME = "UNETR with Mamba"
-NUM_LEVELS = 4  # decoder levels, each up-sampling by up to 2
 
 
 class UnetrMamba(nn.Module):

@@ -33,6 +33,9 @@ from pumit.volume import Volume
 from pumit.wire.arrays import Array
 from pumit.wire.prompt_answer import BoundingBox, Mask, pack_mask, unpack_mask
 
+_MAX_BYTES = 1 << 26
+Answer = TypeVar("Answer")
+
 
 class RemoteInteractionObject:
     """The server's object, synchronised with a list of prompts in as few requests as possible.
@@ -141,9 +144,6 @@ def _common(sent: Sequence[Prompt], requested: Sequence[Prompt]) -> int:
     return next(different, min(len(sent), len(requested)))
 
 
-_MAX_BYTES = 1 << 26
-
-
 class AnswerCache:
     """LRU cache of masks by prompts; thread-safe.
 
@@ -179,9 +179,6 @@ class AnswerCache:
     def _forget(self, key: tuple[Prompt, ...]) -> None:
         if key in self._known:
             self._bytes -= len(self._known.pop(key)[1])
-
-
-Answer = TypeVar("Answer")
 
 
 class NNInteractiveSession(RecoverableSession):

@@ -24,6 +24,8 @@ from pumit.server.http.operations_routes import Operations
 READY = "READY=1"
 ALIVE = "WATCHDOG=1"
 STOPPING = "STOPPING=1"
+# Read and write for user and group only: the proxy's user joins the group.
+_SOCKET_MODE = 0o660
 
 
 class ServiceNotice:
@@ -58,10 +60,6 @@ class ServiceNotice:
             ) as line,
         ):
             line.sendto("\n".join(lines).encode(), self._address)
-
-
-# Read and write for user and group only: the proxy's user joins the group.
-_SOCKET_MODE = 0o660
 
 
 def check_certificate(certfile: Path, keyfile: Path | None) -> None:

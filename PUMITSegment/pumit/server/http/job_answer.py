@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STREAMED_STATUS = "pumit_streamed_status"
 # Counted for a request that matches no route: the path may hold private data.
 _UNKNOWN_ROUTE = "other"
+# nginx and some other proxies would hold the lines back.
+_HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 
 class Traffic:
@@ -90,10 +92,6 @@ class Traffic:
                 self._metrics.count_request(route, status)
                 if scope["path"] in ARRAY_PATHS and is_whole and size:
                     self._metrics.count_upload(size)
-
-
-# nginx and some other proxies would hold the lines back.
-_HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 
 def streamed(result: str) -> dict[str, Any]:

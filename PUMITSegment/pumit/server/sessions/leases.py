@@ -18,6 +18,9 @@ from pumit.wire.protocol import BusyError, LeaseExpired, UnknownMask
 
 # Hundreds of organs, or a few masks of a whole body. Clients send evicted masks again.
 _MAX_BYTES = 1 << 26
+logger = logging.getLogger(__name__)
+# Idle timeout of a session whose client cannot open another one, seconds.
+SILENT_S = 8 * 3600.0
 
 
 class MaskPriors:
@@ -52,12 +55,6 @@ class MaskPriors:
             )
         self._masks.move_to_end(sha256)
         return self._masks[sha256]
-
-
-logger = logging.getLogger(__name__)
-
-# Idle timeout of a session whose client cannot open another one, seconds.
-SILENT_S = 8 * 3600.0
 
 
 @dataclass(eq=False)

@@ -14,6 +14,8 @@ from pumit.wire.protocol import BusyError
 GIB = 1 << 30
 # A small machine has one user, who may fill more of it.
 _SMALL_BYTES = 4 * GIB
+MIB = 1 << 20
+_POLL_S = 0.05
 
 
 class MemoryFull(ServiceError):
@@ -73,9 +75,6 @@ def default_upload_bytes() -> int:
     return min(machine_bytes() // 8, 4 * GIB)
 
 
-MIB = 1 << 20
-
-
 @dataclass(frozen=True)
 class Limits:
     """Limits of a server; `/capabilities` reports them to clients.
@@ -131,9 +130,6 @@ class Limits:
             value = getattr(self, item.name)
             if not 0 < value < float("inf"):
                 raise PumitError(f"{item.name} must be a positive number, got {value}.")
-
-
-_POLL_S = 0.05
 
 
 class UploadBudget:

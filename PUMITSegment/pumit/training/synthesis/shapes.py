@@ -17,6 +17,8 @@ from torch import Tensor
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 
 MAX_TUBE_NODES = 24  # largest number of balls along a tube, to limit the cost
+Greys = dict[str, tuple[float, float]]  # intensity range of each tissue; 1 is white
+SMALLEST = 4  # fewest voxels to paint
 
 
 def rotation(grid: Grid) -> Tensor:
@@ -151,10 +153,6 @@ def draw_shape(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     index = int(torch.multinomial(weights, 1, generator=grid.generator))
     family = list(FAMILIES.values())[index][1]
     return family(grid, xyz, size) > 0
-
-
-Greys = dict[str, tuple[float, float]]  # intensity range of each tissue; 1 is white
-SMALLEST = 4  # fewest voxels to paint
 
 
 @dataclass
