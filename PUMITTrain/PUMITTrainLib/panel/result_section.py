@@ -120,7 +120,7 @@ class ResultSection:
 
     def _showAnswers(self, answers: Sequence[ScanAnswer]) -> None:
         """Show what a classifier answered for each test scan."""
-        table, headers = self._ui.scoreTable, [_("Test scan"), _("Class"), _("Model says")]
+        table, headers = self._ui.scoreTable, [_("Scan"), _("Class"), _("Model says")]
         table.visible = True
         if headers != self._headers:
             table.setRowCount(0)

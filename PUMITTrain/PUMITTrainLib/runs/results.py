@@ -100,7 +100,7 @@ class Results:
 
     @property
     def answers(self) -> tuple[ScanAnswer, ...]:
-        """Answers of a classifier on its test scans, the worst first."""
+        """Answers of a classifier on scans it did not learn from, the worst first."""
         return () if self._runs.folder is None else readAnswers(self._runs.folder)
 
     @property

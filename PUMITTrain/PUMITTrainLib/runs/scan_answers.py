@@ -60,6 +60,6 @@ def answersInWords(answers: Sequence[ScanAnswer]) -> str:
     """Describe how many scans were named right, compared with the simplest guess."""
     right, count = sum(row.isRight for row in answers), len(answers)
     ((name, most),) = Counter(row.truth for row in answers).most_common(1)
-    text = _("The model named the class of {right} of {count} test scans.")
+    text = _("The model named the class of {right} of {count} scans that it did not learn from.")
     guess = _("Always answering {name} would be right for {most}.")
     return " ".join([text.format(right=right, count=count), guess.format(name=name, most=most)])

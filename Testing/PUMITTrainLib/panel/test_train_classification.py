@@ -248,10 +248,10 @@ def test_the_result_says_how_many_were_named_right(module: TrainModule, screensh
     finish(module, rows)
     ui = module.ui
     assert ui.resultLabel.text == (
-        "The model named the class of 4 of 5 test scans. Always answering normal would be right "
-        "for 3.\nValidation: accuracy 0.75, AUC 0.88. Test: accuracy 0.75, AUC 0.88.\nchest tells "
-        "scans apart, which PUMIT Segment does not show: use it with pumit predict SCAN --model "
-        "chest -o answers.csv."
+        "The model named the class of 4 of 5 scans that it did not learn from. Always answering "
+        "normal would be right for 3.\nValidation: accuracy 0.75, AUC 0.88. Test: accuracy 0.75, "
+        "AUC 0.88.\nchest tells scans apart, which PUMIT Segment does not show: use it with "
+        "pumit predict SCAN --model chest -o answers.csv."
     )
     assert cells(ui.scoreTable)[0] == ["scan2.nii.gz", "tumour", "normal"]
     assert len(cells(ui.scoreTable)) == 5
