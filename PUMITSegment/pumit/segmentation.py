@@ -14,6 +14,7 @@ from pumit.geometry import Triple
 from pumit.prompts import PointPrompt, Prompt
 from pumit.volume import Volume
 
+UNKNOWN_NAMES = ("ignore", "ignored", "unknown")  # of segments of unknown voxels
 Mask = npt.NDArray[np.bool_]
 AlgorithmKind = Literal["AUTOMATIC", "SEMIAUTOMATIC"]
 

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError, VolumeError
-from pumit.segmentation import Algorithm, ClassLabel, Mask, Segment, Segmentation
+from pumit.segmentation import UNKNOWN_NAMES, Algorithm, ClassLabel, Mask, Segment, Segmentation
 from pumit.system.files import atomic_path, make_folder
 
 if TYPE_CHECKING:
     from pumit.io.labels.label_file import LabelFile, LabelledSegment
     from pumit.volume import Volume
 
-# Segment names for unknown voxels, as trainings know them.
-UNKNOWN_NAMES = ("ignore", "ignored", "unknown")
 UNKNOWN = UNKNOWN_NAMES[0]
 NO_CLASS = (*UNKNOWN_NAMES, "background")
 

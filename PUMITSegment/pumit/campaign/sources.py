@@ -527,7 +527,10 @@ def moved_label(label: Path, scan: Path, moved: Path, *, mark: str, roots: Seque
     """
     beside = moved.parent / os.path.relpath(label, scan.parent)
     renamed = beside.with_name(label.name.replace(_bare(scan), _bare(moved)))
-    for path in (label, beside, renamed) if mark else ():
+    there = list({p.resolve(): p for p in (renamed, beside, label) if p.exists()}.values())
+    if not mark and len(there) == 1:  # of several, nothing tells which is this scan's
+        return there[0]
+    for path in there if mark else ():
         with suppress(OSError, VolumeError):
             if _mark(path) == mark:
                 return path
@@ -535,10 +538,8 @@ def moved_label(label: Path, scan: Path, moved: Path, *, mark: str, roots: Seque
         digest, size = mark.split()
         if found := find_again(roots, digest, size=int(size), series=""):
             return found
-    elif label.exists():
-        return label
-    if not label.exists() and moved.name == scan.name:  # both were moved, and the label edited
-        return beside
+        if not label.exists() and moved.name == scan.name:  # both were moved, the label edited
+            return beside
     raise VolumeError(
         f"{scan.name} was moved, and its label {label.name} is not found or has changed; put the "
         "label back beside it, or leave the scan out."

@@ -15,14 +15,13 @@ from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
 from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import OUTSIDE, on_common_grid
-from pumit.segmentation import Mask
+from pumit.segmentation import UNKNOWN_NAMES, Mask
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
 FIRST_CHANNEL = "_0000"
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png")
-UNKNOWN_NAMES = ("ignore", "ignored", "unknown")  # segments of unknown voxels, as in trainings
 PICTURE = ".png"  # a mask of a photograph; next to label maps it is only a preview
 
 

@@ -279,7 +279,7 @@ def test_moved_scan_of_two_channels_is_found_with_its_labels(tmp_path: Path) -> 
         campaign.locate(scan)
 
 
-@pytest.mark.parametrize("how", ["renumbered", "folders", "edited"])
+@pytest.mark.parametrize("how", ["renumbered", "folders", "edited", "of an old campaign"])
 def test_renamed_scans_keep_their_own_labels(make_campaign: Make, tmp_path: Path, how: str) -> None:
     campaign = make_campaign(3, 3)
     lab = tmp_path / "lab"
@@ -292,9 +292,15 @@ def test_renamed_scans_keep_their_own_labels(make_campaign: Make, tmp_path: Path
             place.mkdir(exist_ok=True)
             shutil.move(lab / part / f"scan{number:02d}.nii.gz", place / name)
     scan = campaign.scans()[1]
-    if how == "edited":
-        volume, labels = make_scan(1)
-        write_labels(labels // 2, volume, lab / "labels" / "scan00.nii.gz")
+    if how in ("edited", "of an old campaign"):
+        if how == "edited":
+            volume, labels = make_scan(1)
+            write_labels(labels // 2, volume, lab / "labels" / "scan00.nii.gz")
+        else:  # it has no fingerprints of labels
+            state = campaign.home(scan) / "state.json"
+            content = json.loads(state.read_text("utf-8"))
+            assert content.pop("given_marks")
+            state.write_text(json.dumps(content), "utf-8")
         with pytest.raises(
             PumitError, match=r"its label scan01\.nii\.gz is not found or has changed"
         ):

@@ -19,6 +19,7 @@ from pumit.io.labels.label_file import (
     LabelledSegment,
     distinct_values,
 )
+from pumit.segmentation import UNKNOWN_NAMES
 from pumit.system.wording import listed
 from pumit.training.data.classes import (
     UNKNOWN,
@@ -31,8 +32,6 @@ from pumit.training.data.classes import (
 from pumit.training.recipes.labelled import KnownPart
 
 SHOWN_VALUES = 6
-# Names of segments that mark unknown voxels, and annotated background.
-UNKNOWN_NAMES = ("ignore", "ignored", "unknown")
 BACKGROUND_NAMES = ("background",)
 NEAR_NAME = 0.8  # difflib ratio from which a name may be a misspelling of another
 # Default segment names of annotation programs.
