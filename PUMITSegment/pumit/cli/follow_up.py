@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,8 +258,11 @@ def _write(
     target = args.output / SEGMENTATION
     if args.later_mask and target.exists() and target.samefile(args.later_mask):
         return  # corrected by the user, and compared
+    if target.exists():  # of an earlier run, and perhaps corrected since
+        names = (args.output / f"later-{number}.seg.nrrd" for number in count(1))
+        target.replace(kept := next(name for name in names if not name.exists()))
+        logger.warning("The lesions of the earlier run are kept as %s.", kept.name)
     if model is None or not result.segments:
-        target.unlink(missing_ok=True)  # left by an earlier run
         return
     known = {s.name: s for s in scans.labels.segments if s.name}
     labels = [

@@ -156,3 +156,7 @@ def test_a_corrected_result_is_compared_and_kept(run: Run, sample: Path, tmp_pat
     shutil.copy(sample / "later.seg.nrrd", corrected)
     run("follow-up", *scans(sample), "--later-mask", corrected, "-o", tmp_path)
     assert corrected.read_bytes() == (sample / "later.seg.nrrd").read_bytes()
+    # Another run does not lose it, either.
+    run("follow-up", *scans(sample), "--later-mask", sample / "later.seg.nrrd", "-o", tmp_path)
+    kept = tmp_path / "later-1.seg.nrrd"
+    assert kept.read_bytes() == (sample / "later.seg.nrrd").read_bytes()
