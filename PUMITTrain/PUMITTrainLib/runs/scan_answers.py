@@ -21,7 +21,7 @@ class ScanAnswer:
         case: Name of the scan.
         truth: Its class.
         answer: The most probable class.
-        probability: Probability of its own class.
+        probability: Probability of the true class.
     """
 
     case: str

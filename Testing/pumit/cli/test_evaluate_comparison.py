@@ -217,7 +217,7 @@ def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Pa
 
 def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
     unknown = labels()
-    unknown[labels(1) != labels()] = 5  # all errors are where nobody knows
+    unknown[labels(1) != labels()] = 5  # all errors are where the truth is unknown
     save(unknown, tmp_path / "labels" / "a.nrrd")
     content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))
