@@ -129,7 +129,7 @@ class PromptSolver:
         Raises:
             Cancelled: If the caller cancelled it.
         """
-        # 0. A corrective click changes only what is connected to it, unless it is the second click
+        # 1. A corrective click changes only what is connected to it, unless it is the second click
         #    and shows that the first answer was only a piece.
         if before is not None and self.settings.is_local:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
@@ -137,20 +137,21 @@ class PromptSolver:
             corrected = self._corrected(prompts, before, watch)
             if corrected is not None:
                 return self._second_click(prompts, before, corrected, watch)
-        found = self._answer_of_fields(prompts, before, self._views(prompts, before), watch)
+        # 2. Run the network on each view.
+        views = self._views(prompts, before)
+        candidates = self._map(lambda view: self._field_answers(view, prompts), views, watch)
+        found = self._best_of(candidates, prompts, before, watch)
         return found if before is None else self._insisted(prompts, before, found)
 
-    def _answer_of_fields(
+    def _best_of(
         self,
+        candidates: list[list[FieldAnswer]],
         prompts: IndexPrompts,
         before: SolverState | None,
-        views: list[FieldAnswer],
         watch: Watch,
     ) -> SolverState:
-        """Decode all views and return the best-scored answer, refined."""
-        # 1. Run the network on each view.
-        candidates = self._map(lambda view: self._field_answers(view, prompts), views, watch)
-        # 2. Select the best answer of each field, then the best field.
+        """Return the best-scored of the answers of each field, refined."""
+        # 1. Select the best answer of each field, then the best field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
         middle, spacing_mm = prompted_places(prompts).mean(0), self.planner.spacing_mm
@@ -172,11 +173,11 @@ class PromptSolver:
             everything = [each for view in found for each in (view, *view.spare)]
             out.others = distinct_answers(chosen, everything, prompts, self.shape)
             out.count += len(out.others)
-        # 3. Resample to the volume's grid, and refine where the border is uncertain.
+        # 2. Resample to the volume's grid, and refine where the border is uncertain.
         out.iou, out.patch = chosen.iou, to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, watch)
-        # 4. Undo changes that are not connected to the newest points.
+        # 3. Undo changes that are not connected to the newest points.
         if before is not None and before.patch is not None and self.settings.is_local:
             points = prompts.points[before.num_points :]
             if points and is_same_box(prompts.box, before.box):
@@ -265,13 +266,13 @@ class PromptSolver:
             return corrected
         # 1. Decode both clicks in the fields of the first one, which are already embedded.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
-        again = self._map(lambda view: self._field_answers(view, prompts)[0], views, watch)
-        again.sort(key=lambda view: -view.score)
-        found = [to_volume(v.logits, v.field, self.shape) for v in again if v.logits is not None]
+        again = self._map(lambda view: self._field_answers(view, prompts), views, watch)
+        ranked = sorted((found[0] for found in again), key=lambda view: -view.score)
+        found = [to_volume(v.logits, v.field, self.shape) for v in ranked if v.logits is not None]
         answers = [answer for answer in found if answer is not None]
         # 2. Use the joint answer if it is much larger.
         if answers and is_far_more(first, patch, answers, places):
-            return self._answer_of_fields(prompts, None, views, watch)
+            return self._best_of(again, prompts, None, watch)
         return corrected
 
     def _changed(

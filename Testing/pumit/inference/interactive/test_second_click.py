@@ -131,10 +131,17 @@ def share_of_the_liver(state: SolverState) -> float:
     return float(found[LIVER].mean())
 
 
-def test_a_second_click_brings_the_whole(after_a_piece: Solve) -> None:
+def test_a_second_click_brings_the_whole_and_decodes_each_field_once(
+    solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, fields = solver._decoded, []
+    monkeypatch.setattr(
+        solver, "_decoded", lambda where, *args: fields.append(where) or decode(where, *args)
+    )
     state = after_a_piece(IndexPrompts([FIRST, SECOND]), 1)
     assert share_of_the_liver(state) > 0.9
     assert state.num_points == 2
+    assert len(fields) == len(set(fields))
 
 
 def test_a_second_click_stays_with_another_answer_that_was_chosen(after_a_piece: Solve) -> None:
