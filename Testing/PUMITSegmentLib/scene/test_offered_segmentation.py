@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import A, Daily
+from two_patients import nodes
 
 
 def saved(daily: Daily, folder: Path) -> str:
@@ -54,3 +55,47 @@ def test_a_segmentation_of_our_own_is_not_asked_about(daily: Daily) -> None:
     daily.logic.newSegment("Spleen")
     daily.process()
     assert "was loaded" not in daily.status
+
+
+def loaded(path: str, scan: Any = None) -> Any:
+    """The result in the scene again; of a scan, as Slicer's DICOM reader finds it."""
+    node = slicer.util.loadSegmentation(path)
+    if scan is not None:
+        node.SetReferenceImageGeometryParameterFromVolumeNode(scan)
+    return node
+
+
+def takeIt(daily: Daily, node: Any) -> None:
+    daily.press(daily.ui.firstChoiceButton)
+    assert daily.logic.segmentationNode is node
+    assert [each.GetName() for each in nodes("vtkMRMLSegmentationNode")] == [node.GetName()]
+
+
+def test_a_result_of_the_scan_is_offered(daily: Daily, tmp_path: Path) -> None:
+    """A DICOM-SEG names its scan. A click would have begun another segmentation beside it."""
+    node = loaded(saved(daily, tmp_path), daily.volumeNode)
+    daily.process()
+    assert daily.status == f"{node.GetName()} belongs to CT abdomen. Correct it with clicks?"
+    takeIt(daily, node)
+
+
+def test_what_was_loaded_in_another_module_is_offered(daily: Daily, tmp_path: Path) -> None:
+    path = saved(daily, tmp_path)
+    daily.gui.exit()
+    node = loaded(path, daily.volumeNode)
+    daily.process()
+    daily.gui.enter()
+    daily.process()
+    takeIt(daily, node)
+
+
+def test_what_was_loaded_before_its_scan_is_offered_with_it(daily: Daily, tmp_path: Path) -> None:
+    path = saved(daily, tmp_path)
+    slicer.mrmlScene.RemoveNode(daily.volumeNode)
+    node = loaded(path)
+    daily.process()
+    assert "was loaded" not in daily.status
+    daily.load()
+    daily.logic.parameters.sourceVolume = daily.volumeNode
+    daily.process()
+    takeIt(daily, node)
