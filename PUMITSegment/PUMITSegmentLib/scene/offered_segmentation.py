@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import slicer
 import vtk
-from PUMITSlicerLib.labelmap_grid import Box, imageGrid
-from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSlicerLib.single_shot import singleShot
 from PUMITSlicerLib.status import Activity, Choice
 from slicer.i18n import tr as _
@@ -18,9 +15,7 @@ from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.scan_of import scanName, scanOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.segment_on_grid import referenceGrid
-
-_SAME_MM = 1e-2
+from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf
 
 
 class OfferedSegmentation(VTKObservationMixin):
@@ -97,23 +92,5 @@ def _mayBeOf(segmentationNode, scan) -> bool:
         return False
     if scanName(segmentationNode):
         return scanOf(segmentationNode) is scan
-    return isOnGridOf(segmentationNode, scan)
-
-
-def isOnGridOf(segmentationNode, volumeNode) -> bool:
-    """Return whether a segmentation is on a scan's grid, within it, and may be of its patient."""
-    if volumeNode is None or volumeNode.GetImageData() is None:
-        return False
-    reference = referenceGrid(segmentationNode.GetSegmentation())
-    if reference is None or kinship(segmentationNode, volumeNode) is Kinship.OTHER:
-        return False
-    box, whole = Box.ofImage(reference), Box.ofImage(volumeNode.GetImageData())
-    # The file may contain a part of the grid, with its own origin and extent.
-    steps = np.linalg.inv(ijkToRas(volumeNode)) @ imageGrid(reference)
-    start = steps @ [*box.start[::-1], 1.0]
-    stop = steps @ [*(n - 1 for n in box.stop[::-1]), 1.0]
-    isAligned = np.allclose(steps[:3, :3], np.eye(3), atol=_SAME_MM)
-    isOnVoxels = np.allclose(start, np.rint(start), atol=_SAME_MM)
-    ends = np.array(whole.stop[::-1]) - 1
-    isInside = (start[:3] > -_SAME_MM).all() and (stop[:3] < ends + _SAME_MM).all()
-    return bool(isAligned and isOnVoxels and isInside)
+    isOfPatient = kinship(segmentationNode, scan) is not Kinship.OTHER
+    return isOfPatient and isOnGridOf(segmentationNode, scan)
