@@ -26,6 +26,8 @@ from PUMITSegmentLib.scene.same_patient import (
     Kinship,
     nameWithPatient,
     ofOnePatient,
+    reversedDates,
+    twoPatientsInWords,
     vouchForPatient,
 )
 from PUMITSegmentLib.scene.selection import Selection
@@ -145,6 +147,8 @@ class FollowUpWork:
             earlier = EarlierScan(segmentationNode)
             if not self._isOfOnePatient(earlier.scan, volumeNode):
                 return
+            if not self._isInOrder(earlier.scan, volumeNode):
+                return
             later, key = readVolume(volumeNode, isFinite=False), volumeKey(volumeNode)
         except PumitError as error:
             self._status.problem(str(error))
@@ -176,15 +180,34 @@ class FollowUpWork:
         names = {"earlier": nameWithPatient(earlierNode), "later": nameWithPatient(laterNode)}
         relation = ofOnePatient(earlierNode, laterNode)
         if relation is Kinship.OTHER:
-            self._status.problem(_("{earlier} is of another patient than {later}.").format(**names))
-            return False
-        if relation is Kinship.UNKNOWN:
+            if not self._confirm(twoPatientsInWords(earlierNode, laterNode)):
+                text = _("{earlier} is of another patient than {later}.")
+                self._status.problem(text.format(**names))
+                return False
+        elif relation is Kinship.UNKNOWN:
             question = _("Are {earlier} and {later} of the same patient, at two dates?")
             if not self._confirm(question.format(**names)):
-                self._status.waiting(_("Nothing was changed."))
-                return False
+                return self._refuse()
+        if relation is not Kinship.SAME:
             vouchForPatient(earlierNode, laterNode)
         return True
+
+    def _isInOrder(self, earlierNode, laterNode) -> bool:
+        """Ask if DICOM dates the earlier scan after the later one: grown would be shrunk."""
+        days = reversedDates(earlierNode, laterNode)
+        if days is None:
+            return True
+        question = _(
+            "{earlier} is of {first}, after {later} of {second}. Is {earlier} the earlier scan "
+            "nevertheless? To swap them, answer No, and choose {earlier} under 1. Scan."
+        ).format(
+            earlier=earlierNode.GetName(), later=laterNode.GetName(), first=days[0], second=days[1]
+        )
+        return self._confirm(question) or self._refuse()
+
+    def _refuse(self) -> bool:
+        self._status.waiting(_("Nothing was changed."))
+        return False
 
     # 2. Preview, to be used or discarded
 

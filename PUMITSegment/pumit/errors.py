@@ -24,6 +24,10 @@ class AmbiguousSeriesError(VolumeError):
         self.series = series
 
 
+class OtherPatientError(VolumeError):
+    """A label for which DICOM states another patient than for its image."""
+
+
 class PromptError(PumitError):
     """A prompt that cannot be used: outside the volume, empty, or only negative prompts."""
 

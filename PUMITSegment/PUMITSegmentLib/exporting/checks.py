@@ -38,6 +38,8 @@ from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 # Label maps of organs compress to less than this fraction of their size.
 _PACKED_PART = 0.1
+# Where a multi-frame file without functional groups states the position of its first frame.
+_PLACES = ("ImagePositionPatient", "DetectorInformationSequence")
 # Maximum number of names in a sentence.
 _MOST_NAMES = 3
 
@@ -412,25 +414,23 @@ def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
             Repair.CHOOSE_FORMAT,
         )
     else:
-        yield from _header_problems(found.paths[0])
+        yield from _header_problems(found.paths)
 
 
-def _header_problems(path: Path) -> Iterator[Problem]:
+def _header_problems(paths: tuple[Path, ...]) -> Iterator[Problem]:
     try:
         from pydicom import dcmread
         from pydicom.errors import InvalidDicomError
     except ImportError:
         return  # reported as not installed
     try:
-        tags = ["NumberOfFrames", "SharedFunctionalGroupsSequence"]
-        header = dcmread(path, stop_before_pixels=True, specific_tags=tags)
+        tags = ["NumberOfFrames", "SharedFunctionalGroupsSequence", *_PLACES]
+        header = dcmread(paths[0], stop_before_pixels=True, specific_tags=tags)
     except (OSError, InvalidDicomError):
         yield _stop(_("A DICOM file of the volume cannot be read; import the scan again."))
         return
-    if (
-        int(header.get("NumberOfFrames") or 1) > 1
-        and "SharedFunctionalGroupsSequence" not in header
-    ):
+    isOlder = "SharedFunctionalGroupsSequence" not in header
+    if int(header.get("NumberOfFrames") or 1) > 1 and isOlder and not _arePlaced(header, paths):
         yield _stop(
             _(
                 "The volume comes from a multi-frame DICOM file that does not state the positions "
@@ -438,3 +438,16 @@ def _header_problems(path: Path) -> Iterator[Problem]:
             ),
             Repair.CHOOSE_FORMAT,
         )
+
+
+def _arePlaced(header, paths: tuple[Path, ...]) -> bool:
+    """Return whether the positions of frames without functional groups follow from the first."""
+    from pumit.io.dicom.stack import placed_frames
+
+    detectors = header.get("DetectorInformationSequence") or ()
+    if not any("ImagePositionPatient" in each for each in (header, *detectors)):
+        return False
+    try:
+        return bool(placed_frames(paths))
+    except PumitError:
+        return False

@@ -234,9 +234,10 @@ class SegmentBook:
         return kept if isFilled else 0.0
 
     def holders(self, segmentID: str, answer: Answer) -> dict[str, float]:
-        """Return the fractions of an answer, 0 to 1, that other segments cover, largest first."""
+        """Return the fractions of an answer, 0 to 1, that only others cover, largest first."""
         found = answer.packed.mask()
         count = max(int(np.count_nonzero(found)), 1)
+        found &= ~self.mask(segmentID)
         others = [each for each in segmentIDs(self.node) if each != segmentID]
         held = {each: np.count_nonzero(found & self.mask(each)) / count for each in others}
         return {i: share for i, share in sorted(held.items(), key=lambda e: -e[1]) if share}

@@ -1,34 +1,36 @@
-"""Offer to use a newly loaded segmentation with the current scan if their grids match."""
+"""Offer to use a loaded segmentation with the current scan, if it is of it or on its grid."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import slicer
 import vtk
-from PUMITSlicerLib.labelmap_grid import Box, imageGrid
-from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSlicerLib.single_shot import singleShot
-from PUMITSlicerLib.status import Choice
+from PUMITSlicerLib.status import Activity, Choice
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient
 from PUMITSegmentLib.scene.selection import Selection
-from PUMITSegmentLib.segments.scan_of import scanName
+from PUMITSegmentLib.segments.scan_of import scanName, scanOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.segment_on_grid import referenceGrid
-
-_SAME_MM = 1e-2
+from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf
 
 
 class OfferedSegmentation(VTKObservationMixin):
-    """Observer of segmentations that are added to the scene while the module is open."""
+    """Offer of segmentations that were loaded, in this module or another, before the scan or after.
+
+    Without a segmentation in use, any that fits the scan is offered when the module or the scan is
+    opened. One that is added while the module is open is always offered.
+    """
 
     def __init__(self, selection: Selection) -> None:
         super().__init__()
         self._selection = selection
         self._status = selection.status
         self._added: list = []
+        self._scan: Any = None
         # A reader adds the node first, then its content and name.
         self._timer = singleShot(self._offer)
 
@@ -37,12 +39,16 @@ class OfferedSegmentation(VTKObservationMixin):
         self.close()
         scene = slicer.mrmlScene
         self.addObserver(scene, scene.NodeAddedEvent, self._onNodeAdded)
+        self._selection.listeners.append(self._onSelection)
+        self._onSelection()
 
     def close(self) -> None:
         """Stop observing the scene."""
         self.removeObservers()
+        if self._onSelection in self._selection.listeners:
+            self._selection.listeners.remove(self._onSelection)
         self._timer.stop()
-        self._added = []
+        self._added, self._scan = [], None
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAdded(self, caller, event, node) -> None:
@@ -50,10 +56,17 @@ class OfferedSegmentation(VTKObservationMixin):
             self._added.append(node)
             self._timer.start()
 
+    def _onSelection(self) -> None:
+        if self._selection.volumeNode is not self._scan:
+            self._scan = self._selection.volumeNode
+            self._timer.start()
+
     def _offer(self) -> None:
         added, self._added = self._added, []
-        scan = self._selection.volumeNode
-        fitting = [node for node in added if _isOfNoScan(node) and isOnGridOf(node, scan)]
+        scan, used = self._selection.volumeNode, self._selection.segmentationNode
+        if used is None and self._status.current.activity is Activity.WAITING:
+            added = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+        fitting = [node for node in added if node is not used and _mayBeOf(node, scan)]
         if not fitting or self._status.isWorking:
             return
         node = fitting[-1]
@@ -65,29 +78,19 @@ class OfferedSegmentation(VTKObservationMixin):
                 if self._selection.guard.mayWrite(take):
                     self._selection.showNextStep()
 
-        words = _("{name} was loaded. Does it belong to {scan}?").format(**names)
-        self._status.caution(words, Choice(_("Yes, correct it here"), take))
+        if scanOf(node) is scan:
+            words, yes = _("{name} belongs to {scan}. Correct it with clicks?"), _("Yes")
+        else:
+            words = _("{name} was loaded. Does it belong to {scan}?")
+            yes = _("Yes, correct it here")
+        self._status.caution(words.format(**names), Choice(yes, take))
 
 
-def _isOfNoScan(segmentationNode) -> bool:
+def _mayBeOf(segmentationNode, scan) -> bool:
     isThere = segmentationNode.GetScene() is not None and not segmentationNode.GetHideFromEditors()
-    return isThere and bool(segmentIDs(segmentationNode)) and not scanName(segmentationNode)
-
-
-def isOnGridOf(segmentationNode, volumeNode) -> bool:
-    """Return whether a segmentation is on a scan's grid, within it, and may be of its patient."""
-    if volumeNode is None or volumeNode.GetImageData() is None:
+    if scan is None or not isThere or not segmentIDs(segmentationNode):
         return False
-    reference = referenceGrid(segmentationNode.GetSegmentation())
-    if reference is None or kinship(segmentationNode, volumeNode) is Kinship.OTHER:
-        return False
-    box, whole = Box.ofImage(reference), Box.ofImage(volumeNode.GetImageData())
-    # The file may contain a part of the grid, with its own origin and extent.
-    steps = np.linalg.inv(ijkToRas(volumeNode)) @ imageGrid(reference)
-    start = steps @ [*box.start[::-1], 1.0]
-    stop = steps @ [*(n - 1 for n in box.stop[::-1]), 1.0]
-    isAligned = np.allclose(steps[:3, :3], np.eye(3), atol=_SAME_MM)
-    isOnVoxels = np.allclose(start, np.rint(start), atol=_SAME_MM)
-    ends = np.array(whole.stop[::-1]) - 1
-    isInside = (start[:3] > -_SAME_MM).all() and (stop[:3] < ends + _SAME_MM).all()
-    return bool(isAligned and isOnVoxels and isInside)
+    if scanName(segmentationNode):
+        return scanOf(segmentationNode) is scan
+    isOfPatient = kinship(segmentationNode, scan) is not Kinship.OTHER
+    return isOfPatient and isOnGridOf(segmentationNode, scan)

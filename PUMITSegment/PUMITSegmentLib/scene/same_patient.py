@@ -1,4 +1,4 @@
-"""Relation of two scans: same patient and position, by DICOM, by derivation, or by the user."""
+"""Relation of two scans: patient, position and order, by DICOM, by derivation, or by the user."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import enum
 
 import slicer
 from PUMITSlicerLib.mrml import madeFrom
+from slicer.i18n import tr as _
 
 _TOGETHER, _ONE_PATIENT = "PUMITSegment.together", "PUMITSegment.onePatient"
+_TWO_IDENTIFIERS = "PUMITSegment.twoIdentifiers"
 _PATIENT_ID, _PATIENT_NAME = ("DICOM.PatientID", "0010,0020"), ("DICOM.PatientName", "0010,0010")
 _FRAME = ("DICOM.FrameOfReferenceUID", "0020,0052")
+# In order of preference.
+_DATES = (("DICOM.AcquisitionDate", "0008,0022"), ("DICOM.StudyDate", "0008,0020"))
 
 
 class Kinship(enum.Enum):
@@ -29,24 +33,28 @@ def kinship(first, second) -> Kinship:
     first, second = madeFrom(first), madeFrom(second)
     if first is second:
         return Kinship.SAME
-    patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]
-    if all(patients) and patients[0] != patients[1]:
+    if ofOnePatient(first, second) is Kinship.OTHER:
         return Kinship.OTHER
-    frames = [_identifier(node, *_FRAME) for node in (first, second)]
-    isSame = all(patients) and all(frames) and frames[0] == frames[1]
+    places = [
+        (_identifier(node, *_PATIENT_ID), _identifier(node, *_FRAME)) for node in (first, second)
+    ]
+    isSame = all(places[0]) and places[0] == places[1]
     return Kinship.SAME if isSame or _isVouchedFor(first, second) else Kinship.UNKNOWN
 
 
 def ofOnePatient(first, second) -> Kinship:
     """Return whether two scans are of one patient, in any position, such as at two dates.
 
-    Without that information in DICOM, the user's earlier answer is used.
+    Without that information in DICOM, the user's earlier answer is used; if DICOM states two
+    patients, only the answer to just that question is.
     """
     first, second = madeFrom(first), madeFrom(second)
+    if first is second or _isLinked(first, second, _TWO_IDENTIFIERS):
+        return Kinship.SAME
     patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]
     if all(patients):
         return Kinship.SAME if patients[0] == patients[1] else Kinship.OTHER
-    isSame = kinship(first, second) is Kinship.SAME or _isLinked(first, second, _ONE_PATIENT)
+    isSame = _isVouchedFor(first, second) or _isLinked(first, second, _ONE_PATIENT)
     return Kinship.SAME if isSame else Kinship.UNKNOWN
 
 
@@ -56,8 +64,28 @@ def vouchForPatient(first, second) -> None:
     This does not imply equal positions, so prompts are not shared between them.
     """
     first, second = madeFrom(first), madeFrom(second)
-    if not _isLinked(first, second, _ONE_PATIENT):
-        first.AddNodeReferenceID(_ONE_PATIENT, second.GetID())
+    isOther = ofOnePatient(first, second) is Kinship.OTHER
+    role = _TWO_IDENTIFIERS if isOther else _ONE_PATIENT
+    if not _isLinked(first, second, role):
+        first.AddNodeReferenceID(role, second.GetID())
+
+
+def twoPatientsInWords(first, second) -> str:
+    """Return a question whether two patients of DICOM are one person with two identifiers."""
+    return _(
+        "DICOM states two patients: {patient} for {first}, {other} for {second}. Are they one "
+        "person, under two identifiers? If you are not sure, answer No."
+    ).format(
+        first=first.GetName(),
+        second=second.GetName(),
+        patient=_patientInWords(first),
+        other=_patientInWords(second),
+    )
+
+
+def _patientInWords(node) -> str:
+    name, number = (_identifier(madeFrom(node), *what) for what in (_PATIENT_NAME, _PATIENT_ID))
+    return f"{name.replace('^', ' ').strip()} ({number})" if name else number
 
 
 def vouch(first, second) -> None:
@@ -71,6 +99,16 @@ def nameWithPatient(volumeNode) -> str:
     """Return the name of a scan, with the patient's name if DICOM has one."""
     patient = _identifier(madeFrom(volumeNode), *_PATIENT_NAME).replace("^", " ").strip()
     return f"{volumeNode.GetName()} ({patient})" if patient else str(volumeNode.GetName())
+
+
+def reversedDates(earlier, later) -> tuple[str, str] | None:
+    """Return both days if DICOM states that the earlier scan was made after the later one."""
+    for what in _DATES:
+        days = [_identifier(madeFrom(node), *what).replace(".", "") for node in (earlier, later)]
+        if all(days):
+            first, second = (f"{day[:4]}-{day[4:6]}-{day[6:8]}" for day in days)
+            return (first, second) if first > second else None
+    return None
 
 
 def _isVouchedFor(first, second) -> bool:

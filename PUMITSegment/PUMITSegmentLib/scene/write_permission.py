@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+from PUMITSlicerLib.labelmap_grid import imageGrid
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.scene.same_patient import Kinship, kinship
+from PUMITSegmentLib.scene.same_patient import (
+    Kinship,
+    kinship,
+    twoPatientsInWords,
+    vouchForPatient,
+)
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
 from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName, scanOf
+from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf, referenceGrid
+
+# Voxels of a segmentation that are so many times larger than the scan's lose detail.
+_COARSER = 2.0
 
 
 class WritePermission:
@@ -38,7 +49,8 @@ class WritePermission:
 
         A segmentation without a scan is assigned to this one.
         """
-        if isOfAnotherPatient(segmentationNode, volumeNode):
+        isOther = isOfAnotherPatient(segmentationNode, volumeNode)
+        if isOther and not self._isOfOnePerson(segmentationNode, volumeNode):
             return False
         if not isOfVoxels(segmentationNode) and not self._convert(segmentationNode, volumeNode):
             return False
@@ -48,9 +60,23 @@ class WritePermission:
         question = _("{which} Edit it on the scan {scan} instead?").format(
             which=whichScan(segmentationNode), scan=_quoted(volumeNode.GetName())
         )
-        if not self.confirm(question):
+        if not self.confirm(question + _coarserInWords(segmentationNode, volumeNode)):
             return False
         self._given.add((segmentationNode.GetID(), volumeNode.GetID()))
+        assignScan(segmentationNode, volumeNode)
+        return True
+
+    def _isOfOnePerson(self, segmentationNode, volumeNode) -> bool:
+        """Ask whether a label of this scan only states another identifier of the patient.
+
+        A scan and its label may be anonymised differently. A label of another scan is hardly on
+        this one's grid.
+        """
+        if scanOf(segmentationNode) is not None or not isOnGridOf(segmentationNode, volumeNode):
+            return False
+        if not self.confirm(twoPatientsInWords(segmentationNode, volumeNode)):
+            return False
+        vouchForPatient(segmentationNode, volumeNode)
         assignScan(segmentationNode, volumeNode)
         return True
 
@@ -105,6 +131,23 @@ def whichScan(segmentationNode) -> str:
         segmentation=_quoted(segmentationNode.GetName()),
         scan=_quoted(scanName(segmentationNode)),
     )
+
+
+def _coarserInWords(segmentationNode, volumeNode) -> str:
+    """Return a sentence if the segmentation's voxels are far larger than the scan's, or ""."""
+    reference = referenceGrid(segmentationNode.GetSegmentation())
+    if reference is None:
+        return ""
+    size, own = np.linalg.norm(imageGrid(reference)[:3, :3], axis=0), volumeNode.GetSpacing()
+    if np.prod(size) < _COARSER * np.prod(own):
+        return ""
+    return " " + _(
+        "Its voxels keep their size, {size} mm, which loses detail; those of the scan are {own} mm."
+    ).format(size=_inWords(size), own=_inWords(own))
+
+
+def _inWords(size) -> str:
+    return " x ".join(f"{side:.3g}" for side in size)
 
 
 def _quoted(name: str) -> str:

@@ -8,6 +8,8 @@ from PUMITSegmentLib.segments.segment_list import adoptGrid
 
 # Name of the scan. Slicer drops the reference to a deleted volume.
 _SCAN_NAME = "PUMITSegment.ScanName"
+# Attribute of a loaded DICOM-SEG or RTSTRUCT in the subject hierarchy.
+_REFERRED = "DICOM.ReferencedInstanceUIDs"
 
 
 def scanOf(segmentationNode):
@@ -36,7 +38,16 @@ def isOfAnotherScan(segmentationNode, volumeNode) -> bool:
     own = scanOf(segmentationNode)
     if own is not None:
         return own is not volumeNode
-    return bool(scanName(segmentationNode))
+    return bool(scanName(segmentationNode)) or _refersElsewhere(segmentationNode, volumeNode)
+
+
+def _refersElsewhere(segmentationNode, volumeNode) -> bool:
+    """Return whether DICOM refers a segmentation to images, and to none of this scan."""
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    item = hierarchy.GetItemByDataNode(segmentationNode) if hierarchy is not None else 0
+    referred = set(hierarchy.GetItemAttribute(item, _REFERRED).split()) if item else set()
+    own = set((volumeNode.GetAttribute("DICOM.instanceUIDs") or "").split())
+    return bool(referred and own) and referred.isdisjoint(own)
 
 
 def claim(segmentationNode, volumeNode) -> None:

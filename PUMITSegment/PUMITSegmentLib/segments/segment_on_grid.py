@@ -19,6 +19,8 @@ from PUMITSegmentLib.segments.reviewed import review
 # VTK aborts the program if an allocation fails. On the scan's own grid no mask is larger than the
 # scan, which is in memory already.
 _MOST_VOXELS = 1 << 30
+# Voxels of one grid are off by less.
+_SAME_VOXELS = 1e-2
 
 
 class SegmentOnGrid:
@@ -138,3 +140,22 @@ def referenceGrid(segmentation):
     image = slicer.vtkOrientedImageData()
     slicer.vtkSegmentationConverter.DeserializeImageGeometry(text, image, False)
     return image
+
+
+def isOnGridOf(segmentationNode, volumeNode) -> bool:
+    """Return whether a segmentation is on a scan's grid, and within it."""
+    if volumeNode is None or volumeNode.GetImageData() is None:
+        return False
+    reference = referenceGrid(segmentationNode.GetSegmentation())
+    if reference is None:
+        return False
+    box, whole = Box.ofImage(reference), Box.ofImage(volumeNode.GetImageData())
+    # The file may contain a part of the grid, with its own origin and extent.
+    steps = np.linalg.inv(ijkToRas(volumeNode)) @ imageGrid(reference)
+    start = steps @ [*box.start[::-1], 1.0]
+    stop = steps @ [*(n - 1 for n in box.stop[::-1]), 1.0]
+    isAligned = np.allclose(steps[:3, :3], np.eye(3), atol=_SAME_VOXELS)
+    isOnVoxels = np.allclose(start, np.rint(start), atol=_SAME_VOXELS)
+    ends = np.array(whole.stop[::-1]) - 1
+    isInside = (start[:3] > -_SAME_VOXELS).all() and (stop[:3] < ends + _SAME_VOXELS).all()
+    return bool(isAligned and isOnVoxels and isInside)

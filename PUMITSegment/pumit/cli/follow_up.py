@@ -13,7 +13,7 @@ import numpy as np
 
 from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
-from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.errors import ExportError, OtherPatientError, PumitError, VolumeError
 from pumit.system.files import refuse_replacing
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-patient",
         action="store_true",
-        help="allow different patient identifiers in DICOM, such as after a change of identifier",
+        help="allow different patient identifiers in DICOM, of scans and masks, such as after a "
+        "change of identifier",
     )
     parser.add_argument("--model", default="default", help="promptable model, or a checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -118,7 +119,7 @@ class _Scans:
         from pumit.volume import Volume
 
         self.earlier: Volume = Volume.read(args.earlier)
-        self.labels: LabelFile = _read_labels(args.mask, self.earlier, "earlier")
+        self.labels: LabelFile = _read_labels(args.mask, self.earlier, "earlier", args)
         self.later: Volume = Volume.read(args.later)
         if not args.other_patient and _are_two_patients(self.earlier, self.later):
             raise VolumeError(
@@ -135,12 +136,18 @@ class _Scans:
             raise VolumeError("The earlier mask is empty; segment its lesions first.")
 
 
-def _read_labels(path: Path, scan: Volume, date: str) -> LabelFile:
+def _read_labels(path: Path, scan: Volume, date: str, args: argparse.Namespace) -> LabelFile:
     """Read the lesions of a scan, and warn of what is odd about them."""
     from pumit.io.labels.label_file import IN_PROGRESS
     from pumit.io.labels.label_source import read_labels
 
-    labels = read_labels(path, scan)
+    try:
+        labels = read_labels(path, scan, is_any_patient=args.other_patient)
+    except OtherPatientError:
+        raise VolumeError(
+            f"DICOM states another patient for the {date} lesions than for their scan; check them, "
+            "and use --other-patient if they are the same person."
+        ) from None
     for doubt in labels.doubts:
         if doubt not in (labels.unreviewed, IN_PROGRESS):
             logger.warning("Remark on the %s lesions: %s.", date, doubt)
@@ -214,7 +221,7 @@ def _followed(
     from pumit.prompts import PointPrompt
 
     if args.later_mask:
-        given = _named(_read_labels(args.later_mask, scans.later, "later"))
+        given = _named(_read_labels(args.later_mask, scans.later, "later", args))
         step("Comparing", 0.8)
         return (
             compare_dates(scans.earlier, scans.segments, scans.later, given, registration),

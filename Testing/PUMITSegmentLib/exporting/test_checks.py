@@ -161,12 +161,30 @@ def test_source_files_that_are_deleted_or_unknown_are_counted(
     assert only(problems(node, volume_node)).sentence.startswith("6 of 6 DICOM files")
 
 
-def test_multi_frame_without_places(problems, node, volume_node, database, tmp_path):
+@pytest.fixture
+def multi_frame(volume_node, tmp_path):
+    """The header of a multi-frame file, and a function that makes it the volume's file."""
     file = sorted((tmp_path / "series").iterdir())[0]
     dataset = dcmread(file)
-    dataset.NumberOfFrames = 6
-    dataset.save_as(file)
+    dataset.NumberOfFrames = SHAPE[0]
     volume_node.SetAttribute("DICOM.instanceUIDs", str(dataset.SOPInstanceUID))
+    return dataset, lambda: dataset.save_as(file)
+
+
+def test_multi_frame_without_places(problems, node, volume_node, multi_frame):
+    dataset, save = multi_frame
+    del dataset.ImagePositionPatient
+    save()
+    assert "multi-frame" in only(problems(node, volume_node)).sentence
+
+
+def test_multi_frame_with_places(problems, node, volume_node, multi_frame):
+    """Without functional groups, the places of the frames follow from the first."""
+    dataset, save = multi_frame
+    save()
+    assert problems(node, volume_node) == []
+    dataset.Modality = "XA"  # frames at one position that may be a cine
+    save()
     assert "multi-frame" in only(problems(node, volume_node)).sentence
 
 

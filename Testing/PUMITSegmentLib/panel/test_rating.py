@@ -111,6 +111,10 @@ def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Dail
     assert daily.status.startswith("Ventricle: good")
     assert "good" in words(daily)["Ventricle"]
     assert not daily.ui.firstChoiceButton.isVisible()
+    # The next click takes nothing of it away.
+    click(daily, VENTRICLE, "good")
+    assert np.array_equal(daily.logic.maskOf(ventricle), VENTRICLE)
+    assert daily.status.startswith("Ventricle: good")
 
 
 def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import A, Daily
+from PUMITSegmentLib.segments.scan_of import scanOf
+from two_patients import Questions, nodes, stateDicom
 
 
 def saved(daily: Daily, folder: Path) -> str:
@@ -54,3 +56,124 @@ def test_a_segmentation_of_our_own_is_not_asked_about(daily: Daily) -> None:
     daily.logic.newSegment("Spleen")
     daily.process()
     assert "was loaded" not in daily.status
+
+
+def loaded(path: str, scan: Any = None) -> Any:
+    """The result in the scene again; of a scan, as Slicer's DICOM reader finds it."""
+    node = slicer.util.loadSegmentation(path)
+    if scan is not None:
+        node.SetReferenceImageGeometryParameterFromVolumeNode(scan)
+    return node
+
+
+def takeIt(daily: Daily, node: Any) -> None:
+    daily.press(daily.ui.firstChoiceButton)
+    assert daily.logic.segmentationNode is node
+    assert [each.GetName() for each in nodes("vtkMRMLSegmentationNode")] == [node.GetName()]
+
+
+def test_a_result_of_the_scan_is_offered(daily: Daily, tmp_path: Path) -> None:
+    """A DICOM-SEG names its scan. A click would have begun another segmentation beside it."""
+    node = loaded(saved(daily, tmp_path), daily.volumeNode)
+    daily.process()
+    assert daily.status == f"{node.GetName()} belongs to CT abdomen. Correct it with clicks?"
+    takeIt(daily, node)
+
+
+def test_what_was_loaded_in_another_module_is_offered(daily: Daily, tmp_path: Path) -> None:
+    path = saved(daily, tmp_path)
+    daily.gui.exit()
+    node = loaded(path, daily.volumeNode)
+    daily.process()
+    daily.gui.enter()
+    daily.process()
+    takeIt(daily, node)
+
+
+def test_what_was_loaded_before_its_scan_is_offered_with_it(daily: Daily, tmp_path: Path) -> None:
+    path = saved(daily, tmp_path)
+    slicer.mrmlScene.RemoveNode(daily.volumeNode)
+    node = loaded(path)
+    daily.process()
+    assert "was loaded" not in daily.status
+    daily.load()
+    daily.logic.parameters.sourceVolume = daily.volumeNode
+    daily.process()
+    takeIt(daily, node)
+
+
+# --- what DICOM states of a loaded segmentation ---------------------------------------------------
+
+
+def chosen(daily: Daily, folder: Path, patient: str = "", instances: str = "") -> Any:
+    """The result in the scene again, with what Slicer's DICOM reader states of it, and in use."""
+    node = loaded(saved(daily, folder))
+    if patient:
+        stateDicom(daily.volumeNode, "P-7710", name="Doe^Jo")
+        stateDicom(node, patient, name="Seven^S")
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    item = hierarchy.GetItemByDataNode(node)
+    hierarchy.SetItemAttribute(item, "DICOM.ReferencedInstanceUIDs", instances)
+    daily.volumeNode.SetAttribute("DICOM.instanceUIDs", "1.2.1 1.2.2 1.2.3")
+    daily.logic.parameters.segmentation = node
+    daily.process()
+    return node
+
+
+def clickIn(daily: Daily) -> bool:
+    """Choose Point and click in the view; whether that asked for a mask."""
+    before = len(daily.worker.requests)
+    daily.press(daily.ui.pointButton)
+    daily.view.clickAt((15, 15, 8))
+    return len(daily.worker.requests) > before
+
+
+@pytest.mark.parametrize(("answer", "isAsked"), [("No", False), ("Yes", True)])
+def test_a_segmentation_that_refers_to_another_series_is_asked_about(
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, isAsked: bool
+) -> None:
+    """A DICOM-SEG of March, chosen with the scan of June, was taken for one of June."""
+    questions = Questions(monkeypatch, answer)
+    node = chosen(daily, tmp_path, instances="1.3.1 1.3.2")
+    assert clickIn(daily) is isAsked
+    assert questions.texts == [
+        f'"{node.GetName()}" belongs to a scan that is not loaded. '
+        'Edit it on the scan "CT abdomen" instead?'
+    ]
+    assert (scanOf(node) is daily.volumeNode) is isAsked
+
+
+def test_a_segmentation_that_refers_to_the_scan_is_not_asked_about(
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = Questions(monkeypatch, "No")
+    chosen(daily, tmp_path, instances="1.2.3 1.2.2")
+    assert clickIn(daily)
+    assert questions.texts == []
+
+
+@pytest.mark.parametrize(("answer", "isAsked"), [("No", False), ("Yes", True)])
+def test_a_label_under_another_identifier_of_the_patient_is_asked_about(
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, isAsked: bool
+) -> None:
+    """It was refused: a scan and its label that were anonymised differently were a dead end."""
+    questions = Questions(monkeypatch, answer)
+    node = chosen(daily, tmp_path, "P-0007", instances="1.3.1 1.3.2")
+    assert clickIn(daily) is isAsked
+    (text,) = questions.texts
+    for name in ("Seven S (P-0007)", "Doe Jo (P-7710)"):
+        assert name in text
+    assert (scanOf(node) is daily.volumeNode) is isAsked
+    assert isAsked is ("another patient" not in daily.status)
+
+
+def test_a_segmentation_of_another_patient_elsewhere_is_refused(
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = Questions(monkeypatch, "Yes")
+    node = chosen(daily, tmp_path, "P-0007")
+    daily.volumeNode.SetOrigin(0.4, 0.0, 0.0)
+    assert not clickIn(daily)
+    assert questions.texts == []
+    assert scanOf(node) is None
+    assert "another patient" in daily.status

@@ -215,6 +215,17 @@ def test_a_yes_is_requested_once(patients: TwoPatients, yes: Questions) -> None:
     assert np.array_equal(patients.mask(patients.liver), B)
 
 
+def test_the_question_says_that_voxels_are_too_large(patients: TwoPatients, no: Questions) -> None:
+    """A PET's segment, corrected on the CT, keeps the PET's voxels."""
+    onTheFirstOnes(patients)
+    patients.press(patients.ui.pointButton)
+    assert "mm" not in no.texts[0]
+    patients.volumeNode.SetSpacing(0.25, 0.25, 1.0)
+    patients.press(patients.ui.pointButton)
+    assert "keep their size, 1 x 1 x 1 mm" in no.texts[1]
+    assert "are 0.25 x 0.25 x 1 mm" in no.texts[1]
+
+
 def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Questions) -> None:
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)

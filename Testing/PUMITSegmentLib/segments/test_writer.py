@@ -140,6 +140,26 @@ def test_write_tells_whether_the_segment_is_the_mask_now(w, writer) -> None:
     assert not writer.write(coarse, "A", mask, volume)
 
 
+def test_what_two_segments_share_stays_in_both(w, writer) -> None:
+    """A DICOM-SEG of another program has the tumour in the liver too: a click lost it there."""
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume, names=("Liver", "Tumour", "Kidney"))
+    liver, tumour = w.ball(), w.ball(radius=(2, 2, 2))
+    kidney = ~liver & w.ball(radius=(9, 9, 9))
+    for name, mask in (("Liver", liver), ("Tumour", tumour), ("Kidney", kidney)):
+        writer.write(segmentation, name, mask, volume)
+    assert (liver & tumour).any()
+    corrected = liver.copy()
+    corrected[:, :, : liver.shape[2] // 2] = True  # into the kidney
+    writer.write(segmentation, "Liver", corrected, volume, OverwriteMode.STOP)
+    np.testing.assert_array_equal(writer.read(segmentation, "Liver", volume), corrected & ~kidney)
+    np.testing.assert_array_equal(writer.read(segmentation, "Tumour", volume), tumour)
+    # What the segment gave up and another one has is not taken again.
+    writer.write(segmentation, "Liver", liver & ~tumour, volume, OverwriteMode.STOP)
+    writer.write(segmentation, "Liver", liver, volume, OverwriteMode.STOP)
+    np.testing.assert_array_equal(writer.read(segmentation, "Liver", volume), liver & ~tumour)
+
+
 @pytest.mark.parametrize("axis", [0, 2])
 def test_planar_volume(w, writer, axis) -> None:
     shape = [13, 14, 15]

@@ -112,8 +112,12 @@ def test_two_patients_are_not_compared(
         pumit.save(lesion > 0, tmp_path / folder, tmp_path / f"{folder}.dcm")
     command = ("follow-up", tmp_path / "ONE", tmp_path / "TWO.dcm", tmp_path / "ONE")
     text = refused(*command, "-o", tmp_path / "result")
-    assert "DICOM-SEG is of another patient" in text
+    assert "another patient for the earlier lesions" in text
+    assert "--other-patient" in text
     assert "8871" not in text
+    # One person under two identifiers: the scan and its label were anonymised differently.
+    run(*command, "-o", tmp_path / "result", "--other-patient", "--register-only")
+    assert "earlier lesions: DICOM-SEG: states another patient than the image" in caplog.text
     run("follow-up", tmp_path / "ONE", tmp_path / "again.dcm", tmp_path / "ONE",
         "-o", tmp_path / "result", "--register-only")  # fmt: skip
     assert "earlier lesions: DICOM-SEG: refers to another series" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.errors import AmbiguousSeriesError, OtherPatientError, VolumeError
 from pumit.io.dicom.files import read_header, stated
 from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
@@ -78,7 +78,7 @@ def _read_one(path: Path, label: Path | None) -> Volume:
         return Volume.read(file, series=found.series)
 
 
-def read_labels(path: Path, image: Volume) -> LabelFile:
+def read_labels(path: Path, image: Volume, *, is_any_patient: bool = False) -> LabelFile:
     """Read a label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or a node of a Slicer bundle.
 
     Args:
@@ -86,10 +86,12 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
         image: The scan whose grid the labels get. Labels are not interpolated: their voxels must
             coincide with the scan's. A plain label map must cover the scan; a file with named
             segments may be cropped.
+        is_any_patient: Whether another patient in DICOM is only a doubt: one person may have two
+            identifiers.
 
     Raises:
-        VolumeError: If it cannot be read, is on another grid than the scan, or is of another
-            patient, as DICOM states.
+        OtherPatientError: If it is of another patient, as DICOM states.
+        VolumeError: If it cannot be read, or is on another grid than the scan.
     """
     file, part = split_part(path)
     if is_bundle(file):
@@ -101,7 +103,7 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
     found = label_object(path)
     if found is None:
         return on_grid(read_label_file(file), image)
-    return _read_object(found, image)
+    return _read_object(found, image, is_any_patient=is_any_patient)
 
 
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
@@ -125,15 +127,18 @@ def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
     return LabelFile(volume, tuple(segments), tuple(d for f in files for d in f.doubts))
 
 
-def _read_object(found: LabelObject, image: Volume) -> LabelFile:
+def _read_object(found: LabelObject, image: Volume, *, is_any_patient: bool) -> LabelFile:
     source = image.source
     doubts = []
     if source and found.series != source.series_instance_uid:
         patients = stated(found.patient), read_header(source.files[0]).patient
         if all(patients) and patients[0] != patients[1]:
-            raise VolumeError(
-                f"The {found.kind} is of another patient than the image; give one of this scan."
-            )
+            if not is_any_patient:
+                raise OtherPatientError(
+                    f"The {found.kind} is of another patient than the image, as DICOM states; give "
+                    "one of this scan. If they are the same person, save it as .seg.nrrd in Slicer."
+                )
+            doubts.append(f"{found.kind}: states another patient than the image")
         if found.series:
             # Scans with one frame of reference may share a segmentation, so this is only a doubt.
             doubts.append(f"{found.kind}: {OTHER_SERIES}")

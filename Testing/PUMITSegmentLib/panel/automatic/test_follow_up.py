@@ -141,15 +141,51 @@ def test_nothing_is_added_where_the_scan_has_changed(panel: Any) -> None:
     assert panel.segmentNames() == list(LESIONS)
 
 
-def test_other_patients_are_refused_and_unknown_ones_asked_about(
-    panel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stateDicom(panel.earlier, "P-1", "1.2.3", "One^A")
-    stateDicom(panel.later, "P-2", "1.2.4", "Two^B")
+def test_two_patients_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One person may have two identifiers; the command line has an option, the panel had none."""
+    stateDicom(panel.earlier, "P-1171", "1.2.3", "One^A")
+    stateDicom(panel.later, "P-2171", "1.2.4", "Two^B")
+    panel.questions = Questions(monkeypatch, "No")
     panel.press(panel.ui.followUpButton)
     assert "another patient" in panel.ui.statusLabel.text
-    assert panel.questions.texts == []
+    (text,) = panel.questions.texts
+    assert "One A (P-1171) for March" in text
+    assert "Two B (P-2171) for June" in text
     assert not panel.ui.followUpDiscardButton.enabled
+    assert ofOnePatient(panel.earlier, panel.later) is Kinship.OTHER
+    panel.questions = Questions(monkeypatch, "Yes")
+    panel.register()
+    assert len(panel.questions.texts) == 1
+    # Nothing is said of positions.
+    assert kinship(panel.later, panel.earlier) is Kinship.UNKNOWN
+
+
+def dated(panel: FollowUpPanel, earlier: str, later: str) -> None:
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    for node, day in ((panel.earlier, earlier), (panel.later, later)):
+        stateDicom(node, "P-1171")
+        hierarchy.SetItemAttribute(hierarchy.GetItemByDataNode(node), "DICOM.StudyDate", day)
+
+
+def test_swapped_dates_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grown would be reported as shrunk; only the command line said so."""
+    dated(panel, "20240611", "20240305")
+    panel.questions = Questions(monkeypatch, "No")
+    panel.press(panel.ui.followUpButton)
+    (text,) = panel.questions.texts
+    assert "March is of 2024-06-11, after June of 2024-03-05" in text
+    assert not panel.ui.followUpDiscardButton.enabled
+    assert "Nothing was changed" in panel.ui.statusLabel.text
+    panel.questions = Questions(monkeypatch, "Yes")
+    panel.register()
+    assert len(panel.questions.texts) == 1
+
+
+@pytest.mark.parametrize("days", [("20240305", "20240611"), ("20240305", "20240305"), ("", "2024")])
+def test_dates_in_order_are_not_asked_about(panel: Any, days: tuple[str, str]) -> None:
+    dated(panel, *days)
+    panel.register()
+    assert panel.questions.texts == []
 
 
 def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
