@@ -48,11 +48,13 @@ class ClassificationData:
         splits: Cases of "train", "val" and optionally "test".
         is_stored_as_shown: Whether all images have the same orientation without headers, as in
             MedMNIST; else they are reoriented by their headers.
+        notes: Remarks on the splits, for the user.
     """
 
     classes: tuple[str, ...]
     splits: dict[str, Cases]
     is_stored_as_shown: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def is_multi_label(self) -> bool:

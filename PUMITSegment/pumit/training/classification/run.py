@@ -151,6 +151,8 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         sizes["position_table"] = [n // p for n, p in table]
         self.start = self._start()
         run.report({"classes": list(self.data.classes), "cases": self.data.counts()})
+        for note in self.data.notes:
+            run.report({"event": "patients", "sentence": f"Look at this: {note}."})
 
     def prepare(self) -> None:
         """Pre-process the images of each split."""

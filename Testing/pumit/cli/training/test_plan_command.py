@@ -72,7 +72,9 @@ def test_a_classification_is_checked_and_planned(
             image = SimpleITK.GetImageFromArray(np.random.rand(4, 8, 8).astype(np.float32))
             SimpleITK.WriteImage(image, str(tmp_path / "set" / name / f"{number}.nii.gz"))
     goal = ("--goal", "classification")
-    assert "normal: 3 train, 1 val, 1 test" in run("data", tmp_path / "set", *goal).out
+    told = run("data", tmp_path / "set", *goal).out
+    assert "normal: 3 train, 1 val, 1 test" in told
+    assert "? 5 patients are guessed from the names of 10 cases" in told
     ran = run("plan", tmp_path / "set", *goal, "--json", "-o", tmp_path / "mine.yaml")
     record = json.loads(ran.out)
     recipe = yaml.safe_load((tmp_path / "mine.yaml").read_text())
@@ -80,7 +82,8 @@ def test_a_classification_is_checked_and_planned(
     read_model(ClassificationRecipe, recipe, "planned")
     assert (recipe["task"], recipe["data"]["folder"]) == ("classification", str(tmp_path / "set"))
     assert 300 < record["estimate"]["seconds"] <= 600
-    assert "only 2 scans for validation" in record["warnings"][0]
+    assert "5 patients are guessed" in record["warnings"][0]
+    assert "only 2 scans for validation" in record["warnings"][1]
     # What a recipe gives stays.
     given = {**recipe, "epochs": 3, "schedule": {"learning_rate": 0.002}}
     (tmp_path / "given.yaml").write_text(yaml.safe_dump(given))

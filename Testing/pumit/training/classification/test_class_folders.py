@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from generated_scans import dicom_slice
 from pumit.errors import PumitError
 from pumit.training.classification.cases import ClassificationData, require_split
 from pumit.training.classification.reader import read_class_folders, read_classification_data
@@ -13,7 +15,7 @@ from pumit.training.classification.reader import read_class_folders, read_classi
 
 def fill(folder: Path, counts: dict[str, int]) -> Path:
     for name, count in counts.items():
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             (folder / name / f"{name}{i}.nii.gz").write_bytes(b"not read yet")
     return folder
@@ -64,6 +66,66 @@ def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
     assert sum(len(given) for given in names(data).values()) == 60
     with pytest.raises(PumitError, match="matches nothing"):
         read_class_folders(tmp_path, patient="case")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_guess"),
+    [
+        ("{kind}/p{patient:02d}_visit{scan}.nii.gz", True),
+        ("{kind}/{patient:04d}-{scan}.nrrd", True),
+        ("{kind}/MR{patient}/scan{scan}.nii", False),
+        ("{kind}/folder{patient}-{scan}.dcm", False),
+        ("{kind}/folder{patient}.{scan}", False),
+        ("{kind}{scan}/{patient}.nii.gz", True),
+    ],
+)
+def test_patients_stay_together_without_a_pattern(
+    tmp_path: Path, name: str, is_guess: bool
+) -> None:
+    patient_of = {}
+    for number in range(36):
+        patient, kind, scan = number // 3, "ab"[number % 2], number % 3
+        inner = name.format(kind=kind, patient=patient, scan=scan)
+        patient_of[inner] = patient
+        path = tmp_path / inner
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if "folder" in inner:
+            pixels = np.zeros((2, 2), np.uint16)
+            header = dicom_slice(pixels, (0.0, 0.0, 0.0), PatientID=f"ID{patient}")
+            if path.suffix != ".dcm":
+                path.mkdir()
+                path /= "slice"
+            header.save_as(path, enforce_file_format=True)
+        else:
+            path.write_bytes(b"not read yet")
+    data = read_classification_data(tmp_path)
+    parts = [{patient_of[case] for case in cases.names} for cases in data.splits.values()]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 12
+    assert sum(len(cases) for cases in data.splits.values()) == 36
+    assert all(0 not in numbers for numbers in data.counts().values())
+    assert bool(data.notes) is is_guess
+    assert not any("ID" in note for note in data.notes)
+
+
+def test_a_patient_folder_is_no_series_and_a_series_no_patient(tmp_path: Path) -> None:
+    """A folder with files of other suffixes is a series, also with a picture next to them."""
+    files = ("1/a.nii.gz", "1/a.json", "2/x.png", "3/IM1", "3/key.jpg", "4/s1/IM1", "4/s2/IM1")
+    for kind in "ab":
+        for file in files:
+            path = tmp_path / kind / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"")
+    found = {name for split in names(read_class_folders(tmp_path)).values() for name in split}
+    scans = ("1/a.nii.gz", "2/x.png", "3", "4/s1", "4/s2")
+    assert found == {f"{kind}/{scan}" for kind in "ab" for scan in scans}
+
+
+def test_a_class_of_too_few_patients_says_how_many_scans_they_have(tmp_path: Path) -> None:
+    for kind, count in (("a", 9), ("b", 2)):
+        for i in range(count):
+            fill(tmp_path / kind / f"p{i}", {"": 4})
+    with pytest.raises(PumitError, match="'b' has 8 scans of 2 patients, too few for train, val"):
+        read_classification_data(tmp_path)
 
 
 def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
