@@ -62,15 +62,16 @@ class FoundScan:
 
     def with_labels_read(self, problems: list[str]) -> FoundScan:
         """Return the scan with the segments of its labels; add read errors to `problems`."""
-        from pumit.io.labels.label_source import announced_segments
+        from pumit.io.labels.label_source import announced_segments, require_grid
 
         entry = self.entry
         try:
             paths = tuple(map(Path, entry.given_labels))
+            require_grid(paths, self.images[0])
             segments = tuple(s for path in paths for s in announced_segments(path))
             marks = tuple(map(_mark, paths))
         except (VolumeError, OSError) as error:
-            word = f"its label cannot be read: {' '.join(str(error).split())}"
+            word = f"its label cannot be used: {' '.join(str(error).split())}"
             problems.append(f"{entry.name}: {word}")
             return replace(self, entry=replace(entry, word=word, given_labels=()))
         word = next((s.unreviewed for s in segments if s.unreviewed), "")
