@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,19 +98,21 @@ class ClassificationData:
     def check_scans(self) -> Iterator[tuple[str, str]]:
         """Read all files, and yield name and problem of each, "" for none."""
         channels = 0
+        first: dict[bytes, str] = {}
         for _, cases in self._items():
             for i, name in enumerate(cases.names if cases.files else ()):
                 try:
-                    found = cases.read(i).channels
+                    volume = cases.read(i)
                 except VolumeError as error:
                     yield name, str(error)
                     continue
-                channels = channels or found
-                is_odd = found != channels
-                yield (
-                    name,
-                    f"It has {count_of(found, 'channel')}, others {channels}." if is_odd else "",
-                )
+                channels = channels or volume.channels
+                digest = hashlib.sha256(np.ascontiguousarray(volume.array).data).digest()
+                same = first.setdefault(digest, name)
+                problem = f"It is the same image as {same}; remove one." if same != name else ""
+                if volume.channels != channels:
+                    problem = f"It has {count_of(volume.channels, 'channel')}, others {channels}."
+                yield name, problem
 
     def _items(self) -> list[tuple[str, Cases]]:
         return [(name, self.splits[name]) for name in SPLITS if name in self.splits]

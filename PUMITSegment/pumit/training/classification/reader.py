@@ -35,6 +35,12 @@ PICTURES = (".png", ".jpg", ".jpeg")
 SUFFIXES = (*VOLUMES, ".dcm", ".zip", *PICTURES)
 # Folders of a data set for segmentation, which are no classes.
 LAYOUT_FOLDERS = {"images", "labels", "masks", "imagesTr", "labelsTr", "imagesTs", "labelsTs"}
+# Folders of splits, by what labs call them.
+SPLIT_FOLDERS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 Scans = dict[str, Path]  # by CLASS/NAME, sorted
 
 
@@ -195,8 +201,9 @@ def read_class_folders(
     """
     shares = require_split(split)
     notes: tuple[str, ...] = ()
-    if (folder / "train").is_dir():
-        found = {name: _scans_of(folder / name) for name in SPLITS if (folder / name).is_dir()}
+    given = _split_folders(folder)
+    if "train" in given:
+        found = {name: _scans_of(path) for name, path in given.items()}
         classes = _classes_of(found["train"])
         for name, scans in found.items():
             unknown = [c for c in _classes_of(scans) if c not in classes]
@@ -216,6 +223,28 @@ def read_class_folders(
         names = [path.relative_to(folder).as_posix() for path in paths]
         splits[split_name] = Cases(names, labels, _FileReader(paths), paths)
     return ClassificationData(classes, splits, is_stored_as_shown=False, notes=notes)
+
+
+def _split_folders(folder: Path) -> dict[str, Path]:
+    """Return the folder of each split that has one.
+
+    Raises:
+        PumitError: If two are of one split, or there is none to learn from.
+    """
+    inner = [path for path in _visible(folder) if path.is_dir()]
+    found: dict[str, Path] = {}
+    for path in inner:
+        split = SPLIT_FOLDERS.get(path.name.lower(), "")
+        if split in found:
+            raise PumitError(
+                f"{folder.name!r} holds {found[split].name} and {path.name}; join them."
+            )
+        found |= {split: path} if split else {}
+    if found and "train" not in found and len(found) == len(inner):
+        raise PumitError(
+            f"{folder.name!r} holds {' and '.join(p.name for p in inner)}, but no folder train."
+        )
+    return {name: found[name] for name in SPLITS if name in found}
 
 
 def _class_of(name: str) -> str:

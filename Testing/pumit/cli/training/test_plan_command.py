@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,9 @@ def test_a_classification_is_checked_and_planned(
     assert (followed["epochs"], followed["schedule"]["learning_rate"]) == (3, 0.002)
     assert "steps" not in followed["schedule"]
     (tmp_path / "set" / "tumour" / "2.nii.gz").write_bytes(b"no scan")
+    shutil.copy(tmp_path / "set" / "normal" / "1.nii.gz", tmp_path / "set" / "tumour" / "1.nii.gz")
+    told = run("data", tmp_path / "set", *goal).out
+    assert re.search(r"! (normal|tumour)/1.nii.gz: It is the same image as (normal|tumour)/1", told)
     assert "! tumour/2.nii.gz: " in run("data", tmp_path / "set", *goal).out
     assert "needs at least two" in refused("data", _only(tmp_path / "set", "normal"), *goal)
 

@@ -143,6 +143,19 @@ def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
     assert data.counts() == {"train": [3, 2], "val": [1, 1], "test": [1, 1]}
 
 
+def test_splits_are_known_by_the_names_of_labs(tmp_path: Path) -> None:
+    for split, count in (("Training", 3), ("validation", 2)):
+        fill(tmp_path / split, {"a": count, "b": count})
+    assert read_class_folders(tmp_path).counts() == {"train": [3, 3], "val": [2, 2]}
+    fill(tmp_path / "train", {"a": 1})
+    with pytest.raises(PumitError, match="holds Training and train; join them"):
+        read_class_folders(tmp_path)
+    shutil.rmtree(tmp_path / "Training")
+    shutil.rmtree(tmp_path / "train")
+    with pytest.raises(PumitError, match="holds validation, but no folder train"):
+        read_class_folders(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
