@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -251,7 +251,7 @@ def _class_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _classes_of(scans: Scans) -> tuple[str, ...]:
+def _classes_of(scans: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(_class_of, scans)))
 
 
@@ -353,15 +353,17 @@ def _patients(scans: Scans, pattern: str | None) -> tuple[Groups, tuple[str, ...
             stated[name] = known
         else:
             bare[name] = bare_name(path)
-    guess = re.compile(guessed_pattern(list(bare.values())) or "(.+)")
-    groups: Groups = {}
+    of_all = guessed_pattern(list(bare.values()))
     guessed: Groups = {}
-    for name in scans:
-        if name in stated:
-            groups.setdefault(stated[name], []).append(name)
-        else:
-            match = guess.search(bare[name])
-            guessed.setdefault(match.group(1) if match else bare[name], []).append(name)
+    for one in _classes_of(bare):
+        own = [name for name in bare if _class_of(name) == one]
+        guess = of_all or guessed_pattern([bare[name] for name in own]) or "(.+)"
+        for name in own:
+            match = re.search(guess, bare[name])
+            guessed.setdefault(match[1] if match else bare[name], []).append(name)
+    groups: Groups = {}
+    for name, key in stated.items():
+        groups.setdefault(key, []).append(name)
     for key, names in guessed.items():
         groups.setdefault(key, []).extend(names)
     is_note = any(len(names) > 1 for names in guessed.values())
@@ -398,6 +400,7 @@ def read_classification_data(
     Raises:
         PumitError: If the path does not exist, or a classifier cannot be trained on its data.
     """
+    path = path.absolute()  # which has a name, also for "."
     if path.is_dir():
         if classes:
             raise PumitError(f"classes are the folders of {path.name}; leave the key classes out.")

@@ -107,6 +107,20 @@ def test_patients_stay_together_without_a_pattern(
     assert not any("ID" in note for note in data.notes)
 
 
+def test_each_class_may_name_its_patients_differently(tmp_path: Path) -> None:
+    for number in range(18):
+        for kind, name in (
+            ("a", f"mr_patient{number // 3:03d}_frame{number % 3}"),
+            ("b", f"x{number}"),
+        ):
+            fill(tmp_path / kind, {"": 0})
+            (tmp_path / kind / f"{name}.nii.gz").write_bytes(b"")
+    data = read_class_folders(tmp_path)
+    parts = [{n[:15] for n in given if n[0] == "a"} for given in names(data).values()]
+    assert sum(map(len, parts)) == 6
+    assert data.counts()["train"] == [12, 12]
+
+
 def test_a_patient_folder_is_no_series_and_a_series_no_patient(tmp_path: Path) -> None:
     """A folder with files of other suffixes is a series, also with a picture next to them."""
     files = ("1/a.nii.gz", "1/a.json", "2/x.png", "3/IM1", "3/key.jpg", "4/s1/IM1", "4/s2/IM1")
@@ -172,6 +186,12 @@ def test_a_folder_that_cannot_be_learned_from_is_refused(
     folder.mkdir()
     with pytest.raises(PumitError, match=message):
         read_classification_data(fill(folder, counts))
+
+
+def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fill(tmp_path / "set", {"a": 5}))
+    with pytest.raises(PumitError, match="All training cases of set are of one class"):
+        read_classification_data(Path())
 
 
 def test_a_class_without_training_cases_is_refused(tmp_path: Path) -> None:
