@@ -86,6 +86,13 @@ class RunLog:
         checks = [r for r in records if isinstance(r.get("validation"), dict)]
         return RunLog(data[-1] if data else {}, _latest(steps), _latest(checks), learning_rate)
 
+    @staticmethod
+    def of_folds(folder: Path) -> RunLog:
+        """Return the data of a cross-validation, all of whose cases its ensemble has seen."""
+        data = RunLog.read(folder / "fold_1").data
+        seen = sorted({*data.get("training", ()), *data.get("validation", ())})
+        return RunLog({**data, "training": seen, "validation": []}, (), ())
+
     @property
     def last_step(self) -> int:
         """Last recorded step."""
