@@ -22,6 +22,7 @@ from pumit.io.labels.label_file import (
     made_by_sentence,
     named_segments,
     read_label_file,
+    tabled_segments,
 )
 from pumit.io.labels.label_objects import (
     LabelObject,
@@ -190,8 +191,8 @@ def require_grid(paths: Sequence[Path], scan: Path) -> None:
     grids = [] if image is None else [(path, _grid_of(path)) for path in paths]
     for path, grid in grids:
         if image is not None and grid is not None:
-            is_named = path.name.lower().endswith(".nrrd") and bool(named_segments(path))
-            _placed(grid, image, is_named=is_named)
+            named = named_segments(path) if path.name.lower().endswith(".nrrd") else ()
+            _placed(grid, image, is_named=bool(named or tabled_segments(path)))
 
 
 def _grid_of(path: Path) -> Volume | None:
