@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,14 @@ class ClassificationData:
         is_stored_as_shown: Whether all images have the same orientation without headers, as in
             MedMNIST; else they are reoriented by their headers.
         notes: Remarks on the splits, for the user.
+        set_aside: Names of the cases of each split that the folders do not give.
     """
 
     classes: tuple[str, ...]
     splits: dict[str, Cases]
     is_stored_as_shown: bool
     notes: tuple[str, ...] = ()
+    set_aside: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def is_multi_label(self) -> bool:
@@ -122,6 +124,14 @@ def _count(labels: Labels, classes: int) -> list[int]:
     if labels.ndim == 2:
         return [int(n) for n in labels.sum(0)]
     return [int(n) for n in np.bincount(labels, minlength=classes)]
+
+
+def named_split(split: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """Return the names of the cases of "val" and "test"; empty if it gives no names."""
+    if split is None or not {"val"} <= split.keys() <= {"val", "test"}:
+        return {}
+    is_named = all(isinstance(names, list) for names in split.values())
+    return {part: list(map(str, names)) for part, names in split.items()} if is_named else {}
 
 
 def require_split(split: dict[str, Any] | None) -> dict[str, float]:

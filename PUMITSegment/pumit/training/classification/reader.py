@@ -22,6 +22,7 @@ from pumit.training.classification.cases import (
     Cases,
     ClassificationData,
     Labels,
+    named_split,
     require_split,
 )
 from pumit.training.data.found_cases import bare_name
@@ -178,7 +179,7 @@ class _FileReader:
 def read_class_folders(
     folder: Path,
     *,
-    split: dict[str, float] | None = None,
+    split: dict[str, Any] | None = None,
     patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
@@ -190,7 +191,7 @@ def read_class_folders(
     together.
 
     Args:
-        split: Shares to set aside, see `require_split`.
+        split: Shares to set aside, see `require_split`, or names as in `Cases.names`.
         patient: Regular expression for the patient in `CLASS/NAME`, as its first group or the
             whole match. By default patients are read from DICOM files and folders, else guessed
             from the names of files, which are compared across classes.
@@ -199,9 +200,11 @@ def read_class_folders(
     Raises:
         PumitError: If a class is empty, or has too few patients to be split.
     """
-    shares = require_split(split)
+    named = named_split(split)
+    shares = {} if named else require_split(split)
     notes: tuple[str, ...] = ()
     given = _split_folders(folder)
+    missing: tuple[str, ...] = SPLITS[1:]
     if "train" in given:
         found = {name: _scans_of(path) for name, path in given.items()}
         classes = _classes_of(found["train"])
@@ -209,20 +212,26 @@ def read_class_folders(
             unknown = [c for c in _classes_of(scans) if c not in classes]
             if unknown:
                 raise PumitError(f"Class {unknown[0]!r} of {name} is not among those of train.")
-        if "val" not in found:
-            parts, notes = _split(found["train"], {"val": shares["val"]}, patient, seed)
-            found |= parts
+        missing = () if "val" in found else ("val",)
     else:
-        scans = _scans_of(folder)
-        classes = _classes_of(scans)
-        found, notes = _split(scans, shares, patient, seed)
+        found = {"train": _scans_of(folder)}
+        classes = _classes_of(found["train"])
+    if missing and named:
+        found |= _split_as_named(found["train"], named, folder)
+    elif missing:
+        wanted = {part: shares[part] for part in missing if shares[part] > 0}
+        parts, notes = _split(found["train"], wanted, patient, seed)
+        found |= parts
     splits = {}
     for split_name, scans in found.items():
         paths = list(scans.values())
         labels = np.array([classes.index(_class_of(name)) for name in scans], dtype=np.int64)
         names = [path.relative_to(folder).as_posix() for path in paths]
         splits[split_name] = Cases(names, labels, _FileReader(paths), paths)
-    return ClassificationData(classes, splits, is_stored_as_shown=False, notes=notes)
+    set_aside = {part: splits[part].names for part in missing if part in splits}
+    return ClassificationData(
+        classes, splits, is_stored_as_shown=False, notes=notes, set_aside=set_aside
+    )
 
 
 def _split_folders(folder: Path) -> dict[str, Path]:
@@ -300,6 +309,26 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
+def _split_as_named(
+    scans: Scans, named: Mapping[str, Sequence[str]], folder: Path
+) -> dict[str, Scans]:
+    """Set aside the named scans.
+
+    Raises:
+        PumitError: If one of them is missing.
+    """
+    part_of = {name: part for part, names in named.items() for name in names}
+    found: dict[str, Scans] = {part: {} for part in ("train", *part_of.values())}
+    for key, path in scans.items():
+        found[part_of.pop(path.relative_to(folder).as_posix(), "train")][key] = path
+    if part_of:
+        raise PumitError(
+            f"split names {next(iter(part_of))!r}, which is no scan of {folder.name!r}; put it "
+            "back, or take it out of split."
+        )
+    return found
+
+
 def _split(
     scans: Scans, shares: Mapping[str, float], patient: str | None, seed: int
 ) -> tuple[dict[str, Scans], tuple[str, ...]]:
@@ -307,7 +336,6 @@ def _split(
 
     Classes of the fewest patients are split first, as a patient may have scans of several.
     """
-    shares = {name: share for name, share in shares.items() if share > 0}
     groups, notes = _patients(scans, patient)
     of_class: dict[str, list[str]] = {name: [] for name in _classes_of(scans)}
     for key, names in groups.items():
@@ -385,7 +413,7 @@ def read_classification_data(
     path: Path,
     *,
     classes: Sequence[str] = (),
-    split: dict[str, float] | None = None,
+    split: dict[str, Any] | None = None,
     patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
@@ -394,7 +422,7 @@ def read_classification_data(
     Args:
         path: `.npz`, or a folder; see `read_medmnist` and `read_class_folders`.
         classes: Class names of a MedMNIST file, in order of their indices.
-        split: Shares of "val" and "test", for folders without them.
+        split: Shares of "val" and "test", or their cases by name, for folders without them.
         patient: Pattern of patients in file names, see `read_class_folders`.
 
     Raises:

@@ -18,6 +18,7 @@ from pumit.models.card import kind_of
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.user_index import description_of
 from pumit.runs import RECIPE, read_log
+from pumit.training.classification.cases import named_split
 from pumit.training.model_card.facts import (
     CaseFact,
     ClassFact,
@@ -273,7 +274,10 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
     data = keys.get("data", {})
     if isinstance(data, Mapping):
-        public |= {"data": {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}}
+        shown = {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}
+        if named_split(shown.get("split")):  # of cases, which are numbered
+            del shown["split"]
+        public |= {"data": shown}
         if isinstance(data.get("classes"), (list, tuple)):
             public["data"]["classes"] = [
                 {k: v for k, v in row.items() if k != "segments"}
