@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from label_objects_made import write_bundle
 from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
 from pumit.errors import PumitError
@@ -578,6 +579,22 @@ def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Pa
     found = [Path(s.images[0]).parts[-3] for s in campaign.scans() if s.given_labels]
     assert (found, len(campaign.scans())) == (["d1", "d1"], 6)
     assert "dataset.json cannot be used" in campaign.problems[0]
+
+
+def test_a_scan_in_a_slicer_scene_is_told_and_not_taken(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    write_scan(lab / "b.nii.gz", 1)
+    volume, labels = make_scan(0)
+    write_volume_file(volume.array, volume, tmp_path / "scan.nrrd")
+    segments = (Segment("outer", labels > 0),)
+    write_seg_nrrd(Segmentation(volume, segments, Algorithm("a", "1")), tmp_path / "s.seg.nrrd")
+    write_bundle(lab / "a.mrb", tmp_path / "scan.nrrd", tmp_path / "s.seg.nrrd")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"b": "open"}
+    assert [p.partition(";")[0] for p in campaign.problems] == [
+        "a is in a Slicer scene and is not used"
+    ]
 
 
 def test_a_label_without_a_scan_is_told(tmp_path: Path) -> None:
