@@ -165,7 +165,8 @@ def compared_masks(
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
-        if any(_is_unknown(s, ignored) for s in (t, p) if s is not None):
+        named = t or p
+        if named is None or _is_unknown(named, ignored):
             continue
         p_mask = nothing if p is None else prediction.mask(p)
         t_mask = nothing if t is None else truth.mask(t)
