@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ from pumit.runs import RunStatus, read_status
 from pumit.system.files import make_folder
 
 if TYPE_CHECKING:
+    from pumit.campaign.sources import FoundScan
     from pumit.geometry import Triple
     from pumit.segmentation import Segmentation
 
@@ -148,6 +150,8 @@ class Campaign(CampaignFolder):
     ) -> list[str]:
         """Add scans; scans that the campaign already has, by content, are left unchanged.
 
+        Those of them without a label, that no person has worked on, get one that is there now.
+
         Returns:
             Sentences about files and folders that are not scans, also kept in `problems`.
 
@@ -164,11 +168,16 @@ class Campaign(CampaignFolder):
             why = f" ({found.problems[0]})" if found.problems else ""
             raise PumitError(f"No scan was found{why}; give a folder of scans.")
         marks = patient_marks([s.entry for s in found.scans], there, self._content["salt"])
-        known = {scan.id for scan in there}
-        new = [scan for scan in found.scans if scan.entry.id not in known]
+        known = {scan.id: scan for scan in there}
+        looked_at = [
+            scan
+            for scan in found.scans
+            if scan.entry.id not in known
+            or (scan.entry.given_labels and self._takes_label(known[scan.entry.id]))
+        ]
         read = []
-        for number, scan in enumerate(new):
-            step(scan.entry.name, number / len(new))
+        for number, scan in enumerate(looked_at):
+            step(scan.entry.name, number / len(looked_at))
             read.append(scan.with_labels_read(found.problems))
         classes = [c.as_row() for c in found.classes or proposed_classes(read)]
         sources = [self._kept_path(path) for path in given]
@@ -183,7 +192,11 @@ class Campaign(CampaignFolder):
             }
 
         self._change(changed)
-        for number, scan in enumerate(read, start=len(there)):
+        for scan in read:
+            if scan.entry.id in known and scan.entry.state == "labelled":
+                self._update(scan.entry.id, partial(self._labelled, found=scan))
+        new = [scan for scan in read if scan.entry.id not in known]
+        for number, scan in enumerate(new, start=len(there)):
             mark = marks[scan.entry.id]
             entry = scan.kept(self.classes, self._kept_path, patient=mark, order=number)
             make_folder(self.home(entry))
@@ -193,6 +206,21 @@ class Campaign(CampaignFolder):
                     write_shared(state, entry.as_file())
         self.problems = found.problems
         return found.problems
+
+    def _takes_label(self, scan: ScanEntry) -> bool:
+        """Return whether a scan has no label, and no person has worked on it."""
+        is_untouched = (
+            scan.state in ("open", "predicted") and not (self.home(scan) / DRAFT).exists()
+        )
+        return is_untouched and bool(scan.images) and not scan.given_labels
+
+    def _labelled(self, now: ScanEntry, *, found: FoundScan) -> ScanEntry:
+        """Return a scan with the labels that were found for it."""
+        if not self._takes_label(now):
+            return now
+        kept = vars(found.kept(self.classes, self._kept_path))
+        given = {key: value for key, value in kept.items() if key.startswith("given_")}
+        return replace(now, **given, state="labelled", word="", expected={}, places={})
 
     # Settings and classes.
 

@@ -352,14 +352,14 @@ class CampaignFolder:
     def volume(self, scan: ScanEntry | str) -> Volume:
         """Read a scan's voxels."""
         from pumit.io.labels.label_source import read_scan
+        from pumit.training.data.found_cases import one_line
 
         entry = self.scan(scan)
         parts = self.image_parts(entry)
         try:
             return read_scan(parts)
         except (VolumeError, OSError) as error:
-            text = " ".join(str(error).split())
-            raise VolumeError(f"{entry.name} cannot be read: {text}") from None
+            raise VolumeError(f"{entry.name} cannot be read: {one_line(error)}.") from None
 
     def image_parts(self, entry: ScanEntry) -> tuple[Path, ...]:
         """Return the files of a scan; a DICOM folder includes the series to read."""

@@ -62,15 +62,17 @@ class FoundScan:
 
     def with_labels_read(self, problems: list[str]) -> FoundScan:
         """Return the scan with the segments of its labels; add read errors to `problems`."""
-        from pumit.io.labels.label_source import announced_segments
+        from pumit.io.labels.label_source import announced_segments, require_grid
+        from pumit.training.data.found_cases import one_line
 
         entry = self.entry
         try:
             paths = tuple(map(Path, entry.given_labels))
+            require_grid(paths, self.images[0])
             segments = tuple(s for path in paths for s in announced_segments(path))
             marks = tuple(map(_mark, paths))
         except (VolumeError, OSError) as error:
-            word = f"its label cannot be read: {' '.join(str(error).split())}"
+            word = f"its label cannot be used: {one_line(error)}."
             problems.append(f"{entry.name}: {word}")
             return replace(self, entry=replace(entry, word=word, given_labels=()))
         word = next((s.unreviewed for s in segments if s.unreviewed), "")
@@ -204,6 +206,7 @@ def _cases(
 ) -> Iterator[FoundScan]:
     """Find the labelled scans of a data set's folder, without files that a campaign wrote."""
     from pumit.io.file_part import split_part
+    from pumit.io.slicer_bundle import is_bundle
     from pumit.training.data.dataset_json import IGNORE
     from pumit.training.data.labelled_set import cases_of_folder
 
@@ -229,6 +232,10 @@ def _cases(
         if not labels or not all(map(is_of_lab, case.images)):
             continue
         parts = [split_part(path) for path in case.images]
+        if is_bundle(parts[0][0]):
+            text = "is in a Slicer scene and is not used; save scan and segmentation as files."
+            found.problems.append(f"{case.name} {text}")
+            continue
         yield _found(
             case.name,
             [path for path, _ in parts],
@@ -391,11 +398,13 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
     """Return the scan with fingerprint and patient; unchanged if it cannot be read."""
+    from pumit.training.data.found_cases import one_line
+
     entry = scan.entry
     try:
         digest, size, series, patient = fingerprint(scan.images, entry.series)
     except (VolumeError, OSError) as error:
-        found.problems.append(f"{entry.name}: {' '.join(str(error).split())}")
+        found.problems.append(f"{entry.name}: {one_line(error)}.")
         return scan
     match = _CHANNEL.fullmatch(entry.name)
     known = replace(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from pumit.cli.segment import check_target
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError, VolumeError
+from pumit.io.file_part import with_part
+from pumit.io.scans import Scan
 
 TABLE_SUFFIXES = (".csv", ".json")
 
 
-def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
+def classify_images(args: argparse.Namespace, scans: list[Scan]) -> int:
     """Classify scans, print one line per scan and write a table if an output file is given.
 
     Raises:
@@ -31,21 +34,21 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
                 f"A classifier writes a table; let {args.output.name!r} end with "
                 f"{' or '.join(TABLE_SUFFIXES)}, or leave -o out."
             )
-        check_target(args.output, *images)
+        check_target(args.output, *(scan.path for scan in scans))
     rows: list[dict[str, Any]] = []
     with progress_bar(quiet=args.json) as step:
         step("Loading the model", 0.0)
         model = load_classifier(args.model, device=args.device)
-        for i, image in enumerate(images):
-            step(f"Classifying {image.name}", i / len(images))
-            row: dict[str, Any] = {"image": image.name, "model": f"PUMIT {model.name}"}
+        for i, (scan, name) in enumerate(zip(scans, _distinct_names(scans), strict=True)):
+            step(f"Classifying {name}", i / len(scans))
+            row: dict[str, Any] = {"image": name, "model": f"PUMIT {model.name}"}
             try:
-                found = model.classify(Volume.read(image, series=args.series))
+                found = model.classify(Volume.read(scan.path, series=scan.series))
                 row |= {"class": found.most_probable, "probabilities": found.probabilities}
                 if found.is_multi_label:
                     row["class"] = [c for c, p in found.probabilities.items() if p > 0.5]
             except VolumeError as error:
-                if len(images) == 1:
+                if len(scans) == 1:
                     raise
                 # One bad scan must not lose the results of the others.
                 row["error"] = str(error)
@@ -61,6 +64,18 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
         what = f"{len(failed)} of {len(rows)} images failed, first: "
         raise VolumeError(f"{what}{failed[0]['image']}: {failed[0]['error']}")
     return 0
+
+
+def _distinct_names(scans: list[Scan]) -> list[str]:
+    """Return the file name of each scan, or its path, and series, if others have that name."""
+    files = Counter(scan.path.name for scan in scans)
+    paths = Counter(scan.path for scan in scans)
+    names = []
+    for scan in scans:
+        series = (scan.series or "") if paths[scan.path] > 1 else ""
+        path = with_part(scan.path, series).as_posix()
+        names.append(scan.path.name if files[scan.path.name] == 1 else path)
+    return names
 
 
 def _in_words(probabilities: dict[str, float]) -> str:

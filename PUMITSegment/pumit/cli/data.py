@@ -103,12 +103,15 @@ def _run_classes(args: argparse.Namespace) -> int:
         for k, name in enumerate(data.classes)
     }
     if args.json:
-        print(json.dumps({"summary": {"classes": classes, "problems": problems}}), flush=True)
+        summary = {"classes": classes, "problems": problems, "doubts": data.notes}
+        print(json.dumps({"summary": summary}), flush=True)
         return 0
     for name, numbers in classes.items():
         print(f"{name}: {', '.join(f'{n} {split}' for split, n in numbers.items())}")
     for problem in problems:
         print(f"  ! {problem}")
+    for note in data.notes:
+        print(f"  ? {note}")
     return 0
 
 

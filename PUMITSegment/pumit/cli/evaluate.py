@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pumit.evaluation.differences import LargeDifference
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
+
+logger = logging.getLogger(__name__)
 
 # For millimetres and Dice; further digits are rounding noise.
 DECIMALS = 5
@@ -254,10 +257,7 @@ def _compare(args: argparse.Namespace) -> int:
         if args.output.suffix.lower() == ".md":
             raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = compared_classes(args.classes) if args.classes else ()
-    # The labels of a data set are next to its dataset.json.
-    beside = args.labels.parent / "dataset.json"
-    source = args.classes or (str(beside) if args.labels.is_dir() and beside.is_file() else "")
-    ignored = ignored_of(source) if source else None
+    ignored = ignored_of(args.classes) if args.classes else _ignored_beside(args.labels)
     if args.predictions.is_file() and args.labels.is_file():
         found = [pair_of_files(args.predictions, args.labels)]
     else:
@@ -315,6 +315,20 @@ def _compare(args: argparse.Namespace) -> int:
             f"{len(failed)} of {len(pairs)} cases could not be compared, first: {first}"
         )
     return 0
+
+
+def _ignored_beside(labels: Path) -> int | None:
+    """Return the ignore label of a data set, whose labels are next to its dataset.json."""
+    from pumit.cli.shared.compared_classes import ignored_of
+
+    beside = labels.parent / "dataset.json"
+    if not (labels.is_dir() and beside.is_file()):
+        return None
+    try:
+        return ignored_of(str(beside))
+    except PumitError as error:
+        logger.warning("If the labels have a value to ignore, it is scored as a class: %s", error)
+        return None
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

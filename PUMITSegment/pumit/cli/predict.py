@@ -245,7 +245,7 @@ def _resources(given: list[str]) -> dict[str, float]:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
     if args.model and not args.find and kind_of_model(args.model) == "classifier":
-        return classify_images(args, [scan.path for scan in find_scans(args.images)])
+        return classify_images(args, find_scans(args.images, series=args.series))
     settings = settings_of(args)
     if args.output is None:
         raise ExportError("Give an output file or folder with -o for the segments.")

@@ -157,7 +157,7 @@ def compared_masks(
         truths = _masks(truth, {c.name: c.true_values for c in classes})
         for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
             if unknown is not None:
-                p_mask = p_mask & ~unknown
+                p_mask, t_mask = p_mask & ~unknown, t_mask & ~unknown
             yield ComparedMasks(one.name, p_mask, t_mask, truth.volume)
         return
     by_name = prediction.is_named and truth.is_named
@@ -165,15 +165,15 @@ def compared_masks(
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
-        if t is not None and _is_unknown(t, ignored):
+        named = t or p
+        if named is None or _is_unknown(named, ignored):
             continue
         p_mask = nothing if p is None else prediction.mask(p)
-        yield ComparedMasks(
-            (t.name if t else "") or (p.name if p else "") or str(key),
-            p_mask if unknown is None else p_mask & ~unknown,
-            nothing if t is None else truth.mask(t),
-            truth.volume,
-        )
+        t_mask = nothing if t is None else truth.mask(t)
+        if unknown is not None:  # which segments may overlap
+            p_mask, t_mask = p_mask & ~unknown, t_mask & ~unknown
+        name = (t.name if t else "") or (p.name if p else "") or str(key)
+        yield ComparedMasks(name, p_mask, t_mask, truth.volume)
 
 
 def _is_unknown(segment: LabelledSegment, ignored: int | None) -> bool:

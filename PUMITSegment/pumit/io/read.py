@@ -59,6 +59,27 @@ def read_image(path: Path, *, series: str | None = None) -> FileImage:
     return image if array is image.array else replace(image, array=array)
 
 
+def read_grid(path: Path) -> FileImage | None:
+    """Return the grid of NIfTI, NRRD or MetaImage by its header, with voxels that are all zero.
+
+    None for another format.
+
+    Raises:
+        VolumeError: If the path holds no scan.
+    """
+    path = _header_of_pair(path)
+    kind = _kind(path)
+    if kind == "NIfTI":
+        from pumit.io.images.nifti import nifti_grid
+
+        return nifti_grid(path)
+    if kind in ("NRRD", "MetaImage"):
+        from pumit.io.images.itk_image import itk_grid
+
+        return itk_grid(path, kind)
+    return None
+
+
 def scanned_axis(path: Path) -> int | None:
     """Return the slice axis of the acquisition in the array (D, H, W); None if not stated.
 

@@ -11,7 +11,6 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_means, summarize
 from pumit.models.ensemble import join_models
-from pumit.models.user_index import register
 from pumit.runs import RECIPE, read_status
 from pumit.system.files import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
@@ -32,15 +31,19 @@ FOLDS = "-folds"  # suffix of the name of the folds' ensemble
 FOLD_KEYS = ("folds", "final_model")  # recipe keys of the cross-validation, not of its parts
 # Trains a recipe in a folder and returns the best checkpoint.
 Train = Callable[..., Path]
+# Writes the card of a model, and returns the model's name in the index.
+WriteResult = Callable[..., str | None]
 
 
-def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float) -> Path:
+def cross_validate(
+    file: RecipeFile, output: Path, train: Train, write_result: WriteResult, *, since: float
+) -> Path:
     """Train all folds one after another, resuming an earlier start.
 
     The output folder gets `fold_1` and so on, each a complete run; `cross_validation.json` with the
     metrics of every case by the model not trained on it, and means with 95 % bootstrap intervals
-    over cases; and the ensemble of the folds, `NAME-folds.safetensors`, which is added to the
-    user's index. With `final_model: true`, it also gets `final`, trained on all cases.
+    over cases; and the ensemble of the folds, `NAME-folds.safetensors`, with its card, which is
+    added to the user's index. With `final_model: true`, it also gets `final`, trained on all cases.
 
     Returns:
         The model of all cases if there is one, else that of the best fold.
@@ -81,10 +84,10 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
         reporter.written(lambda: write_json(output / RESULT, result))
         reporter.report({"cross_validation": only_means(result["mean"])})
-        # 4. Join the folds into an ensemble.
+        # 4. Join the folds into an ensemble, and write its card.
         joined = output / f"{recipe.name}{FOLDS}.safetensors"
         join_models(made, joined, name=joined.stem)
-        registered = register(joined) if recipe.register_ else None
+        registered = write_result(reporter, output, joined, registers=recipe.register_)
         # 5. Train the model of all cases, or return that of the best fold.
         best = made[_best(result)]
         if recipe.final_model:
@@ -93,8 +96,8 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
             best = part(parts, FINAL, title, training=everyone, validation=[])
             final = read_status(output / FINAL)
             registered = final.registered if final is not None else registered
-        model = best.relative_to(output).as_posix()
-        reporter.update(model=model, registered=registered, left_seconds=0.0)
+            reporter.update(model=best.relative_to(output).as_posix(), registered=registered)
+        reporter.update(left_seconds=0.0)
         usable = f" The model {registered!r} can be used now." if registered else ""
         reporter.state("finished", f"Finished. {_sentence(result)}{usable}")
     return best

@@ -120,7 +120,7 @@ def finetune(
     if "task" not in file.keys and file.keys.get("network") in PRETRAINING:
         raise PumitError(f"{file.source} is a recipe of `pumit pretrain`.")
     if file.keys.get("folds") is not None:
-        return cross_validate(file, output, train, since=since)
+        return cross_validate(file, output, train, write_result, since=since)
     return train(file, output, since=since, finish=finish)
 
 

@@ -39,6 +39,7 @@ class ScanClasses:
         self._path = ""
         self._classes: Mapping[str, Mapping[str, int]] = {}
         self._problem = ""
+        self._notes: tuple[str, ...] = ()
 
     @property
     def isChosen(self) -> bool:
@@ -76,10 +77,11 @@ class ScanClasses:
         if self.problem or not self.classes:
             return self.problem
         counts = {s: sum(row.get(s, 0) for row in self.classes.values()) for s in SPLITS}
-        return _(
+        text = _(
             "{count} scans of {classes} classes: the model learns from {train}, is chosen by "
             "{val}, and is tested on {test}."
         ).format(count=sum(counts.values()), classes=len(self.classes), **counts)
+        return "\n".join([text, *(_("Note: {text}").format(text=note) for note in self._notes)])
 
     def read(self, path: str) -> None:
         """Read every scan of a folder, or of a MedMNIST file, in a subprocess."""
@@ -88,7 +90,7 @@ class ScanClasses:
             return
         self.cancel()
         parameters.classFolder = self._path = path
-        self._classes, self._problem = {}, ""
+        self._classes, self._problem, self._notes = {}, "", ()
         self._status.working(_("Reading the scans..."), None, self.cancel)
 
         def take(line: str) -> None:
@@ -102,6 +104,7 @@ class ScanClasses:
             elif "summary" in record:
                 self._classes = record["summary"]["classes"]
                 self._problem = _first(record["summary"]["problems"])
+                self._notes = tuple(record["summary"]["doubts"])
 
         def end(status: int, message: str) -> None:
             self._cancel = None

@@ -231,7 +231,8 @@ class SourceSection:
         if place is SourceKind.CLASSES:
             return _(
                 "A folder with a folder of scans for each class, such as normal/ and tumour/, or "
-                "the path of a MedMNIST file (.npz). No labels are needed."
+                "the path of a MedMNIST file (.npz). No labels are needed. Scans of a patient stay "
+                "together: in a folder, or with names such as p7_visit1 and p7_visit2."
             )
         return _("A Slicer scene (.mrb): every segmentation in it with the scan it was drawn on.")
 

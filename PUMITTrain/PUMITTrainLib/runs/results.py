@@ -66,9 +66,9 @@ class Results:
         folder, view = self._runs.folder, self._runs.selected
         if folder is None:
             return None
-        # For a cross-validation it is beside the model of a fold.
+        # A cross-validation has a card of its folds, and one beside the model of all cases.
         model = folder / view.model if view is not None and view.model else folder / CARD
-        return next((p for p in (folder / CARD, model.parent / CARD) if p.is_file()), None)
+        return next((p for p in (model.parent / CARD, folder / CARD) if p.is_file()), None)
 
     @property
     def cardText(self) -> str:

@@ -113,7 +113,9 @@ def test_a_folder_of_classes_is_counted_planned_and_started(
     assert ui.addCasesButton.enabled is False
     answer(module)
     assert cells(ui.scanTable) == [["normal", "6", "1", "1"], ["tumour", "5", "1", "1"]]
-    assert ui.caseSummaryLabel.text.startswith("15 scans of 2 classes: the model learns from 11")
+    text, note = ui.caseSummaryLabel.text.splitlines()
+    assert text.startswith("15 scans of 2 classes: the model learns from 11")
+    assert note.startswith("Note: 8 patients are guessed from the names of 15 cases")
     assert not module.logic.runs.whyNoStart
     check(module, screenshots / "classes_cases.png", "casesSection")
     check(module, screenshots / "classes_learn.png", "learnSection")

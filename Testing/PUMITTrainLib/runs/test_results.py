@@ -100,6 +100,16 @@ def test_card_and_its_pictures(finished: Any) -> None:
     assert results.pictures == (finished.folder / "curves.png",)
 
 
+def test_card_of_a_cross_validation_is_that_of_its_model(finished: Any) -> None:
+    for place in (finished.folder, finished.folder / "final"):
+        place.mkdir(exist_ok=True)
+        (place / "card.md").write_text(place.name)
+    again(finished, model="hearts-folds.safetensors")
+    assert finished.logic.results.cardFile == finished.folder / "card.md"
+    again(finished, model="final/hearts.safetensors")
+    assert finished.logic.results.cardText == "final"
+
+
 def test_automatic_model_is_chosen_in_pumit_segment(
     finished: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

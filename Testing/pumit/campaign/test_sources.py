@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from label_objects_made import write_bundle
 from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
 from pumit.errors import PumitError
@@ -311,6 +312,52 @@ def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path: Path) -
     assert (now.settings.train_after, now.settings.copies_beside) == (5, True)
 
 
+def test_labels_that_are_made_later_are_taken_where_no_person_has_worked(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    for number, name in enumerate("abcdef"):
+        write_scan(lab / "images" / f"{name}.nii.gz", number)
+    campaign = Campaign.create(tmp_path / "c", [lab], ["outer", "inner"])
+    ids = {scan.name: scan.id for scan in campaign.scans()}
+    campaign.set_prediction(ids["b"], number=1, word="good", expected={"outer": 0.9})
+    campaign.accept(ids["c"], None)
+    campaign.later(ids["d"])
+    for number, name in enumerate("abcdef"):
+        write_scan(lab / "images" / f"{name}.nii.gz", number, lab / "labels" / f"{name}.nii.gz")
+    campaign.save_draft(ids["f"], lab / "labels" / "f.nii.gz")
+    with campaign.lock(ids["e"], "Ann"):
+        campaign.add_scans([lab])
+        expected = ("labelled", "labelled", "accepted", "later", "checking", "open")
+        assert states(campaign) == dict(zip("abcdef", expected, strict=True))
+    first, second = campaign.scans()[:2]
+    assert (second.word, second.expected) == ("", {})
+    assert np.array_equal(
+        campaign.truth(first, campaign.volume(first))["inner"], make_scan(0)[1] == 2
+    )
+    campaign.add_scans([lab])
+    assert states(campaign)["e"] == "labelled"
+    assert campaign.scans()[0] == first
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
+def test_a_label_on_another_grid_is_told_and_taken_once_it_fits(
+    tmp_path: Path, suffix: str
+) -> None:
+    lab = tmp_path / "lab"
+    for number, name in enumerate("ab"):
+        file = f"{name}{suffix}"
+        write_scan(lab / "images" / file, number, lab / "labels" / file)
+    volume, labels = make_scan(0)
+    moved = replace(volume, array=volume.array, origin_lps=(30.0, 0.0, 0.0))
+    write_labels(labels, moved, lab / "labels" / f"a{suffix}")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"a": "open", "b": "labelled"}
+    (problem,) = campaign.problems
+    assert problem.startswith("a: its label cannot be used: the label map is off the image's grid")
+    write_labels(labels, volume, lab / "labels" / f"a{suffix}")
+    assert not campaign.add_scans([lab])
+    assert states(campaign) == {"a": "labelled", "b": "labelled"}
+
+
 def test_what_another_person_does_while_scans_are_added_stays(tmp_path: Path) -> None:
     more = tmp_path / "more"
     write_scan(tmp_path / "lab" / "a.nii.gz", 0)
@@ -532,6 +579,22 @@ def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Pa
     found = [Path(s.images[0]).parts[-3] for s in campaign.scans() if s.given_labels]
     assert (found, len(campaign.scans())) == (["d1", "d1"], 6)
     assert "dataset.json cannot be used" in campaign.problems[0]
+
+
+def test_a_scan_in_a_slicer_scene_is_told_and_not_taken(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    write_scan(lab / "b.nii.gz", 1)
+    volume, labels = make_scan(0)
+    write_volume_file(volume.array, volume, tmp_path / "scan.nrrd")
+    segments = (Segment("outer", labels > 0),)
+    write_seg_nrrd(Segmentation(volume, segments, Algorithm("a", "1")), tmp_path / "s.seg.nrrd")
+    write_bundle(lab / "a.mrb", tmp_path / "scan.nrrd", tmp_path / "s.seg.nrrd")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"b": "open"}
+    assert [p.partition(";")[0] for p in campaign.problems] == [
+        "a is in a Slicer scene and is not used"
+    ]
 
 
 def test_a_label_without_a_scan_is_told(tmp_path: Path) -> None:

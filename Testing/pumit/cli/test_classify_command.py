@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from generated_scans import write_stack
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 
@@ -69,6 +70,21 @@ def test_scans_become_rows_of_a_table_or_json(
     assert row == json.loads((tmp_path / "answers.json").read_text())[0]
     assert row["class"] == "sick"
     assert sum(row["probabilities"].values()) == pytest.approx(1)
+
+
+def test_scans_of_one_name_and_series_of_one_folder_are_told_apart(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
+    for patient in ("p1", "p2"):
+        (tmp_path / "set" / patient).mkdir(parents=True)
+        (tmp_path / "set" / patient / "image.nii.gz").write_bytes(scan.read_bytes())
+    for series in ("1.2.3", "1.2.4"):
+        positions = [(0.0, 0.0, float(z)) for z in range(3)]
+        write_stack(tmp_path / "set" / "p3", positions, prefix=series, series=series)
+    rows = json.loads(run("predict", tmp_path / "set", "--model", model, "--json").out)
+    names = [Path(row["image"]).relative_to(tmp_path / "set").as_posix() for row in rows]
+    assert names == ["p1/image.nii.gz", "p2/image.nii.gz", "p3#1.2.3", "p3#1.2.4"]
+    assert {row["class"] for row in rows} == {"sick"}
 
 
 def test_one_bad_scan_of_many_costs_no_other(

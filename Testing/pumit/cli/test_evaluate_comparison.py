@@ -227,11 +227,25 @@ def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_
     ]
 
 
-def test_a_segment_of_unknown_voxels_is_no_class(tmp_path: Path) -> None:
+def test_a_damaged_data_set_beside_the_labels_stops_nothing(
+    run: Any, folders: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "dataset.json").write_text('{"labels": {"background": 0,')
+    assert len(rows_of(run, *folders)) == 4
+    assert "value to ignore, it is scored as a class: Cannot read dataset.json" in caplog.text
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("names_it_too", [False, True])
+def test_a_segment_of_unknown_voxels_is_no_class(
+    tmp_path: Path, overlaps: bool, names_it_too: bool
+) -> None:
     volume, unknown = Volume(labels(), SPACING), labels(1) != labels()
     for name, array in (("predicted", labels(1)), ("true", labels())):
-        segments = [Segment("x", (array == 1) & ~(unknown & (name == "true")))]
+        segments = [Segment("x", (array == 1) & ~(unknown & (name == "true" and not overlaps)))]
         segments += [Segment("Ignore", unknown)] if name == "true" else []
+        if names_it_too and name == "predicted":
+            segments.append(Segment("unknown", array == 2))
         made = Segmentation(volume, tuple(segments), Algorithm("m", "1"))
         write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd", is_reviewed=True)
     pair = pair_of_files(tmp_path / "predicted.seg.nrrd", tmp_path / "true.seg.nrrd")

@@ -14,6 +14,7 @@ import segmentation_runs
 from labelled_scans import write_pairs
 from pumit.errors import PumitError
 from pumit.inference.automatic.segmentation import load_automatic
+from pumit.models.index import list_models
 from pumit.runs import read_log, read_status, send_command
 from pumit.training.cross_validation import RESULT, fold_splits, pooled
 from pumit.training.data.split import Split
@@ -68,6 +69,12 @@ def test_the_status_names_the_model_that_is_in_the_users_list(
     finetune(written(tmp_path, register=True, final_model=has_final), tmp_path / "out")
     status = status_of(tmp_path / "out")
     assert status.registered == ("made" if has_final else "made-folds")
+    assert status.model == ("final/made" if has_final else "made-folds") + ".safetensors"
+    card = (tmp_path / "out" / "card.md").read_text()
+    assert card.startswith("# Model card: made-folds")
+    assert "measured in a cross-validation" in card
+    entry = next(e for e in list_models() if e.name == "made-folds")
+    assert entry.card_path.read_text() == card
     assert status.sentence.endswith(f"The model {status.registered!r} can be used now.")
 
 

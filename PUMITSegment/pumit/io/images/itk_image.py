@@ -49,8 +49,23 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
         image = reader.Execute()
         array = SimpleITK.GetArrayFromImage(image)
     array = _channels_first(array, image.GetNumberOfComponentsPerPixel() > 1)
-    steps, origin = _steps(image)
-    return FileImage(array, steps, origin)
+    return FileImage(array, *_steps(image))
+
+
+def itk_grid(path: Path, kind: str) -> FileImage:
+    """Return the grid of an NRRD or MetaImage file by its header, with voxels that are all zero.
+
+    Raises:
+        VolumeError: If the header is damaged, or has no usable grid.
+    """
+    with parsing(f"{kind} file"), muted_stderr():
+        check_header(path, kind)
+        reader = SimpleITK.ImageFileReader()
+        reader.SetImageIO(_ITK_READERS[kind])
+        reader.SetFileName(os.fspath(path))
+        reader.ReadImageInformation()
+        w, h, d = (*reader.GetSize(), 1)[:3]
+        return FileImage(np.broadcast_to(np.uint8(0), (d, h, w)), *_steps(reader))
 
 
 def check_header(path: Path, kind: str) -> None:
@@ -143,7 +158,7 @@ def _channels_first(array: Array, has_components: bool) -> Array:
     return np.ascontiguousarray(array)
 
 
-def _steps(image: SimpleITK.Image) -> tuple[Floats, Floats]:
+def _steps(image: SimpleITK.Image | SimpleITK.ImageFileReader) -> tuple[Floats, Floats]:
     """Return the steps (columns W, H, D) and origin of the first three axes, LPS mm."""
     size = image.GetDimension()
     direction, spacing, origin = np.eye(3), np.ones(3), np.zeros(3)

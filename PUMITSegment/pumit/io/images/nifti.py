@@ -118,7 +118,23 @@ def read_nifti(path: Path) -> FileImage:
         if array is None:
             with _opened(_voxels_of(path)) as (stream, limit_bytes):
                 array = _read_voxels(stream, header, limit_bytes)
-        steps, origin = _geometry(header)
+        return _on_grid(array, header)
+
+
+def nifti_grid(path: Path) -> FileImage:
+    """Return the grid of a NIfTI file by its header, with voxels that are all zero.
+
+    Raises:
+        VolumeError: If the header is damaged, or has no usable grid.
+    """
+    with parsing("NIfTI file"):
+        with _opened(path) as (stream, _):
+            header = _parse(stream.read(544), path)
+        return _on_grid(np.broadcast_to(np.uint8(0), header.shape[2::-1]), header)
+
+
+def _on_grid(array: Array, header: _Header) -> FileImage:
+    steps, origin = _geometry(header)
     if header.dim[0] < 3:  # the third step of a 2D image is meaningless
         steps = np.column_stack([steps[:, :2], planar_step(steps)])
     return FileImage(array, steps, origin)

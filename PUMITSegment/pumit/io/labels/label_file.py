@@ -22,6 +22,7 @@ from pumit.volume import Volume
 # ITK's metadata key for a note in any format, and the length limit of NIfTI's `descrip`.
 NOTE, NOTE_LENGTH = "ITK_FileNotes", 79
 IN_PROGRESS = "marked as in progress"
+COLOR_TABLE = "_ColorTable.ctbl"  # how Slicer names the colours of an exported label map
 SMALL_NUMBERS = 1 << 16  # smaller label values are counted in a table
 _BLOCK_VALUES = 1 << 20
 
@@ -82,6 +83,8 @@ class LabelFile:
 def read_label_file(path: Path) -> LabelFile:
     """Read a NIfTI, NRRD, MetaImage or PNG label map, or `.seg.nrrd` with names and layers.
 
+    A label map takes names and colours from the table that Slicer writes beside it.
+
     Raises:
         VolumeError: If the file cannot be read, or does not hold labels.
     """
@@ -104,7 +107,9 @@ def read_label_file(path: Path) -> LabelFile:
                 f"The label map has {volume.channels} channels and no segment names; save it "
                 "with one channel."
             )
-        segments = tuple(LabelledSegment(int(v)) for v in distinct_values(volume.array) if v > 0)
+        values = [int(v) for v in distinct_values(volume.array) if v > 0]
+        named = {segment.value: segment for segment in tabled_segments(path)}
+        segments = tuple(named.get(v, LabelledSegment(v)) for v in sorted({*values, *named}))
     if any(segment.layer >= volume.channels for segment in segments):
         raise VolumeError(
             "The file describes a segment on a layer that it does not contain; export it again."
@@ -253,6 +258,26 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
         is_open = status == "inprogress"
         found.append(LabelledSegment(int(value), int(layer), name, terms, color, sentence, is_open))
     return tuple(found)
+
+
+def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
+    """List the segments in the colour table that Slicer writes beside a label map, if any.
+
+    A line has value, name with _ for spaces, and red, green, blue and opacity up to 255.
+    """
+    stem = re.sub(r"(\.nii)?\.gz$|\.\w+$", "", path.name, flags=re.IGNORECASE)
+    try:
+        text = path.with_name(f"{stem}{COLOR_TABLE}").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ()
+    found: dict[int, LabelledSegment] = {}
+    for line in text.splitlines():
+        value, name, *color = [*line.split(), "", ""]
+        if _is_number(value) and int(value) > 0 and name not in ("", "(none)"):
+            shares = " ".join(str(int(c) / 255) for c in color[:3] if _is_number(c))
+            segment = LabelledSegment(int(value), 0, name.replace("_", " "), "", _color(shares))
+            found.setdefault(segment.value, segment)
+    return tuple(found.values())
 
 
 def _header(path: Path) -> dict[str, str]:

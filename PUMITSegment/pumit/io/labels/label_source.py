@@ -11,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import AmbiguousSeriesError, OtherPatientError, VolumeError
+from pumit.geometry import is_sheared
 from pumit.io.dicom.files import read_header, stated
 from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
-from pumit.io.labels.grid_match import place, put, same_grid
+from pumit.io.labels.grid_match import Placement, place, put, same_grid
 from pumit.io.labels.label_file import (
     LabelFile,
     LabelledSegment,
     made_by_sentence,
     named_segments,
     read_label_file,
+    tabled_segments,
 )
 from pumit.io.labels.label_objects import (
     LabelObject,
@@ -28,6 +30,7 @@ from pumit.io.labels.label_objects import (
     open_label_object,
     require_all_parts,
 )
+from pumit.io.read import read_grid
 from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
@@ -162,9 +165,7 @@ def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     Raises:
         VolumeError: If voxels do not coincide, or a plain label map does not cover the scan.
     """
-    what = "the segmentation" if labels.is_named else "the label map"
-    find = place if labels.is_named else same_grid
-    placement = find(labels.volume, image, what)
+    what, placement = _placed(labels.volume, image, is_named=labels.is_named)
     array, lost = put(labels.volume.array, placement, image.shape)
     volume = replace(image, array=array, source=None)
     doubts = [*labels.doubts]
@@ -173,6 +174,39 @@ def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     if placement.doubt:
         doubts.append(f"the grid of {what} {placement.doubt}")
     return LabelFile(volume, labels.segments, tuple(doubts))
+
+
+def _placed(labels: Volume, image: Volume, *, is_named: bool) -> tuple[str, Placement]:
+    """Return how messages call labels, and their place on an image's grid."""
+    if is_named:
+        return "the segmentation", place(labels, image, "the segmentation")
+    return "the label map", same_grid(labels, image, "the label map")
+
+
+def require_grid(paths: Sequence[Path], scan: Path) -> None:
+    """Refuse label files on another grid than their scan, as far as the headers tell.
+
+    Raises:
+        VolumeError: If a label is off the grid, or its header cannot be read.
+    """
+    try:
+        image = _grid_of(scan)
+    except VolumeError:  # reading the scan reports it
+        return
+    grids = [] if image is None else [(path, _grid_of(path)) for path in paths]
+    for path, grid in grids:
+        if image is not None and grid is not None:
+            named = named_segments(path) if path.name.lower().endswith(".nrrd") else ()
+            _placed(grid, image, is_named=bool(named or tabled_segments(path)))
+
+
+def _grid_of(path: Path) -> Volume | None:
+    """Return the grid of a file by its header; None if that does not tell."""
+    file, part = split_part(path)
+    grid = None if part or not file.is_file() else read_grid(file)
+    if grid is None or is_sheared(grid.steps_mm):  # which is resampled when it is read
+        return None
+    return Volume.from_steps(grid.array, grid.steps_mm, grid.origin_lps)
 
 
 def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, LabelFile]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,15 @@ class ClassificationData:
         splits: Cases of "train", "val" and optionally "test".
         is_stored_as_shown: Whether all images have the same orientation without headers, as in
             MedMNIST; else they are reoriented by their headers.
+        notes: Remarks on the splits, for the user.
+        set_aside: Names of the cases of each split that the folders do not give.
     """
 
     classes: tuple[str, ...]
     splits: dict[str, Cases]
     is_stored_as_shown: bool
+    notes: tuple[str, ...] = ()
+    set_aside: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def is_multi_label(self) -> bool:
@@ -95,19 +100,21 @@ class ClassificationData:
     def check_scans(self) -> Iterator[tuple[str, str]]:
         """Read all files, and yield name and problem of each, "" for none."""
         channels = 0
+        first: dict[bytes, str] = {}
         for _, cases in self._items():
             for i, name in enumerate(cases.names if cases.files else ()):
                 try:
-                    found = cases.read(i).channels
+                    volume = cases.read(i)
                 except VolumeError as error:
                     yield name, str(error)
                     continue
-                channels = channels or found
-                is_odd = found != channels
-                yield (
-                    name,
-                    f"It has {count_of(found, 'channel')}, others {channels}." if is_odd else "",
-                )
+                channels = channels or volume.channels
+                digest = hashlib.sha256(np.ascontiguousarray(volume.array).data).digest()
+                same = first.setdefault(digest, name)
+                problem = f"It is the same image as {same}; remove one." if same != name else ""
+                if volume.channels != channels:
+                    problem = f"It has {count_of(volume.channels, 'channel')}, others {channels}."
+                yield name, problem
 
     def _items(self) -> list[tuple[str, Cases]]:
         return [(name, self.splits[name]) for name in SPLITS if name in self.splits]
@@ -117,6 +124,14 @@ def _count(labels: Labels, classes: int) -> list[int]:
     if labels.ndim == 2:
         return [int(n) for n in labels.sum(0)]
     return [int(n) for n in np.bincount(labels, minlength=classes)]
+
+
+def named_split(split: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """Return the names of the cases of "val" and "test"; empty if it gives no names."""
+    if split is None or not {"val"} <= split.keys() <= {"val", "test"}:
+        return {}
+    is_named = all(isinstance(names, list) for names in split.values())
+    return {part: list(map(str, names)) for part, names in split.items()} if is_named else {}
 
 
 def require_split(split: dict[str, Any] | None) -> dict[str, float]:

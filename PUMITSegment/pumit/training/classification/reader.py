@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.io.dicom.files import read_header
 from pumit.io.parser_errors import parsing
 from pumit.system.wording import count_of
 from pumit.training.classification.cases import (
@@ -19,20 +22,27 @@ from pumit.training.classification.cases import (
     Cases,
     ClassificationData,
     Labels,
+    named_split,
     require_split,
 )
-from pumit.training.data.split import split_cases
-from pumit.training.recipes.labelled import LabelledData
+from pumit.training.data.found_cases import bare_name
+from pumit.training.data.split import Groups, about_guess, guessed_pattern, matched_patients
 from pumit.volume import Volume
 
 COLOUR = 3
-# Suffixes of scans; a folder inside a class is a DICOM series.
-SUFFIXES = (
-    *(".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd"),
-    *(".dcm", ".zip", ".png", ".jpg", ".jpeg"),
-)
+# Suffixes of scans.
+VOLUMES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
+PICTURES = (".png", ".jpg", ".jpeg")
+SUFFIXES = (*VOLUMES, ".dcm", ".zip", *PICTURES)
 # Folders of a data set for segmentation, which are no classes.
 LAYOUT_FOLDERS = {"images", "labels", "masks", "imagesTr", "labelsTr", "imagesTs", "labelsTs"}
+# Folders of splits, by what labs call them.
+SPLIT_FOLDERS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+Scans = dict[str, Path]  # by CLASS/NAME, sorted
 
 
 @dataclass(frozen=True)
@@ -169,67 +179,98 @@ class _FileReader:
 def read_class_folders(
     folder: Path,
     *,
-    split: dict[str, float] | None = None,
+    split: dict[str, Any] | None = None,
     patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
     """Find the scans of `CLASS/*`, or of `train/CLASS/*` with `val` and `test` next to it.
 
-    A scan is a file in any format of `Volume.read`, or a folder of DICOM files. Without `val`, a
-    random share of the training cases of each class is set aside; without split folders, one for
-    `test` too.
+    A scan is a file in any format of `Volume.read`, or a folder of DICOM files. A patient may have
+    a folder of scans, CLASS/PATIENT/NAME. Without `val`, a random share of the patients of each
+    class is set aside; without split folders, one for `test` too. The scans of a patient stay
+    together.
 
     Args:
-        split: Shares to set aside, see `require_split`.
+        split: Shares to set aside, see `require_split`, or names as in `Cases.names`.
         patient: Regular expression for the patient in `CLASS/NAME`, as its first group or the
-            whole match. The scans of a patient then stay together, and shares are of all
-            patients, not per class. Without it every scan is a patient.
+            whole match. By default patients are read from DICOM files and folders, else guessed
+            from the names of files, which are compared across classes.
         seed: Seed of the split; the same files give the same splits everywhere.
 
     Raises:
-        PumitError: If a class is empty, or has too few cases to be split.
+        PumitError: If a class is empty, or has too few patients to be split.
     """
-    shares = require_split(split)
-    if (folder / "train").is_dir():
-        found = {name: _scans_of(folder / name) for name in SPLITS if (folder / name).is_dir()}
-        classes = tuple(sorted(found["train"]))
+    named = named_split(split)
+    shares = {} if named else require_split(split)
+    notes: tuple[str, ...] = ()
+    given = _split_folders(folder)
+    missing: tuple[str, ...] = SPLITS[1:]
+    if "train" in given:
+        found = {name: _scans_of(path) for name, path in given.items()}
+        classes = _classes_of(found["train"])
         for name, scans in found.items():
-            unknown = sorted(set(scans) - set(classes))
+            unknown = [c for c in _classes_of(scans) if c not in classes]
             if unknown:
                 raise PumitError(f"Class {unknown[0]!r} of {name} is not among those of train.")
-        if "val" not in found:
-            found |= _split(found["train"], {"val": shares["val"]}, patient, seed)
+        missing = () if "val" in found else ("val",)
     else:
-        scans = _scans_of(folder)
-        classes = tuple(sorted(scans))
-        found = _split(scans, shares, patient, seed)
+        found = {"train": _scans_of(folder)}
+        classes = _classes_of(found["train"])
+    if missing and named:
+        found |= _split_as_named(found["train"], named, folder)
+    elif missing:
+        wanted = {part: shares[part] for part in missing if shares[part] > 0}
+        parts, notes = _split(found["train"], wanted, patient, seed)
+        found |= parts
     splits = {}
     for split_name, scans in found.items():
-        paths = [path for c in classes for path in scans.get(c, ())]
-        labels = [k for k, c in enumerate(classes) for _ in scans.get(c, ())]
+        paths = list(scans.values())
+        labels = np.array([classes.index(_class_of(name)) for name in scans], dtype=np.int64)
         names = [path.relative_to(folder).as_posix() for path in paths]
-        numbers = np.array(labels, dtype=np.int64)
-        splits[split_name] = Cases(names, numbers, _FileReader(paths), paths)
-    return ClassificationData(classes, splits, is_stored_as_shown=False)
+        splits[split_name] = Cases(names, labels, _FileReader(paths), paths)
+    set_aside = {part: splits[part].names for part in missing if part in splits}
+    return ClassificationData(
+        classes, splits, is_stored_as_shown=False, notes=notes, set_aside=set_aside
+    )
 
 
-def _scans_of(folder: Path) -> dict[str, list[Path]]:
-    """Return the scans of each class, sorted by name.
+def _split_folders(folder: Path) -> dict[str, Path]:
+    """Return the folder of each split that has one.
+
+    Raises:
+        PumitError: If two are of one split, or there is none to learn from.
+    """
+    inner = [path for path in _visible(folder) if path.is_dir()]
+    found: dict[str, Path] = {}
+    for path in inner:
+        split = SPLIT_FOLDERS.get(path.name.lower(), "")
+        if split in found:
+            raise PumitError(
+                f"{folder.name!r} holds {found[split].name} and {path.name}; join them."
+            )
+        found |= {split: path} if split else {}
+    if found and "train" not in found and len(found) == len(inner):
+        raise PumitError(
+            f"{folder.name!r} holds {' and '.join(p.name for p in inner)}, but no folder train."
+        )
+    return {name: found[name] for name in SPLITS if name in found}
+
+
+def _class_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _classes_of(scans: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(_class_of, scans)))
+
+
+def _scans_of(folder: Path) -> Scans:
+    """Return the scans of each class.
 
     Raises:
         PumitError: If there is no class, or a class is empty.
     """
-    visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    scans = {
-        inner.name: sorted(
-            path
-            for path in inner.iterdir()
-            if not path.name.startswith(".")
-            and (path.is_dir() or path.name.lower().endswith(SUFFIXES))
-        )
-        for inner in visible
-        if inner.is_dir()
-    }
+    scans = {inner.name: _scans_in(inner) for inner in _visible(folder) if inner.is_dir()}
     if not scans:
         raise PumitError(
             f"The folder {folder.name!r} holds no folders; it needs one for each class."
@@ -239,76 +280,140 @@ def _scans_of(folder: Path) -> dict[str, list[Path]]:
             f"{folder.name!r} is laid out for segmentation ({', '.join(sorted(scans))}); "
             "classification needs a folder of scans for each class."
         )
-    empty = sorted(name for name, paths in scans.items() if not paths)
+    empty = [name for name, paths in scans.items() if not paths]
     if empty:
         raise PumitError(f"The class folder {empty[0]!r} holds no scan; fill it or remove it.")
+    return {path.relative_to(folder).as_posix(): path for paths in scans.values() for path in paths}
+
+
+def _scans_in(folder: Path) -> list[Path]:
+    """Return the files and DICOM series of a folder, and those in folders of patients."""
+    scans = []
+    for path in _visible(folder):
+        if path.is_dir():
+            scans += _scans_in(path) if _is_of_patient(path) else [path]
+        elif path.name.lower().endswith(SUFFIXES):
+            scans.append(path)
     return scans
+
+
+def _is_of_patient(folder: Path) -> bool:
+    """Whether a folder holds scans, not the slices of one."""
+    inner = _visible(folder)
+    names = [path.name.lower() for path in inner if not path.is_dir()]
+    has_volumes = any(name.endswith(VOLUMES) for name in names)
+    return has_volumes or (bool(inner) and all(name.endswith(PICTURES) for name in names))
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _split_as_named(
+    scans: Scans, named: Mapping[str, Sequence[str]], folder: Path
+) -> dict[str, Scans]:
+    """Set aside the named scans.
+
+    Raises:
+        PumitError: If one of them is missing.
+    """
+    part_of = {name: part for part, names in named.items() for name in names}
+    found: dict[str, Scans] = {part: {} for part in ("train", *part_of.values())}
+    for key, path in scans.items():
+        found[part_of.pop(path.relative_to(folder).as_posix(), "train")][key] = path
+    if part_of:
+        raise PumitError(
+            f"split names {next(iter(part_of))!r}, which is no scan of {folder.name!r}; put it "
+            "back, or take it out of split."
+        )
+    return found
 
 
 def _split(
-    scans: dict[str, list[Path]], shares: dict[str, float], patient: str | None, seed: int
-) -> dict[str, dict[str, list[Path]]]:
-    """Set aside shares of the cases, or of the patients."""
-    shares_left = {name: share for name, share in shares.items() if share > 0}
-    if patient is not None:
-        return _split_patients(scans, shares_left, patient, seed)
-    return _split_classes(scans, shares_left, seed)
+    scans: Scans, shares: Mapping[str, float], patient: str | None, seed: int
+) -> tuple[dict[str, Scans], tuple[str, ...]]:
+    """Set aside the same share of the patients of each class, at least one, with notes.
 
-
-def _split_patients(
-    scans: dict[str, list[Path]], shares: dict[str, float], patient: str, seed: int
-) -> dict[str, dict[str, list[Path]]]:
-    """Set aside all scans of some patients."""
-    paths = {f"{name}/{path.name}": path for name in scans for path in scans[name]}
-    found: dict[str, dict[str, list[Path]]] = {}
-    left, share_left = sorted(paths), 1.0
-    for part, share in reversed(shares.items()):
-        # The share is of all patients, including those already set aside.
-        rule = LabelledData(validation=share / share_left, patient=patient)
-        chosen = split_cases(left, rule, seed=seed)
-        found[part] = _by_class(chosen.validation, paths)
-        left, share_left = list(chosen.training), share_left - share
-    found["train"] = _by_class(left, paths)
-    return {part: found[part] for part in SPLITS if part in found}
-
-
-def _by_class(names: Iterable[str], paths: dict[str, Path]) -> dict[str, list[Path]]:
-    scans: dict[str, list[Path]] = {}
-    for name in names:
-        scans.setdefault(name.split("/")[0], []).append(paths[name])
-    return scans
-
-
-def _split_classes(
-    scans: dict[str, list[Path]], shares: dict[str, float], seed: int
-) -> dict[str, dict[str, list[Path]]]:
-    """Set aside the same share of each class, at least one case."""
+    Classes of the fewest patients are split first, as a patient may have scans of several.
+    """
+    groups, notes = _patients(scans, patient)
+    of_class: dict[str, list[str]] = {name: [] for name in _classes_of(scans)}
+    for key, names in groups.items():
+        for name in dict.fromkeys(map(_class_of, names)):
+            of_class[name].append(key)
     generator = np.random.default_rng(seed)
-    found: dict[str, dict[str, list[Path]]] = {name: {} for name in ("train", *shares)}
-    for name, paths in sorted(scans.items()):
-        if len(paths) <= len(shares):
+    order = {name: generator.permutation(len(keys)) for name, keys in of_class.items()}
+    part_of: dict[str, str] = {}
+    for name in sorted(of_class, key=lambda name: len(of_class[name])):
+        keys = [of_class[name][i] for i in order[name]]
+        if len(keys) <= len(shares):
+            of_scans = sum(_class_of(scan) == name for scan in scans)
+            few = count_of(of_scans, "scan")
+            if of_scans > len(keys):
+                few += f" of {count_of(len(keys), 'patient')}"
             raise PumitError(
-                f"Class {name!r} has {count_of(len(paths), 'scan')}, too few for "
-                f"{', '.join(found)}; give at least {len(shares) + 1}, or make folders of these "
-                "names yourself."
+                f"Class {name!r} has {few}, too few for {', '.join(('train', *shares))}; give at "
+                f"least {len(shares) + 1}, or make folders of these names yourself."
             )
-        order = generator.permutation(len(paths))
-        start = 0
+        left = iter([key for key in keys if key not in part_of])
         for part, share in shares.items():
-            count = max(1, round(share * len(paths)))
-            found[part][name] = sorted(paths[i] for i in order[start : start + count])
-            start += count
-        found["train"][name] = sorted(paths[i] for i in order[start:])
-        if not found["train"][name]:
+            missing = max(1, round(share * len(keys))) - [part_of.get(k) for k in keys].count(part)
+            part_of |= dict.fromkeys(islice(left, max(0, missing)), part)
+        part_of |= dict.fromkeys(left, "train")
+        if "train" not in {part_of[key] for key in keys}:
             raise PumitError(f"Class {name!r} has no case left to learn from; make split smaller.")
-    return found
+    patient_of = {name: key for key, names in groups.items() for name in names}
+    found: dict[str, Scans] = {part: {} for part in ("train", *shares)}
+    for name, path in scans.items():
+        found[part_of[patient_of[name]]][name] = path
+    return found, notes
+
+
+def _patients(scans: Scans, pattern: str | None) -> tuple[Groups, tuple[str, ...]]:
+    """Group scans by patient, with a note if patients were guessed."""
+    if pattern is not None:
+        return matched_patients(list(scans), pattern), ()
+    stated, bare = {}, {}
+    for name, path in scans.items():
+        inner = name.split("/")[1:]
+        known = _dicom_patient(path) or (inner[0] if len(inner) > 1 else "")
+        if known:
+            stated[name] = known
+        else:
+            bare[name] = bare_name(path)
+    of_all = guessed_pattern(list(bare.values()))
+    guessed: Groups = {}
+    for one in _classes_of(bare):
+        own = [name for name in bare if _class_of(name) == one]
+        guess = of_all or guessed_pattern([bare[name] for name in own]) or "(.+)"
+        for name in own:
+            match = re.search(guess, bare[name])
+            guessed.setdefault(match[1] if match else bare[name], []).append(name)
+    groups: Groups = {}
+    for name, key in stated.items():
+        groups.setdefault(key, []).append(name)
+    for key, names in guessed.items():
+        groups.setdefault(key, []).extend(names)
+    is_note = any(len(names) > 1 for names in guessed.values())
+    return groups, ((about_guess(guessed),) if is_note else ())
+
+
+def _dicom_patient(path: Path) -> str:
+    """Return the patient that a DICOM file, or the first of a series, states; "" for none."""
+    files = _visible(path) if path.is_dir() else [path]
+    if not files or not (path.is_dir() or path.suffix.lower() == ".dcm"):
+        return ""
+    try:
+        return read_header(files[0]).patient
+    except (OSError, VolumeError):
+        return ""
 
 
 def read_classification_data(
     path: Path,
     *,
     classes: Sequence[str] = (),
-    split: dict[str, float] | None = None,
+    split: dict[str, Any] | None = None,
     patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
@@ -317,12 +422,13 @@ def read_classification_data(
     Args:
         path: `.npz`, or a folder; see `read_medmnist` and `read_class_folders`.
         classes: Class names of a MedMNIST file, in order of their indices.
-        split: Shares of "val" and "test", for folders without them.
+        split: Shares of "val" and "test", or their cases by name, for folders without them.
         patient: Pattern of patients in file names, see `read_class_folders`.
 
     Raises:
         PumitError: If the path does not exist, or a classifier cannot be trained on its data.
     """
+    path = path.absolute()  # which has a name, also for "."
     if path.is_dir():
         if classes:
             raise PumitError(f"classes are the folders of {path.name}; leave the key classes out.")

@@ -23,7 +23,7 @@ from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
 from pumit.system.files import atomic_path
-from pumit.training.classification.cases import SPLITS, ClassificationData, require_split
+from pumit.training.classification.cases import SPLITS, ClassificationData
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
@@ -56,7 +56,6 @@ def read_data(
         PumitError: If it cannot be trained on.
     """
     data = recipe.data
-    require_split(data.split)
     path = resolve(str(data.folder if data.file is None else data.file))
     names = tuple(str(name) for name in data.classes)
     if len(set(names)) < len(names):
@@ -151,14 +150,21 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         sizes["position_table"] = [n // p for n, p in table]
         self.start = self._start()
         run.report({"classes": list(self.data.classes), "cases": self.data.counts()})
+        for note in self.data.notes:
+            run.report({"event": "patients", "sentence": f"Look at this: {note}."})
 
     def prepare(self) -> None:
         """Pre-process the images of each split."""
         self.images = self.run.reporter.written(self._prepare)
 
     def decided_keys(self) -> dict[str, Any]:
-        """Return the recipe with network and batch."""
-        return {"network": self.recipe.network, "batch_size": self.recipe.batch_size}
+        """Return the recipe with network and batch, and the cases that were set aside by name."""
+        keys = {"network": self.recipe.network, "batch_size": self.recipe.batch_size}
+        if not self.data.set_aside:
+            return keys
+        # Another split of a folder that has grown would test on what was learned from.
+        split = {part: list(names) for part, names in self.data.set_aside.items()}
+        return {**keys, "data": {**self.run.file.keys["data"], "split": split}}
 
     def trials(self) -> Sequence[Trial]:
         """Return one trial per learning rate."""

@@ -105,7 +105,8 @@ def ignored_value(labels: Mapping[str, Any]) -> int | None:
     """Return the value of nnU-Net's label `ignore`, or None."""
     if isinstance(labels.get(IGNORE), int):
         return int(labels[IGNORE])
-    return next((int(k) for k, name in labels.items() if name == IGNORE), None)
+    values = [str(key) for key, name in labels.items() if name == IGNORE]
+    return next((int(value) for value in values if value.isdecimal()), None)
 
 
 def _named_cases(

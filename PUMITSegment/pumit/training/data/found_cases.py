@@ -259,7 +259,9 @@ def _matches(
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's message on one line, without the full stop."""
+    """Return an error's message on one line, without the full stop and without a path."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"a file cannot be read ({error.strerror})"
     return " ".join(str(error).split()).removesuffix(".")
 
 

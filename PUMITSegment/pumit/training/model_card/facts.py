@@ -248,8 +248,9 @@ def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
     try:
         if (folder / ANSWERS).is_file():
             return answer_scores(folder / ANSWERS, numbers)
-        if folder.name == ALL_CASES and (folder.parent / CROSS_VALIDATION).is_file():
-            text = (folder.parent / CROSS_VALIDATION).read_text(encoding="utf-8")
+        folds = folder.parent if folder.name == ALL_CASES else folder
+        if (folds / CROSS_VALIDATION).is_file():
+            text = (folds / CROSS_VALIDATION).read_text(encoding="utf-8")
             rows = [
                 {k: v for k, v in row.items() if k != "fold"} for row in json.loads(text)["rows"]
             ]

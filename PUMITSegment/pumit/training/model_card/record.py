@@ -18,6 +18,7 @@ from pumit.models.card import kind_of
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.user_index import description_of
 from pumit.runs import RECIPE, read_log
+from pumit.training.classification.cases import named_split
 from pumit.training.model_card.facts import (
     CaseFact,
     ClassFact,
@@ -85,6 +86,13 @@ class RunLog:
         steps = [r for r in records if "loss" in r and isinstance(r.get("step"), int)]
         checks = [r for r in records if isinstance(r.get("validation"), dict)]
         return RunLog(data[-1] if data else {}, _latest(steps), _latest(checks), learning_rate)
+
+    @staticmethod
+    def of_folds(folder: Path) -> RunLog:
+        """Return the data of a cross-validation, all of whose cases its ensemble has seen."""
+        data = RunLog.read(folder / "fold_1").data
+        seen = sorted({*data.get("training", ()), *data.get("validation", ())})
+        return RunLog({**data, "training": seen, "validation": []}, (), ())
 
     @property
     def last_step(self) -> int:
@@ -266,7 +274,10 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
     data = keys.get("data", {})
     if isinstance(data, Mapping):
-        public |= {"data": {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}}
+        shown = {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}
+        if named_split(shown.get("split")):  # of cases, which are numbered
+            del shown["split"]
+        public |= {"data": shown}
         if isinstance(data.get("classes"), (list, tuple)):
             public["data"]["classes"] = [
                 {k: v for k, v in row.items() if k != "segments"}

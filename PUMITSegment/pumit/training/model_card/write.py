@@ -26,6 +26,7 @@ from pumit.system.wording import duration
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.model_card.facts import (
     ANSWERS,
+    CROSS_VALIDATION,
     CaseFact,
     Scores,
     answered_names,
@@ -263,7 +264,10 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
         PumitError: If the checkpoint cannot be read, or the card cannot be written.
     """
     checkpoint = load_checkpoint(best_checkpoint)
-    log = RunLog.read(folder, learning_rate=checkpoint.header.learning_rate)
+    if (folder / CROSS_VALIDATION).is_file():
+        log = RunLog.of_folds(folder)
+    else:
+        log = RunLog.read(folder, learning_rate=checkpoint.header.learning_rate)
     recipe = followed_recipe(folder)
     classified = {}
     if isinstance(recipe, ClassificationRecipe) and (folder / ANSWERS).is_file():

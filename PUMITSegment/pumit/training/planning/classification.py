@@ -100,7 +100,7 @@ def plan_classifier(request: PlanRequest) -> Planned:
     room = _room(data, form, cost, sum(counts.values()))
     runs = max(1, len(recipe.learning_rates))
     estimate = estimate_of(parts, steps, room, request.hardware, tried=cost.step, runs=runs)
-    warnings = []
+    warnings = list(data.notes)
     if counts["val"] < FEW_CASES:
         scans = count_of(counts["val"], "scan")
         warnings.append(f"only {scans} for validation, so accuracy and AUC are rough figures")

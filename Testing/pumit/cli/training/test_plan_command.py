@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,9 @@ def test_a_classification_is_checked_and_planned(
             image = SimpleITK.GetImageFromArray(np.random.rand(4, 8, 8).astype(np.float32))
             SimpleITK.WriteImage(image, str(tmp_path / "set" / name / f"{number}.nii.gz"))
     goal = ("--goal", "classification")
-    assert "normal: 3 train, 1 val, 1 test" in run("data", tmp_path / "set", *goal).out
+    told = run("data", tmp_path / "set", *goal).out
+    assert "normal: 3 train, 1 val, 1 test" in told
+    assert "? 5 patients are guessed from the names of 10 cases" in told
     ran = run("plan", tmp_path / "set", *goal, "--json", "-o", tmp_path / "mine.yaml")
     record = json.loads(ran.out)
     recipe = yaml.safe_load((tmp_path / "mine.yaml").read_text())
@@ -80,7 +83,8 @@ def test_a_classification_is_checked_and_planned(
     read_model(ClassificationRecipe, recipe, "planned")
     assert (recipe["task"], recipe["data"]["folder"]) == ("classification", str(tmp_path / "set"))
     assert 300 < record["estimate"]["seconds"] <= 600
-    assert "only 2 scans for validation" in record["warnings"][0]
+    assert "5 patients are guessed" in record["warnings"][0]
+    assert "only 2 scans for validation" in record["warnings"][1]
     # What a recipe gives stays.
     given = {**recipe, "epochs": 3, "schedule": {"learning_rate": 0.002}}
     (tmp_path / "given.yaml").write_text(yaml.safe_dump(given))
@@ -88,6 +92,9 @@ def test_a_classification_is_checked_and_planned(
     assert (followed["epochs"], followed["schedule"]["learning_rate"]) == (3, 0.002)
     assert "steps" not in followed["schedule"]
     (tmp_path / "set" / "tumour" / "2.nii.gz").write_bytes(b"no scan")
+    shutil.copy(tmp_path / "set" / "normal" / "1.nii.gz", tmp_path / "set" / "tumour" / "1.nii.gz")
+    told = run("data", tmp_path / "set", *goal).out
+    assert re.search(r"! (normal|tumour)/1.nii.gz: It is the same image as (normal|tumour)/1", told)
     assert "! tumour/2.nii.gz: " in run("data", tmp_path / "set", *goal).out
     assert "needs at least two" in refused("data", _only(tmp_path / "set", "normal"), *goal)
 

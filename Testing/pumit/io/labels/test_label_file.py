@@ -49,6 +49,26 @@ def test_values_are_segments_where_nothing_is_named(tmp_path: Path, name: str) -
     np.testing.assert_array_equal(file.mask(file.segments[1]), array == 7)
 
 
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
+def test_names_come_from_the_color_table_beside_a_label_map(tmp_path: Path, suffix: str) -> None:
+    array = np.zeros((3, 4, 5), dtype=np.uint8)
+    array[1, 1:3], array[2, 2] = 7, 2
+    path = save(array, tmp_path / f"a.1-label{suffix}")
+    table = tmp_path / "a.1-label_ColorTable.ctbl"
+    rows = ["# Color table file", "0 Background 0 0 0 0", "1 spleen 157 108 162 255", "5"]
+    rows += ["2 left_kidney 185 102 83 255", "7 Tumor 255 0 51 255", "3 (none) 0 0 0 0", "x y z"]
+    table.write_text("\n".join(rows))
+    file = read_label_file(path)
+    assert file.is_named
+    assert {s.value: s.name for s in file.segments} == {1: "spleen", 2: "left kidney", 7: "Tumor"}
+    assert file.segments[-1].color_rgb == pytest.approx((1, 0, 0.2))
+    np.testing.assert_array_equal(file.mask(file.segments[-1]), array == 7)
+    table.write_text("2 left_kidney\n")
+    assert [s.name for s in read_label_file(path).segments] == ["left kidney", ""]
+    table.write_bytes(b"\xff\xfe")
+    assert not read_label_file(path).is_named
+
+
 def test_what_is_no_label_map_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VolumeError, match="not whole numbers"):
         read_label_file(save(np.full((3, 4, 5), 0.5, np.float32), tmp_path / "a.nii.gz"))

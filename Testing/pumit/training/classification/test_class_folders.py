@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from generated_scans import dicom_slice
 from pumit.errors import PumitError
 from pumit.training.classification.cases import ClassificationData, require_split
 from pumit.training.classification.reader import read_class_folders, read_classification_data
@@ -13,7 +15,7 @@ from pumit.training.classification.reader import read_class_folders, read_classi
 
 def fill(folder: Path, counts: dict[str, int]) -> Path:
     for name, count in counts.items():
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             (folder / name / f"{name}{i}.nii.gz").write_bytes(b"not read yet")
     return folder
@@ -66,6 +68,80 @@ def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
         read_class_folders(tmp_path, patient="case")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_guess"),
+    [
+        ("{kind}/p{patient:02d}_visit{scan}.nii.gz", True),
+        ("{kind}/{patient:04d}-{scan}.nrrd", True),
+        ("{kind}/MR{patient}/scan{scan}.nii", False),
+        ("{kind}/folder{patient}-{scan}.dcm", False),
+        ("{kind}/folder{patient}.{scan}", False),
+        ("{kind}{scan}/{patient}.nii.gz", True),
+    ],
+)
+def test_patients_stay_together_without_a_pattern(
+    tmp_path: Path, name: str, is_guess: bool
+) -> None:
+    patient_of = {}
+    for number in range(36):
+        patient, kind, scan = number // 3, "ab"[number % 2], number % 3
+        inner = name.format(kind=kind, patient=patient, scan=scan)
+        patient_of[inner] = patient
+        path = tmp_path / inner
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if "folder" in inner:
+            pixels = np.zeros((2, 2), np.uint16)
+            header = dicom_slice(pixels, (0.0, 0.0, 0.0), PatientID=f"ID{patient}")
+            if path.suffix != ".dcm":
+                path.mkdir()
+                path /= "slice"
+            header.save_as(path, enforce_file_format=True)
+        else:
+            path.write_bytes(b"not read yet")
+    data = read_classification_data(tmp_path)
+    parts = [{patient_of[case] for case in cases.names} for cases in data.splits.values()]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 12
+    assert sum(len(cases) for cases in data.splits.values()) == 36
+    assert all(0 not in numbers for numbers in data.counts().values())
+    assert bool(data.notes) is is_guess
+    assert not any("ID" in note for note in data.notes)
+
+
+def test_each_class_may_name_its_patients_differently(tmp_path: Path) -> None:
+    for number in range(18):
+        for kind, name in (
+            ("a", f"mr_patient{number // 3:03d}_frame{number % 3}"),
+            ("b", f"x{number}"),
+        ):
+            fill(tmp_path / kind, {"": 0})
+            (tmp_path / kind / f"{name}.nii.gz").write_bytes(b"")
+    data = read_class_folders(tmp_path)
+    parts = [{n[:15] for n in given if n[0] == "a"} for given in names(data).values()]
+    assert sum(map(len, parts)) == 6
+    assert data.counts()["train"] == [12, 12]
+
+
+def test_a_patient_folder_is_no_series_and_a_series_no_patient(tmp_path: Path) -> None:
+    """A folder with files of other suffixes is a series, also with a picture next to them."""
+    files = ("1/a.nii.gz", "1/a.json", "2/x.png", "3/IM1", "3/key.jpg", "4/s1/IM1", "4/s2/IM1")
+    for kind in "ab":
+        for file in files:
+            path = tmp_path / kind / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"")
+    found = {name for split in names(read_class_folders(tmp_path)).values() for name in split}
+    scans = ("1/a.nii.gz", "2/x.png", "3", "4/s1", "4/s2")
+    assert found == {f"{kind}/{scan}" for kind in "ab" for scan in scans}
+
+
+def test_a_class_of_too_few_patients_says_how_many_scans_they_have(tmp_path: Path) -> None:
+    for kind, count in (("a", 9), ("b", 2)):
+        for i in range(count):
+            fill(tmp_path / kind / f"p{i}", {"": 4})
+    with pytest.raises(PumitError, match="'b' has 8 scans of 2 patients, too few for train, val"):
+        read_classification_data(tmp_path)
+
+
 def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
     for split, count in (("train", 3), ("val", 2), ("test", 1)):
         fill(tmp_path / split, {"a": count, "b": count})
@@ -79,6 +155,19 @@ def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "val")  # where only the test is given, a validation set is made
     data = read_class_folders(tmp_path, split={"val": 0.3})
     assert data.counts() == {"train": [3, 2], "val": [1, 1], "test": [1, 1]}
+
+
+def test_splits_are_known_by_the_names_of_labs(tmp_path: Path) -> None:
+    for split, count in (("Training", 3), ("validation", 2)):
+        fill(tmp_path / split, {"a": count, "b": count})
+    assert read_class_folders(tmp_path).counts() == {"train": [3, 3], "val": [2, 2]}
+    fill(tmp_path / "train", {"a": 1})
+    with pytest.raises(PumitError, match="holds Training and train; join them"):
+        read_class_folders(tmp_path)
+    shutil.rmtree(tmp_path / "Training")
+    shutil.rmtree(tmp_path / "train")
+    with pytest.raises(PumitError, match="holds validation, but no folder train"):
+        read_class_folders(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +186,12 @@ def test_a_folder_that_cannot_be_learned_from_is_refused(
     folder.mkdir()
     with pytest.raises(PumitError, match=message):
         read_classification_data(fill(folder, counts))
+
+
+def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fill(tmp_path / "set", {"a": 5}))
+    with pytest.raises(PumitError, match="All training cases of set are of one class"):
+        read_classification_data(Path())
 
 
 def test_a_class_without_training_cases_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pumit.inference.automatic.classifier import load_classifier
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.runs import read_log
-from pumit.training.classification.run import plan_of
+from pumit.training.classification.run import plan_of, read_data
 from pumit.training.model_card.write import write_card
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
@@ -156,6 +156,22 @@ def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Gener
     assert recipe["metrics"]["test"]["auc"] == 1.0
     assert recipe["training"]["learning_rate"] == 0.003
     assert {"prepared", "rate_1e-09", "rate_0.003"} <= {p.name for p in out.iterdir()}
+    # If scans are added, the same ones are tested on when the run is resumed.
+    shutil.copy(file, file.with_name("doe_john_1.nii.gz"))
+    followed = read_model(
+        ClassificationRecipe, yaml.safe_load((out / "recipe.yaml").read_text()), "it"
+    )
+    again = read_data(followed, Path, followed.seed)
+    with (out / "answers.csv").open() as table:
+        tested = [row["case"] for row in csv.DictReader(table)]
+    assert [*again.splits["val"].names, *again.splits["test"].names] == tested
+    assert len(again.splits["train"]) == 13
+    file.with_name("doe_john_1.nii.gz").unlink()
+    first = tmp_path / "scans" / tested[0]
+    first.rename(tmp_path / "away.nii.gz")
+    with pytest.raises(PumitError, match=f"split names '{tested[0]}', which is no scan"):
+        read_data(followed, Path, followed.seed)
+    (tmp_path / "away.nii.gz").rename(first)
     # The card tells of each class and names no one, also when the images are gone.
     for right, of_dark in (("1.000", "1.000"), ("0.750", "0.667")):
         text = write_card(out, path).read_text()

@@ -12,7 +12,7 @@ from pumit.errors import PumitError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.training.cross_validation import fold_splits
-from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.found_cases import LabelledSet, one_line
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.model import read_model
@@ -283,3 +283,10 @@ def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted: Path
     assert find(half_predicted, use_unreviewed=["case_1"], **{key: ["case_1"]})
     with pytest.raises(PumitError, match="no reviewed labels"):
         find(half_predicted, leave_out=["case_0"])
+
+
+def test_the_message_of_a_case_names_no_path() -> None:
+    assert one_line(FileNotFoundError(2, "No such file", "/doe/jane.nii")) == (
+        "a file cannot be read (No such file)"
+    )
+    assert one_line(PumitError("It is\ndamaged.")) == "It is damaged"

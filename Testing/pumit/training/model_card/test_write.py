@@ -306,6 +306,18 @@ def test_a_model_of_all_cases_tells_what_the_cross_validation_found(tmp_path: Pa
     assert "| ball | 0.800 [0.800, 0.800] |" in text
 
 
+def test_the_ensemble_of_folds_tells_what_the_cross_validation_found(tmp_path: Path) -> None:
+    run = automatic(tmp_path / "run")
+    automatic(run / "fold_1")
+    (run / "log.jsonl").write_text(json.dumps({"folds": [["b"], ["a"]]}) + "\n")
+    rows = [{**row, "fold": i} for i, row in enumerate(ROWS, start=1)]
+    (run / "cross_validation.json").write_text(json.dumps({"rows": rows}))
+    text = write_card(run, run / "made.safetensors").read_text()
+    assert "seen all of its 2 cases" in text
+    assert "| ball | 0.800 [0.800, 0.800] |" in text
+    assert "2 cases: 2 for training." in text
+
+
 def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
     run = automatic(tmp_path / "fold_2")
     (tmp_path / "log.jsonl").write_text(json.dumps({"folds": ["x", "y", "z"]}) + "\n")
