@@ -107,6 +107,7 @@ def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_p
     assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_two_patients_are_not_compared(
     refused: Run, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +172,7 @@ def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_pat
     assert "give another name" in refused("follow-up", later, first, earlier, "-o", sample)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_corrected_result_is_compared_and_kept(
     run: Run, sample: Path, registered: Sequence[Any], tmp_path: Path
 ) -> None:
