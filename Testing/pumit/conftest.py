@@ -10,6 +10,7 @@ import numpy as np
 import pumit
 import pytest
 import torch
+from PIL import Image
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.models.checkpoint import save_checkpoint
@@ -109,3 +110,15 @@ def default_segmenter() -> Segmenter:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of a run are put together and left blank: drawing takes a third of a second each."""
+    from matplotlib.figure import Figure
+
+    def save(figure: Figure, path: Path, **how: Any) -> None:
+        image = Image.new("RGB", [int(n * figure.dpi) for n in figure.get_size_inches()])
+        image.save(path, how["format"])
+
+    monkeypatch.setattr(Figure, "savefig", save)

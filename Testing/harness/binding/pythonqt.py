@@ -30,7 +30,8 @@ _getattribute = QtCore.QObject.__getattribute__
 _originalConnect = QtCore.QObject.connect
 _originalDisconnect = QtCore.QObject.disconnect
 _propertyTables: dict[type, dict[str, str]] = {}
-_writable: dict[tuple[type, str], bool] = {}
+# Whether a property can be set, and its type in C++.
+_declared: dict[tuple[type, str], tuple[bool, str]] = {}
 # Properties that are being read: Qt looks up the method behind some, such as sizeHint.
 _reading: set[tuple[int, str]] = set()
 
@@ -192,19 +193,18 @@ def _setAttribute(self: QtCore.QObject, name: str, value: Any) -> None:
 
 
 def _setProperty(self: QtCore.QObject, name: str, value: Any) -> None:
-    if not _isWritable(type(self), name, self):
+    isWritable, wanted = _declaration(self, name)
+    if not isWritable:
         raise AttributeError(f"Property '{name}' of {metaObject(self).className()} is read-only")
     refusePath(value)
-    _refuseType(self, name, value)
+    _refuseType(name, wanted, value)
     if not _getattribute(self, "setProperty")(name, value):
         kind = metaObject(self).className()
         raise ValueError(f"Property '{name}' of {kind} cannot be set to {value!r}")
 
 
-def _refuseType(self: QtCore.QObject, name: str, value: Any) -> None:
+def _refuseType(name: str, wanted: str, value: Any) -> None:
     """Raise as PythonQt does: it makes no number of a text or a list, and nothing of None."""
-    known = metaObject(self)
-    wanted = known.property(known.indexOfProperty(name)).typeName()
     fits = value is not None
     if wanted in ("bool", "int", "uint"):
         # PySide6 takes a text, and also numpy's bool, which is no number to Python.
@@ -218,12 +218,14 @@ def _refuseType(self: QtCore.QObject, name: str, value: Any) -> None:
         )
 
 
-def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:
-    """Whether a property of a class can be set; an object of the class is read once."""
-    if (kind, name) not in _writable:
+def _declaration(item: QtCore.QObject, name: str) -> tuple[bool, str]:
+    """Whether a property of an object's class can be set, and its type; both are read once."""
+    key = (type(item), name)
+    if key not in _declared:
         known = metaObject(item)
-        _writable[kind, name] = known.property(known.indexOfProperty(name)).isWritable()
-    return _writable[kind, name]
+        declared = known.property(known.indexOfProperty(name))
+        _declared[key] = (declared.isWritable(), declared.typeName())
+    return _declared[key]
 
 
 def _refuseToReturn(method: str, kind: str) -> Callable[[object], None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +43,33 @@ def scans(sample: Path) -> tuple[Path, Path, Path]:
     return sample / "earlier.nii.gz", sample / "earlier.seg.nrrd", sample / "later.nii.gz"
 
 
+@pytest.fixture(scope="module")
+def compared(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """Both dates registered once: the folder of the result, and what was printed."""
+    from pumit.cli.main import main
+
+    folder = tmp_path_factory.mktemp("compared")
+    given = ("--later-mask", sample / "later.seg.nrrd", "-o", folder, "--json")
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["follow-up", *map(str, (*scans(sample), *given))]) == 0
+    return folder, json.loads(printed.getvalue())
+
+
+@pytest.fixture
+def registered(compared: tuple[Path, Any]) -> tuple[str | Path, ...]:
+    return "--registration", compared[0] / "registration.tfm"
+
+
 @pytest.mark.slow
-def test_lesions_are_answered_at_the_next_date(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_lesions_are_answered_at_the_next_date(
+    run: Run, sample: Path, registered: Sequence[Any], tmp_path: Path
+) -> None:
     truth = read_labels(sample / "later.seg.nrrd", Volume.read(sample / "later.nii.gz"))
     new = next(s for s in truth.segments if s.name == "Lesion new")
     middle = np.argwhere(truth.mask(new)).mean(axis=0)
     x, y, z = truth.volume.index_to_world(middle).tolist()
     output = tmp_path / "result"
-    ran = run("follow-up", *scans(sample), "-o", output, "--new", f"{-x},{-y},{z}")
+    ran = run("follow-up", *scans(sample), *registered, "-o", output, "--new", f"{-x},{-y},{z}")
     assert sorted(p.name for p in output.iterdir()) == FILES
     assert re.search(r"^Registration good: ", ran.out)
     assert re.search(r"Lesion merged 1 \+ Lesion merged 2\s+merged", ran.out)
@@ -59,19 +80,19 @@ def test_lesions_are_answered_at_the_next_date(run: Run, sample: Path, tmp_path:
     assert {s.name for s in found.segments} == names | {"New lesion"}
 
 
-def test_masks_of_both_dates_are_compared_as_json(run: Run, sample: Path, tmp_path: Path) -> None:
-    ran = run("follow-up", *scans(sample), "--later-mask", sample / "later.seg.nrrd",
-              "-o", tmp_path / "result", "--json")  # fmt: skip
-    facts = json.loads(ran.out)
+def test_masks_of_both_dates_are_compared_as_json(
+    run: Run, sample: Path, compared: tuple[Path, Any], registered: Sequence[Any], tmp_path: Path
+) -> None:
+    folder, facts = compared
     changes = {row["lesion"]: row["change"] for row in facts["lesions"]}
     assert changes["Lesion grown"] == "grown"
     assert changes["Lesion new"] == "new"
     assert changes["Lesion gone"] == "gone"
     assert facts["model"] is None
-    assert not (tmp_path / "result" / "later.seg.nrrd").exists()
+    assert not (folder / "later.seg.nrrd").exists()
     # The transform may come from elsewhere, such as Slicer.
-    again = run("follow-up", *scans(sample), "--registration", tmp_path / "result/registration.tfm",
-                "-o", tmp_path / "again", "--json", "--register-only")  # fmt: skip
+    again = run("follow-up", *scans(sample), *registered, "-o", tmp_path / "again", "--json",
+                "--register-only")  # fmt: skip
     assert json.loads(again.out)["registration"] == facts["registration"]
 
 
@@ -86,6 +107,7 @@ def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_p
     assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_two_patients_are_not_compared(
     refused: Run, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,7 +117,6 @@ def test_two_patients_are_not_compared(
     for patient in ("ONE", "TWO"):
         (tmp_path / patient).mkdir()
         write_dicom_series(volume, tmp_path / patient, patient_id=f"{patient}-8871")
-    labels = SimpleITK.GetImageFromArray((array > 1000).astype(np.uint8))
     lesion = np.zeros(array.shape, np.uint8)
     lesion[5:7, 12:18, 12:18] = 1
     labels = SimpleITK.GetImageFromArray(lesion)
@@ -155,12 +176,16 @@ def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_pat
     assert "give another name" in refused("follow-up", later, first, earlier, "-o", sample)
 
 
-def test_a_corrected_result_is_compared_and_kept(run: Run, sample: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("blank_pictures")
+def test_a_corrected_result_is_compared_and_kept(
+    run: Run, sample: Path, registered: Sequence[Any], tmp_path: Path
+) -> None:
     corrected = tmp_path / "later.seg.nrrd"
     shutil.copy(sample / "later.seg.nrrd", corrected)
-    run("follow-up", *scans(sample), "--later-mask", corrected, "-o", tmp_path)
+    command = ("follow-up", *scans(sample), *registered, "-o", tmp_path, "--later-mask")
+    run(*command, corrected)
     assert corrected.read_bytes() == (sample / "later.seg.nrrd").read_bytes()
     # Another run does not lose it, either.
-    run("follow-up", *scans(sample), "--later-mask", sample / "later.seg.nrrd", "-o", tmp_path)
+    run(*command, sample / "later.seg.nrrd")
     kept = tmp_path / "later-1.seg.nrrd"
     assert kept.read_bytes() == (sample / "later.seg.nrrd").read_bytes()

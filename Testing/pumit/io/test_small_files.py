@@ -96,53 +96,62 @@ def orientations(count: int) -> bytes:
 
 
 MANY = 1_000_000
-FILES = {
-    "labels.nii.gz": nifti2((1, 1, MANY), b"\xff\xff" + bytes(2 * MANY - 2)),
-    "scaled.nii.gz": nifti2((1, 1, MANY), bytes(2 * MANY), slope=2.0),
-    **{
-        f"{encoding}-{kind}.nrrd": nrrd(kind, "16384 16383 1", encoding)
-        for encoding in ("raw", "gzip", "ascii", "hex")
-        for kind in ("double", "uint8")
-    },
-    "axes.nrrd": nrrd("uint8", "2 " * 16, "raw"),
-    "axes.seg.nrrd": nrrd("uint8", "2 " * 11, "raw").replace(b"dimension", b" DIMENSION"),
-    "labels-axes.seg.nrrd": nrrd("uint8", "2 " * 12, "raw"),
-    # Fields that are none, longer than the room that ITK has to say so.
-    **{
-        f"field{k}.nrrd": b"NRRD0004\n" + field
-        for k, field in enumerate((b"a" * 2000, b"b: " * 800, b"c: %s:=d" % (b"c" * 2000)))
-    },
-    "labels-field.seg.nrrd": b"NRRD0004\ntype: " + b"\x19\x1b" * 900 + b"\n",
-    "detached.nhdr": nrrd("double", "40000 40000 40", "raw\ndata file: gone/a.raw"),
-    "detached.mhd": metaimage("DimSize = 40000 40000 40", "ElementType = MET_DOUBLE").replace(
-        b"LOCAL", b"a.raw"
-    ),
-    "ascii.mha": metaimage(
-        "BinaryData = False", "DimSize = 16384 16383 1", "ElementType = MET_UCHAR"
-    ),
-    "channels.mha": metaimage(
-        *("BinaryData = True", "CompressedData = True", "DimSize = 10 10 10"),
-        *("ElementNumberOfChannels = 200000", "ElementType = MET_DOUBLE"),
-        data=zlib.compress(bytes(1000)),
-    ),
-    **{
-        f"axes{k}.mha": metaimage(
-            "TransformMatrix = " + "0.5 " * 9, "DimSize = 5 4 3", "ElementType = MET_SHORT", axes=a
-        )
-        for k, a in enumerate(("NDims = 6803n", "NDims = 11", "NDims\n12", "NDims", "NDims = 6"))
-    },
-    "size.jpg": progressive_jpeg(16000, 11000, 0),
-    "passes.jpg": progressive_jpeg(600, 500, 101),
-    "turned.dcm": orientations(2500),
-}
+
+
+def small_files() -> dict[str, bytes]:
+    return {
+        "labels.nii.gz": nifti2((1, 1, MANY), b"\xff\xff" + bytes(2 * MANY - 2)),
+        "scaled.nii.gz": nifti2((1, 1, MANY), bytes(2 * MANY), slope=2.0),
+        **{
+            f"{encoding}-{kind}.nrrd": nrrd(kind, "16384 16383 1", encoding)
+            for encoding in ("raw", "gzip", "ascii", "hex")
+            for kind in ("double", "uint8")
+        },
+        "axes.nrrd": nrrd("uint8", "2 " * 16, "raw"),
+        "axes.seg.nrrd": nrrd("uint8", "2 " * 11, "raw").replace(b"dimension", b" DIMENSION"),
+        "labels-axes.seg.nrrd": nrrd("uint8", "2 " * 12, "raw"),
+        # Fields that are none, longer than the room that ITK has to say so.
+        **{
+            f"field{k}.nrrd": b"NRRD0004\n" + field
+            for k, field in enumerate((b"a" * 2000, b"b: " * 800, b"c: %s:=d" % (b"c" * 2000)))
+        },
+        "labels-field.seg.nrrd": b"NRRD0004\ntype: " + b"\x19\x1b" * 900 + b"\n",
+        "detached.nhdr": nrrd("double", "40000 40000 40", "raw\ndata file: gone/a.raw"),
+        "detached.mhd": metaimage("DimSize = 40000 40000 40", "ElementType = MET_DOUBLE").replace(
+            b"LOCAL", b"a.raw"
+        ),
+        "ascii.mha": metaimage(
+            "BinaryData = False", "DimSize = 16384 16383 1", "ElementType = MET_UCHAR"
+        ),
+        "channels.mha": metaimage(
+            *("BinaryData = True", "CompressedData = True", "DimSize = 10 10 10"),
+            *("ElementNumberOfChannels = 200000", "ElementType = MET_DOUBLE"),
+            data=zlib.compress(bytes(1000)),
+        ),
+        **{
+            f"axes{k}.mha": metaimage(
+                "TransformMatrix = " + "0.5 " * 9,
+                "DimSize = 5 4 3",
+                "ElementType = MET_SHORT",
+                axes=a,
+            )
+            for k, a in enumerate(
+                ("NDims = 6803n", "NDims = 11", "NDims\n12", "NDims", "NDims = 6")
+            )
+        },
+        "size.jpg": progressive_jpeg(16000, 11000, 0),
+        "passes.jpg": progressive_jpeg(600, 500, 101),
+        "turned.dcm": orientations(2500),
+    }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no resource limits")
 def test_small_files_take_little(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    files = [tmp_path / name for name in FILES]
+    contents = small_files()
+    files = [tmp_path / name for name in contents]
     for file in files:
-        file.write_bytes(FILES[file.name])
+        file.write_bytes(contents[file.name])
     done = subprocess.run(
         [sys.executable, "-c", READ, str(SECONDS), "", *map(str, files)],
         capture_output=True,
@@ -150,7 +159,7 @@ def test_small_files_take_little(tmp_path: Path) -> None:
         check=False,
     )
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
-    assert list(found) == list(FILES), (done.returncode, done.stderr[-2000:])
+    assert list(found) == list(contents), (done.returncode, done.stderr[-2000:])
     read = {"labels.nii.gz", "scaled.nii.gz"}
     assert {name for name, (message, _) in found.items() if not message} == read
     assert not [name for name, (message, _) in found.items() if "fit in memory" in message]

@@ -18,6 +18,8 @@ from pumit.training.recipes.reader import read_yaml
 from segmentation_runs import train
 from tiny_run import status_of
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 VIT = {"dim": 24, "depth": 4, "num_heads": 2, "hidden": 32, "position_table": [1, 2, 2]}
 SMALL: dict[str, Any] = {
     "tokenizer": {"network_sizes": {"widths": [8, 8, 16], "groups": 4}},

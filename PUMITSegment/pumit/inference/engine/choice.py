@@ -1,7 +1,7 @@
 """Engine selection: PyTorch on a GPU, OpenVINO on a CPU.
 
 On CPUs with bfloat16 support OpenVINO is 1.6 to 3.5 times faster than PyTorch at the same precision
-and Dice (`Testing/lab/speed/bench_engines.py`), and starts four seconds sooner. It compiles for a
+and Dice (`Testing/lab/records/benchmarks.md`), and starts four seconds sooner. It compiles for a
 third of a second per new field shape, if possible while a scan is opened. If one engine is not
 installed, the other is used.
 """

@@ -19,6 +19,8 @@ from pumit.training.run.control import CHECK_SECONDS
 from pumit.training.segmentation import run as segmentation_run
 from pumit.volume import Volume
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 RECIPE: dict[str, Any] = {
     "name": "made",
     "network_sizes": TINY_SIZES,

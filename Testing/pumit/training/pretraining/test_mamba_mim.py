@@ -21,6 +21,8 @@ from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 POOLINGS = [[1, 2, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]]
 
 

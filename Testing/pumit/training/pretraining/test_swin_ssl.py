@@ -27,6 +27,8 @@ from pumit.training.pretraining.swin_ssl import (
 )
 from torch import Tensor
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 TINY: dict[str, Any] = {
     "feature_size": 12,
     "depths": [1, 1, 1, 1],

@@ -124,6 +124,7 @@ def test_validation_counts_known_voxels_and_drawn_classes(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_network_learns_from_nnunets_sparse_slices(tmp_path: Path) -> None:
     for number in range(5):
         image, labels = ball_and_box(number)
