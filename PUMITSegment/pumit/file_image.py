@@ -42,7 +42,6 @@ class DicomSource:
         keep_alive: Object that keeps the files from being deleted.
         frames: Frames of a multi-frame file, in order, if its header has only one position for all
             of them; empty otherwise.
-        instances: SOPInstanceUIDs of the files.
         frame: Number of the image's frame, from 1, in a file with several images without position;
             None otherwise.
     """

@@ -162,9 +162,6 @@ def write_status(folder: Path, status: RunStatus) -> None:
     """Write the status of a run; sets `status.updated`.
 
     If the disk is too full for another file, the old one is overwritten in place.
-
-    Raises:
-        ExportError: If the folder cannot be written.
     """
     status.updated = round(time.time(), 1)
     text = json.dumps(asdict(status), ensure_ascii=False)

@@ -46,7 +46,6 @@ class BatchSettings:
         has_channel_files: Whether NAME_0000, NAME_0001 ... are the channels of one scan.
         overlap: Overlap of adjacent sliding windows, as a fraction.
         flips: Whether to average eight reflections (test-time augmentation).
-        device: "auto", "cpu", "cuda", ...
         anyway: Whether to allow a model of another modality for the structure.
         tells_doubt: Whether an automatic model also estimates where it may be wrong.
     """

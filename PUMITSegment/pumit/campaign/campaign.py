@@ -67,8 +67,6 @@ class CampaignSettings:
 
     Attributes:
         train_after: Number of newly accepted scans before the next training.
-        order: Order in which scans are offered.
-        training_seconds: Time of one training, seconds.
         refines_clicks: Whether the click model is fine-tuned too.
         copies_beside: Whether accepted labels are also written beside their scans.
         first_model: Installed automatic model that predicts before the first training; empty for
@@ -293,7 +291,6 @@ class Campaign(CampaignFolder):
 
         Args:
             label: `.seg.nrrd` file, which is copied, or segments; None if all was erased.
-            lock: Lock held while drawing.
 
         Raises:
             CampaignConflict: If the lock was lost; the draft is then saved as a separate file.
@@ -329,9 +326,6 @@ class Campaign(CampaignFolder):
             scan: The scan's entry from when it was opened. If another person has decided on the
                 scan since, this label is saved as a separate file.
             label: Label files, or segments on the scan's grid; None for a scan without structures.
-            reviewer: Name of the reviewer to store.
-            clicks: Number of prompts used.
-            seconds: Time spent, seconds.
             drawn: Annotated classes; empty for all, except those that were not annotated before
                 and have no voxel in `label`. Other classes are unknown, and are not trained as
                 background.

@@ -24,9 +24,7 @@ class ScanEntry:
 
     Attributes:
         id: Name of the scan's folder, derived from its content.
-        name: Name of the file or folder.
         images: Files, one for each channel, relative to the campaign's folder.
-        series: SeriesInstanceUID for DICOM.
         given_labels: Imported label files, relative to the campaign's folder.
         given_marks: Fingerprint and size of each of them, to find moved files.
         given_names: Segment names in them, or values of unnamed segments.
@@ -46,7 +44,6 @@ class ScanEntry:
         clicks: Number of clicks, boxes and other prompts used.
         seconds: Time spent, seconds.
         agreement: Dice of prediction and accepted label, mean over classes.
-        class_agreement: Class to that Dice.
         round: Round of the model that predicted the scan; 0 for none or an installed model.
         reviewer: Name of the person who accepted the label, if given.
         accepted_at: Time of acceptance, ISO 8601; for display only.

@@ -141,7 +141,6 @@ def join_by_class(
 
     Args:
         segments: Name, or value of unnamed segments, and mask of each.
-        ignored: Segment names to ignore.
         keeps_others: Whether to keep segments of no class by their own names.
 
     Raises:

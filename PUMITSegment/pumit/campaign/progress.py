@@ -25,7 +25,6 @@ class TrainingRound:
     """A training on the scans accepted so far.
 
     Attributes:
-        number: Number of the round, from 1.
         state: "training" until the round is complete; "failed" if it ended with an error.
         folder: Run folder, relative to the campaign's folder.
         trained: Identifiers of the training scans.
@@ -39,9 +38,7 @@ class TrainingRound:
         click_dice: Score of the fine-tuned click model: Dice after one click on the validation
             scans, less the loss on generated scans.
         click_dice_before: Score of the click model that it was fine-tuned from.
-        seconds: Training time, seconds.
         calibration: Class to the ratio of true to expected Dice on the validation scans.
-        sentence: Summary.
     """
 
     number: int
@@ -76,8 +73,6 @@ class NextAction:
     Attributes:
         kind: add (scans), name (map a segment name), open (the next scan, without prediction),
             train, predict, check (the next prediction), wait (for other work), stop, done.
-        count: Number of scans concerned.
-        sentence: Text of the button.
         scan: Scan to open, for open, check and stop.
     """
 
@@ -97,7 +92,6 @@ class CampaignChart:
         is_rough: Whether the validation of each round is rough.
         clicks: Mean clicks per accepted scan that was predicted by each round.
         agreement: Mean Dice of predictions and accepted labels of the same scans.
-        sentence: Summary.
         can_stop: Whether another round is unlikely to help.
     """
 
@@ -116,7 +110,6 @@ class ValidationSet:
 
     Attributes:
         patients: Hashes of the validation patients; empty before they are drawn.
-        scans: Identifiers of their scans.
         labelled: Identifiers of the labelled ones.
         is_rough: Whether too few scans or validation patients are labelled for a reliable figure.
     """

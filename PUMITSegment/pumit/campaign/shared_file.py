@@ -45,7 +45,6 @@ class LockHolder:
     Attributes:
         name: Name that the holder gave, or empty.
         token: Random text that identifies this lock.
-        is_alive: Whether the lock has not expired.
     """
 
     name: str

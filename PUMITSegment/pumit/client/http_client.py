@@ -223,7 +223,6 @@ class Client(AbstractContextManager["Client"]):
         """Send one request.
 
         Args:
-            body: JSON value to send.
             array: Array envelope to send instead of `body`.
             meta: JSON value of the header `X-Meta`.
             is_stream: Whether to return before the body of the response.

@@ -57,11 +57,7 @@ class StructureAnswer(AutomaticAnswer):
 def unpack_reconstruction(
     content: bytes | bytearray, shape: tuple[int, int, int]
 ) -> Reconstruction:
-    """Decode the reconstruction of a volume with this shape.
-
-    Raises:
-        ServiceError: If it cannot be read.
-    """
+    """Decode the reconstruction of a volume with this shape."""
     meta, arrays = unpack_bundle(content, max_bytes=max(4 * math.prod(shape), 1 << 24))
     try:
         _expect(arrays["image"], shape)
@@ -86,11 +82,7 @@ def unpack_reconstruction(
 
 
 def unpack_facts(meta: dict[str, Any]) -> SearchFacts:
-    """Decode the facts of a search.
-
-    Raises:
-        ServiceError: If they cannot be read.
-    """
+    """Decode the facts of a search."""
     try:
         structure, model, version, licence = (
             str(meta[key]) for key in ("structure", "model", "version", "licence")
@@ -104,11 +96,7 @@ def unpack_facts(meta: dict[str, Any]) -> SearchFacts:
 def unpack_labels(
     content: bytes | bytearray, shape: tuple[int, int, int]
 ) -> tuple[dict[str, Any], LabelMap]:
-    """Decode a response to its metadata and a label map on the volume's grid.
-
-    Raises:
-        ServiceError: If it cannot be read.
-    """
+    """Decode a response to its metadata and a label map on the volume's grid."""
     # At most two bytes per voxel for labels, eight for regions.
     meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
     try:

@@ -94,9 +94,7 @@ class RemoteSession(RecoverableSession):
         """Segment by the given prompts in one request; the session's own prompts stay unchanged.
 
         Args:
-            prompts: All prompts of a segment, in order.
             segment: Name of the segment; a newer request for it cancels an older one.
-            place_count: Largest number of uncertain regions to return.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.
@@ -166,12 +164,6 @@ class RemoteSession(RecoverableSession):
                 everything that stands out; see `models` of the server's capabilities.
             roi_corners_lps: Eight corners of a region, which may be rotated, LPS mm; None for the
                 whole volume.
-
-        Raises:
-            Cancelled: If it was stopped; the session stays usable.
-            CheckpointError: If the server has no such model.
-            PromptError: If the region is outside the volume.
-            ServiceError: If the server is gone.
         """
         corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
         volume = self.volume

@@ -37,7 +37,6 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: `auto`, `cpu`, `cuda`, ...
         python: Interpreter that has pumit's dependencies; None for this one.
         command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
@@ -126,11 +125,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             raise
 
     def client(self, **options: Any) -> Client:
-        """Return a client of this worker, with options of `Client`.
-
-        Raises:
-            ServiceError: If the worker has ended.
-        """
+        """Return a client of this worker, with options of `Client`."""
         self.check()
         # A long timeout: on a busy machine the worker answers late, and if it ends it refuses.
         usual = {"read_timeout_s": _BUSY_S, "is_same_machine": True}

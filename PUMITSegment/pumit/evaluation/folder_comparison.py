@@ -86,7 +86,6 @@ class ComparedMasks:
 
     Attributes:
         prediction: Predicted mask, (D, H, W).
-        truth: Ground truth mask.
         grid: Volume with the grid of both.
     """
 
@@ -97,11 +96,7 @@ class ComparedMasks:
 
 
 def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
-    """Compute the metrics of a class.
-
-    Args:
-        tolerance_mm: Tolerance of the normalised surface distance, mm.
-    """
+    """Compute the metrics of a class."""
     return compared_metrics(
         masks.prediction,
         masks.truth,

@@ -75,7 +75,6 @@ class Mean:
     Attributes:
         mean: Mean of the available values; None if there are none.
         low: Lower end of the 95 % bootstrap interval over cases; None for fewer than two.
-        cases: Number of cases with a value.
         missing: Number of cases without one, such as distances with an empty mask.
     """
 

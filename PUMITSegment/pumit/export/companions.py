@@ -79,11 +79,7 @@ def manifest_of(
 
 
 def write_manifest(manifest: Mapping[str, Any], path: str | Path) -> None:
-    """Write a manifest as JSON.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Write a manifest as JSON."""
     write_json(Path(path), manifest)
 
 
@@ -163,11 +159,7 @@ class Companions:
         options: Mapping[str, Any] | None = None,
         image: Path | None = None,
     ) -> None:
-        """Write the selected files; see `segment_statistics` and `manifest_of` for the arguments.
-
-        Raises:
-            ExportError: If a file cannot be written.
-        """
+        """Write the selected files; arguments as of `segment_statistics` and `manifest_of`."""
         statistics, manifest = self.statistics_path(result), self.manifest_path(result)
         if statistics:
             from pumit.export.statistics import segment_statistics, write_statistics

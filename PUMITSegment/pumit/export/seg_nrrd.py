@@ -32,9 +32,6 @@ def write_seg_nrrd(
         is_reviewed: Whether a person approved the segments; sets their status to "completed" with
             the current time, instead of "inprogress".
         reviewer: Name of that person; empty to omit it.
-
-    Raises:
-        ExportError: If the file cannot be written.
     """
     review = _review(reviewer) if is_reviewed else {}
     with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:

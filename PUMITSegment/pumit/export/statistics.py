@@ -75,7 +75,6 @@ def segment_statistics(
 
     Args:
         segments: Segments on the volume's grid; they may overlap.
-        channel: Channel whose intensities are measured.
 
     Raises:
         ExportError: If the scan does not have the channel.

@@ -35,7 +35,6 @@ class Measure:
     """Size of lesions at one date.
 
     Attributes:
-        volume_ml: Total volume.
         long_axis_mm: Sum of the longest diameters within a slice, as in RECIST.
         perpendicular_mm: Perpendicular diameter in the same slice, of the longest lesion.
         longest_mm: Longest diameter in any direction, of all lesions.

@@ -26,11 +26,7 @@ _MEASURES = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 
 def write_table(result: FollowUp, path: Path) -> None:
-    """Write a CSV table with one row per lesion, columns for both dates, and a row of sums.
-
-    Raises:
-        ExportError: If the file cannot be written.
-    """
+    """Write a CSV table with one row per lesion, columns for both dates, and a row of sums."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     header = ["lesion", "change"]
@@ -105,9 +101,6 @@ def write_registration(
 
     Args:
         mask: Lesions of the earlier scan.
-
-    Raises:
-        ExportError: If a file cannot be written.
     """
     from pumit.report.registration_picture import write_registration_picture
 
@@ -156,9 +149,6 @@ def write_facts(result: FollowUp, path: Path, *, model: dict[str, Any] | None) -
 
     Args:
         model: Model that segmented the later scan; None if both segmentations were given.
-
-    Raises:
-        ExportError: If the file cannot be written.
     """
     write_json(path, facts_of(result, model=model))
 

@@ -70,7 +70,6 @@ def follow_up(
 
     Args:
         segments: Names and masks of the earlier scan, on its grid.
-        session: Session with the later scan.
         prompts: Prompts of the earlier scan, LPS mm. Only clicks are used, for the lesions that
             they still fit.
         new_points: Clicks on lesions that are only in the later scan, LPS mm of that scan.

@@ -18,9 +18,7 @@ class KeptMask:
         mask: On the whole grid, (D, H, W).
 
     Attributes:
-        shape: Shape of the whole grid.
         window: Bounding box as slices; empty slices for an empty mask.
-        part: Mask within the bounding box.
         count: Number of foreground voxels.
     """
 

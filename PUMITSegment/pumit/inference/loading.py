@@ -55,11 +55,7 @@ def computing_in(precision: torch.dtype, device: torch.device) -> AbstractContex
 
 
 def pick_device(device: str) -> torch.device:
-    """Resolve "auto" and check that the device is available.
-
-    Raises:
-        PumitError: If the device is unknown or absent.
-    """
+    """Resolve "auto" and check that the device is available."""
     if device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

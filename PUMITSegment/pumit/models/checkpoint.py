@@ -109,11 +109,7 @@ def _digest(text: str) -> str:
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> str:
-    """Write weights with their recipe, and return the fingerprint.
-
-    Raises:
-        ExportError: If the target cannot be written.
-    """
+    """Write weights with their recipe, and return the fingerprint."""
     from pumit.models.tensor_file import write_tensors
 
     tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
@@ -127,11 +123,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
 
 
 def copy_checkpoint(source: Path, target: Path, recipe: Mapping[str, Any]) -> None:
-    """Copy a checkpoint with another recipe, without loading the weights.
-
-    Raises:
-        ExportError: If the target cannot be written.
-    """
+    """Copy a checkpoint with another recipe, without loading the weights."""
     with source.open("rb") as weights, atomic_path(target, durable=True) as temporary:
         # A safetensors file: length of the header, header as JSON, weights.
         header = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))

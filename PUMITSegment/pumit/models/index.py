@@ -60,10 +60,6 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
 
     Args:
         folder: Folder of `index.yaml` and the checkpoints; without an index there are no models.
-        fetched: Folder of downloaded checkpoints.
-
-    Raises:
-        CheckpointError: If the index is damaged.
     """
     path = folder / INDEX_FILE
     if not path.is_file():
@@ -124,11 +120,7 @@ def find_model(model: str | Path) -> Path:
 
 
 def verify_model(entry: ModelEntry) -> None:
-    """Check a model against its index entry.
-
-    Raises:
-        CheckpointError: If the file is missing or differs.
-    """
+    """Check a model against its index entry."""
     if not entry.path.is_file():
         raise CheckpointError(f"Model {entry.name!r} is not on this machine; fetch it first.")
     if file_sha256(entry.path) != entry.sha256:

@@ -146,11 +146,7 @@ def _damaged(error: Exception) -> CheckpointError:
 
 @cache
 def overlap_models() -> Mapping[str, OverlapModel]:
-    """Return the shipped overlap models, by the SHA-256 of the weights they were fitted to.
-
-    Raises:
-        CheckpointError: If the file is damaged.
-    """
+    """Return the shipped overlap models, by the SHA-256 of the weights they were fitted to."""
     try:
         return {
             sha256: OverlapModel(

@@ -8,11 +8,7 @@ from pumit.errors import CheckpointError
 
 
 def is_pickle(path: Path) -> bool:
-    """Return whether a file begins like a pickle, or like the zip archive that torch.save writes.
-
-    Raises:
-        CheckpointError: If the file cannot be read.
-    """
+    """Return whether a file begins like a pickle or like an archive of torch.save."""
     try:
         with path.open("rb") as handle:
             start = handle.read(9)

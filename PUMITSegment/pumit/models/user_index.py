@@ -52,17 +52,9 @@ def register(
     """Add a checkpoint to the user's index, replacing an earlier one of the same run.
 
     Args:
-        checkpoint: Checkpoint to copy.
         name: Name in the index; None for the name in its recipe. A number is appended if the name
             is taken: `mine-2`.
         card: Model card, a Markdown file. Its linked pictures and `card.json` are copied too.
-
-    Returns:
-        Name in the index.
-
-    Raises:
-        CheckpointError: If the checkpoint or the index is damaged.
-        ExportError: If the folder of models cannot be written.
     """
     recipe = load_checkpoint(checkpoint).recipe
     preferred = name_from(name or ModelHeader.of(recipe).name or checkpoint.stem)
@@ -221,9 +213,6 @@ def card_files(card: Path) -> dict[str, Path]:
     """Return a card, its data and its pictures, by path relative to the card.
 
     Links that lead out of the card's folder are ignored.
-
-    Raises:
-        ExportError: If the card cannot be read.
     """
     try:
         text = card.read_text(encoding="utf-8")

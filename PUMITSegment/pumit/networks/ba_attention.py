@@ -59,9 +59,6 @@ def ba_attention(
     Returns:
         Shape (B, heads, N, d).
 
-    Raises:
-        ValueError: If shapes disagree.
-
     Source:
         Song et al., BA-SAM, CVPR 2024, eq. 9 and 10; sign and distance as in `bias_mode_mask`.
     """

@@ -76,11 +76,7 @@ class PatchMergingBefore2025(PatchMergingV2):
 
 
 def merging_layer(merging: str) -> type[PatchMergingV2]:
-    """Return the merging layer of an order.
-
-    Raises:
-        ValueError: If the order is unknown.
-    """
+    """Return the merging layer of an order."""
     if merging not in MERGINGS:
         raise ValueError(f"merging must be {' or '.join(MERGINGS)}, got {merging!r}")
     return PatchMerging if merging == "current" else PatchMergingBefore2025

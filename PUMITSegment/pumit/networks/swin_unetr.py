@@ -35,9 +35,6 @@ class SwinUnetr(nn.Module):
     Attributes:
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Hatamizadeh et al., Swin UNETR, BrainLes 2021; `monai.networks.nets.SwinUNETR`.
     """
@@ -111,7 +108,6 @@ def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[i
 
     Args:
         feature_size: Width of the first stage; doubles with each stage.
-        depths: Blocks of each stage.
     """
     if len(depths) != 4 or len(num_heads) != 4:
         raise ValueError(f"four stages need 4 depths and num_heads, got {depths} and {num_heads}")

@@ -39,10 +39,6 @@ class ExpectedChannels:
 
         A network with one channel accepts any scan: it uses the chosen channel, or the grey image.
 
-        Args:
-            given: Channels of the scan.
-            count: Channels of the network.
-
         Raises:
             VolumeError: If the number does not fit.
         """
@@ -65,11 +61,7 @@ def is_colour(volume: Volume) -> bool:
 
 
 def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
-    """Return one channel (D, H, W): luminance of a colour image, else the chosen channel.
-
-    Raises:
-        VolumeError: If there is no such channel.
-    """
+    """Return one channel (D, H, W): luminance of a colour image, else the chosen channel."""
     if volume.channels == 1:
         return volume.array.reshape(volume.shape)
     if is_colour(volume):

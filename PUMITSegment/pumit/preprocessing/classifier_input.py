@@ -48,11 +48,7 @@ class ClassifierInput:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> ClassifierInput:
-        """Read `input` of a model's recipe, as written by `as_recipe`.
-
-        Raises:
-            CheckpointError: If something is missing or invalid.
-        """
+        """Read `input` of a model's recipe, as written by `as_recipe`."""
         try:
             row = recipe["input"]
             d, h, w = (int(n) for n in row["size"])

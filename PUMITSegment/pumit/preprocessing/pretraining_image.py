@@ -67,9 +67,6 @@ def find_depth_axis(
             (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.
         scanned_axis: Axis according to the scan's file; see `pumit.io.read.scanned_axis`.
 
-    Raises:
-        PumitError: If the description is unknown.
-
     Source:
         PUMIT, appendix "Pre-training Data and Pre-processing".
     """
@@ -184,12 +181,7 @@ def prepare(
 def prepare_file(
     path: Path, depth_axis: str | None = None, *, series: str | None = None
 ) -> PreparedImage:
-    """Read and prepare a scan; without a description, the file may give the depth axis.
-
-    Raises:
-        VolumeError: If it cannot be read or used.
-        PumitError: If the description is unknown.
-    """
+    """Read and prepare a scan; without a description, the file may give the depth axis."""
     volume = Volume.read(path, series=series)
     return prepare(volume, depth_axis, scanned_axis=axis_in_file(path))
 
@@ -220,9 +212,6 @@ def _foreground_box(channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Sca
 
     Args:
         channels: Intensities, each (D, H, W).
-
-    Raises:
-        VolumeError: If there is no such voxel.
     """
     rows, columns, depths = (np.zeros(channels[0].shape[axis], dtype=bool) for axis in (1, 2, 0))
     for channel, scaling in zip(channels, scalings, strict=True):

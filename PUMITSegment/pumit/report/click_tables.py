@@ -109,7 +109,6 @@ def draw_worst_targets(
 
     Args:
         rows: Rows of `simulated_user.evaluate_case`, the worst first.
-        cases: Folder of the cases.
         folder: Folder for the pictures, which are numbered from 1 on; created if missing.
 
     Yields:

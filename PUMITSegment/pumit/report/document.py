@@ -42,11 +42,7 @@ def rendered(template: str, content: Mapping[str, Any]) -> str:
 
 
 def write_template(path: Path, template: str, content: Mapping[str, Any]) -> None:
-    """Write a document.
-
-    Raises:
-        ExportError: If the file cannot be written.
-    """
+    """Write a document."""
     write_text(path, rendered(template, content))
 
 

@@ -68,9 +68,6 @@ def write_error_picture(
 
     Args:
         target: Ground truth, (D, H, W), not empty.
-
-    Raises:
-        ExportError: If the file cannot be written.
     """
     union = target.copy()
     for stage in stages:

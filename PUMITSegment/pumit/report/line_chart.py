@@ -78,9 +78,6 @@ def write_line_charts(
     Args:
         x_label: Label of the x axis, with its unit.
         second: Secondary axis at the top: its label, and ascending pairs (x, value on it).
-
-    Raises:
-        ExportError: If the file cannot be written.
     """
     size = (WIDTH_INCHES, CHART_INCHES * len(charts) + 1.0)
     with plot_style():

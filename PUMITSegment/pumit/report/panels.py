@@ -62,11 +62,7 @@ def add_legend(figure: Figure, x: float, y: float, entries: Sequence[tuple[str, 
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG.
-
-    Raises:
-        ExportError: If the file cannot be written.
-    """
+    """Write a figure as a PNG."""
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png")
 

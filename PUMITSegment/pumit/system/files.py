@@ -208,11 +208,7 @@ def refuse_replacing(target: Path, inputs: Iterable[Path | None]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, if missing.
-
-    Raises:
-        ExportError: If it cannot be created.
-    """
+    """Create a folder and its parents, if missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

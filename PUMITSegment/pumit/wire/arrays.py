@@ -67,7 +67,6 @@ class ArrayHeader:
     """Header of an envelope.
 
     Attributes:
-        dtype: Plain numeric type.
         shape: Axis lengths, all positive.
         payload_offset: Offset of the chunks, bytes.
     """
@@ -192,10 +191,6 @@ def unpack_array(
     body: bytes | bytearray | memoryview, *, max_bytes: int, axes: Collection[int]
 ) -> Array:
     """Decode an array from an untrusted source.
-
-    Args:
-        max_bytes: Largest accepted decoded size.
-        axes: Accepted numbers of axes.
 
     Raises:
         ArrayError: If the envelope is damaged, or its size or number of axes is not accepted.

@@ -113,11 +113,7 @@ def _region_row(region: UncertainRegion) -> dict[str, Any]:
 
 
 def unpack_answer(body: bytes | bytearray, shape: tuple[int, int, int]) -> PromptAnswer:
-    """Decode an answer written by `pack_answer`.
-
-    Raises:
-        ServiceError: If it is damaged.
-    """
+    """Decode an answer written by `pack_answer`."""
     meta, arrays = unpack_bundle(body, max_bytes=(math.prod(shape) + 7) // 8)
     try:
         return PromptAnswer(

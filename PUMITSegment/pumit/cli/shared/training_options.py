@@ -17,11 +17,7 @@ from pumit.training.recipes.reader import recipe_names, shipped_recipe
 def add_training_options(
     parser: argparse.ArgumentParser, command: str, *, needs_recipe: bool = True
 ) -> None:
-    """Declare the recipe, the output folder and the options that override the recipe.
-
-    Args:
-        command: `train` or `pretrain`.
-    """
+    """Declare the recipe, the output folder and the options that override the recipe."""
     output = f"runs/{command}"
     parser.add_argument(
         "config",
@@ -113,11 +109,7 @@ def choose_json(args: argparse.Namespace) -> None:
 
 
 def find_recipe(config: str, command: str) -> tuple[Path, bool]:
-    """Return the path of a recipe, and whether it ships with PUMIT.
-
-    Raises:
-        PumitError: If there is no such recipe.
-    """
+    """Return the path of a recipe, and whether it ships with PUMIT."""
     is_shipped = not Path(config).suffix
     path = shipped_recipe(config) if is_shipped else Path(config)
     if not path.is_file():

@@ -73,7 +73,6 @@ class Classifier:
     """A classifier ready for inference.
 
     Attributes:
-        network: Network in evaluation mode on its device.
         classes: Class names in the order of the outputs.
         is_multi_label: Whether a scan may have several classes, or none.
     """
@@ -123,7 +122,6 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another kind.

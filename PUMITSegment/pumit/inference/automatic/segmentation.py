@@ -73,9 +73,6 @@ class NetworkPlan:
         Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`; a
         list has one per channel), and optionally `channels` (default 1) and `orientation` (default
         "anatomical").
-
-        Raises:
-            CheckpointError: If something is missing or cannot be used.
         """
         try:
             plan = recipe["plan"]
@@ -127,7 +124,6 @@ class AutomaticSegmenter:
     Attributes:
         network: Network in evaluation mode on its device.
         classes: Meaning of the output channels from 1 on (0 is background); with regions, from 0.
-        has_regions: Whether classes may overlap.
         channels: Channels that a scan must have; see `preprocessing.channels`.
         single_piece: Values of classes reduced to their largest component; see
             `components.keep_largest`. Not applied if classes may overlap.
@@ -396,7 +392,6 @@ def _planes(
 
     Args:
         shares: Probabilities (K, h, w) of consecutive slices.
-        depth: Number of these slices.
         shape: The scan's grid over the same box.
 
     Yields:
@@ -429,7 +424,6 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another kind, or its licence was
@@ -464,11 +458,7 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
 
 
 def _single_piece(recipe: Mapping[str, Any], classes: int) -> tuple[int, ...]:
-    """Read the values of single-component classes from a recipe.
-
-    Raises:
-        CheckpointError: If these are not class values.
-    """
+    """Read the values of single-component classes from a recipe."""
     values = recipe.get("single_piece", [])
     if not isinstance(values, list) or not all(
         isinstance(v, int) and 0 <= v <= classes for v in values

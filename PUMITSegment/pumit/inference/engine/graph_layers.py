@@ -104,7 +104,6 @@ class GraphLayers:
         """Add `SACUpsample` by two to a level.
 
         Args:
-            x: Coarser features.
             level: Halvings of the output.
             shown: Weights (C', S) and bias (C') of a 1^3 convolution of the last S channels of x;
                 its result is up-sampled by nearest neighbour and added.

@@ -106,7 +106,6 @@ class GraphFeatures:
     """Encoder output of a field, and the prompt-independent part of its maps.
 
     Attributes:
-        full: Features at full resolution.
         half: The image's part of the features at 1/2 resolution.
         quarter: The image's part of the features at 1/4 resolution.
         places: Position codes of the tokens, (1, N, dim).
@@ -143,7 +142,6 @@ class _Compiled:
     Attributes:
         encoder: Compiled graph and its inference request; likewise `decoder`.
         distances: Pairwise token distances, (1, 1, N, N).
-        in_use: Lock held during inference.
     """
 
     encoder: tuple[Any, Any]

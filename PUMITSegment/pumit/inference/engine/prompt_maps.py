@@ -106,7 +106,6 @@ class MapGrid:
     """Grid of the prompt maps of a field, with their prompt-independent part.
 
     Attributes:
-        full: Shape of the field.
         image: Channels at the grid's resolution, (C, d, h, w).
         along: Output of `path_costs`; empty for a network without geodesic maps.
     """

@@ -116,11 +116,7 @@ class TokenizerPlan:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> TokenizerPlan:
-        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`, all optional.
-
-        Raises:
-            CheckpointError: If a value is invalid.
-        """
+        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`, all optional."""
         plan = recipe.get("plan", {})
         try:
             in_plane, depth = int(plan.get("in_plane", 128)), int(plan.get("depth", 64))
@@ -151,7 +147,6 @@ class Tokenizer:
     """A visual tokenizer ready for inference.
 
     Attributes:
-        network: Network in evaluation mode on its device.
         channels: Image channels; a grey image is repeated.
     """
 
@@ -294,7 +289,6 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
     Args:
         model: A name from the model index, or a checkpoint file; None for the first installed
             tokenizer.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
         CheckpointError: If there is no tokenizer, or the model is damaged or of another kind.

@@ -63,7 +63,6 @@ class Reconstruction:
         difference: `image` minus the clipped input of the tokenizer, float32 (D, H, W).
         psnr_db: Peak signal-to-noise ratio on the tokenizer's scale 0..1, dB.
         ssim: Mean structural similarity of the slices; None if they are too small.
-        sentence: Summary of familiarity and reconstruction quality.
         familiarity: Score with its reasons; None if the tokenizer has no scale or the image is too
             small.
         usual_shares: Codebook usage of known images, (K,); None if the tokenizer has no scale.

@@ -60,9 +60,6 @@ def frame_bytes(ds: Dataset) -> int:
 def check_frame(ds: Dataset, encoded: bytes) -> bool:
     """Compare a compressed frame with the header of its object.
 
-    Args:
-        encoded: One compressed frame.
-
     Returns:
         Whether the frame is encoded as scanners do it; see `Codestream.is_ordinary`.
 

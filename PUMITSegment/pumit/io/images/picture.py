@@ -32,9 +32,6 @@ def read_picture(path: Path) -> FileImage:
     The stated resolution is for a screen or printer and is ignored. The EXIF orientation is
     applied. Gray stays one channel, 8 or 16 bits; colour and palettes become RGB, shape
     (3, 1, H, W). Transparent pixels are blended with black, like the background of a scan.
-
-    Raises:
-        VolumeError: If the file is damaged, truncated or absurdly large.
     """
     with parsing("picture"):
         try:

@@ -41,11 +41,9 @@ class LabelObject:
 
     Attributes:
         path: The file, or the zip that holds it.
-        instance: SOPInstanceUID.
         series: SeriesInstanceUID of the source scan; empty if not stated.
         frame_of_reference: FrameOfReferenceUID; empty if not stated.
         patient: PatientID; never shown.
-        instances: SOPInstanceUIDs that it references.
         written: Dates and times as one text, to sort the objects of one scan.
         concatenation: ConcatenationUID; empty if the object is not part of a concatenation.
         number: InConcatenationNumber, from 1; 0 if not stated.
@@ -182,11 +180,7 @@ def _only(found: list[LabelObject], series: str) -> LabelObject | None:
 
 
 def read_label_object(path: Path) -> LabelObject | None:
-    """Read the header of a DICOM-SEG or RTSTRUCT; None for another DICOM object.
-
-    Raises:
-        VolumeError: If it is damaged.
-    """
+    """Read the header of a DICOM-SEG or RTSTRUCT; None for another DICOM object."""
     with parsing("DICOM file"), path.open("rb") as stream:
         check_deflated(stream)
         header = pydicom.dcmread(stream, stop_before_pixels=True, force=True)

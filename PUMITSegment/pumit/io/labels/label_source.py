@@ -174,7 +174,6 @@ def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, Labe
     """Move two label files to one grid; a file with named segments may be cropped to them.
 
     Args:
-        labels: Labels to move.
         other: Labels whose grid is used, extended to cover `labels` if its segments are named.
 
     Raises:
@@ -228,11 +227,7 @@ def unreviewed_of(paths: Sequence[Path]) -> str:
 
 
 def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:
-    """List the segments named in a label file's header; without names, one per label value.
-
-    Raises:
-        VolumeError: If it cannot be read.
-    """
+    """List the segments named in a label file's header; without names, one per label value."""
     file, part = split_part(path)
     if is_bundle(file):
         with unpacked(file, find_node(file, part)) as unpacked_file:

@@ -43,9 +43,6 @@ class HyMambaEncoder(nn.Module):
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, section 2.1 and algorithm 1.
     """
@@ -115,9 +112,6 @@ class HyMambaEncoder(nn.Module):
                 image. Hidden cells do not affect the output; only visible ones become tokens.
             order: Raster positions (B, K) of the cells that pass through Mamba, in this order; None
                 for the visible ones in raster order.
-
-        Raises:
-            ValueError: If the mask does not fit.
         """
         d, h, w = (n // step for n, step in zip(x.shape[2:], self.stride, strict=True))
         grid = (d, h, w)
@@ -180,18 +174,13 @@ class HyMamba(nn.Module):
     """Hybrid of MedNeXt and Mamba.
 
     Args:
-        num_classes: Output channels, including the background.
         stem_width: See `HyMambaEncoder`, also for the other encoder sizes.
-        last_width: Input channels of the head.
         last_norm: Norm of the last block: "layer" over the channels, or "instance" as in models of
             PUMIT 0.2 and before.
 
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
-
-    Raises:
-        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, section 2; the decoder as in Hatamizadeh et al., UNETR, 2022.

@@ -47,9 +47,6 @@ class DenseDecoder(nn.Module):
         widths: The decoder's channels, the coarsest first: one more than there are poolings.
         poolings: Factors of each pooling of the encoder along (d, h, w), the finest first.
 
-    Raises:
-        ValueError: If the numbers of scales do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, section 2.2 and algorithm 2.
 
@@ -163,12 +160,8 @@ class MambaMim(nn.Module):
             or the names of some.
 
     Attributes:
-        encoder: Encoder to fine-tune.
         state_matrix: Matrix A of the interpolation, initially zero as published.
         stride: Voxels of a cell, (d, h, w).
-
-    Raises:
-        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, section 2.

@@ -23,11 +23,7 @@ QUIRKS = {
 
 
 def quirks_of(official_compat: bool | Collection[str], known: Collection[str]) -> frozenset[str]:
-    """Return the requested quirks: all for True, none for False, or the named ones.
-
-    Raises:
-        ValueError: If a name is unknown.
-    """
+    """Return the requested quirks: all for True, none for False, or the named ones."""
     if isinstance(official_compat, bool):
         return frozenset(known if official_compat else ())
     given = [official_compat] if isinstance(official_compat, str) else list(official_compat)
@@ -65,7 +61,6 @@ def state_space_token_interpolation(
     Args:
         y_visible: Visible tokens, (B, K, C).
         visible_index: Their ascending positions in the sequence, (B, K), or (K,) for all samples.
-        length: Length of the sequence.
         A: State matrix, (C, C); it acts on tokens as columns.
         official_compat: True for all `QUIRKS` of the published code, or the names of some.
 

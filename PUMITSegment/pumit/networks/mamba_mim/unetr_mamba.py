@@ -36,9 +36,6 @@ class VisionMambaEncoder(nn.Module):
         widths: Channels of the convolutional maps: none.
         poolings: The patch as a single pooling.
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, figure 2: "Vision Mamba replaces ViT in UNETR"; Zhu et al.,
         Vision Mamba, 2024. Differs from the source: the scan is causal, as in MambaMIM's hybrid and
@@ -90,9 +87,6 @@ class VisionMambaEncoder(nn.Module):
 
         Returns:
             Encoding without maps; `taps` has the tokens at all taps, the last equal to `tokens`.
-
-        Raises:
-            ValueError: If the mask does not fit.
         """
         y = self.embedding(x)
         d, h, w = y.shape[2:]
@@ -127,9 +121,6 @@ class UnetrMamba(nn.Module):
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
-
-    Raises:
-        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2 and table 1, "vanilla Mamba", whose code is not

@@ -197,7 +197,6 @@ def relative_index(window: Grid, largest: Grid, steps: Grid, device: torch.devic
 
     Args:
         window: Window (d, h, w) of N tokens in raster order.
-        largest: Window of the table.
         steps: Strides of the table along the offsets (d, h, w).
 
     Returns:

@@ -217,7 +217,6 @@ class Encoder(nn.Module):
         patch: Voxels of a first-stage token, (d, h, w).
         merges: Down-sampling factors between stages, (d, h, w) each.
         rounds_down: Whether halving an odd grid rounds down.
-        depths: Blocks of each stage.
         mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
         drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first.
 

@@ -112,9 +112,6 @@ class NnFormer(nn.Module):
         stride: Field sizes are padded to multiples of this, (d, h, w).
         heads: Transposed convolutions from tokens to logits, the finest first.
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
         2023. Differs from the source: by default, relative positions and shifted volumes follow the
@@ -242,10 +239,6 @@ def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
     """Return the stride that field sizes (d, h, w) are padded to.
 
     The last merge is left out: it may round an odd grid, as for the 14 slices of ACDC.
-
-    Args:
-        patch: Voxels of a token.
-        merges: Down-sampling factors between stages.
     """
     return grid_of([math.prod(axis) for axis in zip(patch, *merges[:-1], strict=True)])
 
@@ -261,7 +254,6 @@ def stage_grids(
 
     Args:
         patch: Voxels of a first-stage token.
-        merges: Down-sampling factors between stages.
         field: Input size (d, h, w), voxels.
         rounds_down: Whether halving an odd grid rounds down.
     """

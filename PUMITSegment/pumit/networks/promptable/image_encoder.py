@@ -84,7 +84,6 @@ class ContextPath(nn.Module):
             tokens: ViT features (B, dim, d, h, w).
             quarter: Stem features at 1/4 in-plane.
             half: Stem features at 1/2 in-plane.
-            anisotropy: State at full resolution.
         """
         a = anisotropy
         x = self.up_quarter(tokens, a.down(3)) + quarter
@@ -103,7 +102,6 @@ class ImageEncoder(nn.Module):
 
     Args:
         widths: Channels at full, 1/2 and 1/4 resolution.
-        depth: Number of EVA-02 blocks.
         train_tokens: Tokens of a training field, N_train of BA-SAM.
         class_channels: Channels of the class vectors, 0 for none.
 
@@ -144,7 +142,6 @@ class ImageEncoder(nn.Module):
 
         Args:
             image: Shape (B, C, D, H, W); H and W divisible by 4, D by `anisotropy.depth_stride(2)`.
-            anisotropy: State at full resolution.
         """
         a = anisotropy
         full = self.stem(image, a)
@@ -158,7 +155,6 @@ class ImageEncoder(nn.Module):
 
         Args:
             image: Shape (B, C, D, H, W); H and W divisible by 8, D by `anisotropy.depth_stride(3)`.
-            anisotropy: State at full resolution.
         """
         a = anisotropy
         full, half, quarter = self.stem_features(image, a)

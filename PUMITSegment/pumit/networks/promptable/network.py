@@ -30,9 +30,6 @@ class PromptableNetwork(nn.Module):
             different structures; 0 for none.
         num_classes: Number of structures and backgrounds that the class vectors are trained on.
         qk_norm: Whether the decoder's attention normalises queries and keys.
-
-    Raises:
-        ValueError: If the sizes do not fit together.
     """
 
     def __init__(

@@ -118,7 +118,6 @@ class SegmentationNetwork(nn.Module):
     """Multi-class segmentation at one fixed spacing.
 
     Args:
-        num_classes: Classes including the background.
         detail_widths: Channels of the raw-image branch at full in-plane resolution, half of it and
             so on. Required for the scales finer than a quarter of a patch, where the ViT has no
             features. At further scales, with the widths of the pyramid, the branch is added to the
@@ -202,9 +201,6 @@ class SegmentationNetwork(nn.Module):
         Returns:
             Logits (B, num_classes, D, H, W); with deep supervision those of all heads, at full,
             1/2, 1/4 and 1/8 in-plane resolution, the finest first.
-
-        Raises:
-            PumitError: If the size is not divisible.
         """
         d, h, w = self.vit.fixed_patch or (1, 1, 1)
         step = 2 if len(self.taps) == 4 else 1

@@ -263,7 +263,6 @@ class MaskedImageModel(nn.Module):
 
         Args:
             x: ImageNet-normalised intensities, shape (B, in_channels, D, H, W).
-            anisotropy: State at full resolution.
             is_masked: Boolean (B, N), N patches in raster order.
 
         Returns:

@@ -44,7 +44,6 @@ class RemoteInteractionObject:
     object is reset and all prompts are sent again, in order: each answer depends on those before.
 
     Args:
-        wire: Requests for one lease.
         is_empty: Whether the server's object is known to be empty.
     """
 
@@ -287,22 +286,14 @@ class NNInteractiveSession(RecoverableSession):
     def segment_automatically(
         self, model: str, roi_corners_lps: object = None, **_options: object
     ) -> AutomaticAnswer:
-        """Refuse: the protocol has no automatic models.
-
-        Raises:
-            ServiceError: Always.
-        """
+        """Refuse: the protocol has no automatic models."""
         raise ServiceError(
             "An nnInteractive server has no model that segments without prompts; use a PUMIT "
             "server."
         )
 
     def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
-        """Refuse: the protocol has no tokenizers.
-
-        Raises:
-            ServiceError: Always.
-        """
+        """Refuse: the protocol has no tokenizers."""
         raise ServiceError("An nnInteractive server has no tokenizer; use a PUMIT server.")
 
     def _claim(self) -> None:
@@ -358,11 +349,7 @@ def _is_positive(prompt: Prompt) -> bool:
 
 
 def _image_of(volume: Volume, channel: int) -> Array:
-    """Return the array to send: one channel, (D, H, W), float64 converted to float32.
-
-    Raises:
-        VolumeError: If the image has no contrast.
-    """
+    """Return the array to send: one channel, (D, H, W), float64 converted to float32."""
     array = finite_voxels(grey(volume, channel))
     check_contrast(array)
     return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -31,7 +31,6 @@ class Claimed:
     """A lease that the server granted.
 
     Attributes:
-        token: Sent with every request.
         liveness_s: Seconds without a request after which the server ends the lease; None if the
             server does not say.
     """
@@ -84,12 +83,7 @@ class NNInteractiveWire:
         self._shape = shape
 
     def set_volume(self, image: Array) -> None:
-        """Send an image (D, H, W), and request masks on its grid.
-
-        Raises:
-            VolumeError: If the server rejects it.
-            ServiceError: If it cannot be sent.
-        """
+        """Send an image (D, H, W), and request masks on its grid."""
         try:
             self._send(
                 protocol.PATH_SET_IMAGE,
@@ -105,12 +99,7 @@ class NNInteractiveWire:
             raise VolumeError(str(error)) from None
 
     def add(self, interaction: Interaction) -> MaskChange:
-        """Add an interaction and return its effect on the mask.
-
-        Raises:
-            PromptError: If the server rejects it.
-            ServiceError: If the server failed or is unreachable.
-        """
+        """Add an interaction and return its effect on the mask."""
         try:
             if interaction.drawn is None:
                 answer = self._post(interaction.path, interaction.meta, _PREDICT_TIMEOUT_S)

@@ -36,7 +36,6 @@ class Draining:
         """Return whether the server may exit now.
 
         Args:
-            sessions: Number of open sessions.
             in_flight: Number of requests not answered yet.
         """
         if self._begun_at is None:

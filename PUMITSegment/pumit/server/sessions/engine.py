@@ -39,11 +39,7 @@ class SegmenterEngine:
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: `auto`, `cpu`, `cuda`, ...
         keeps_graphs: Whether compiled graphs may be cached in the user's folder.
-
-    Raises:
-        CheckpointError: If the model cannot be used.
     """
 
     def __init__(
@@ -104,11 +100,7 @@ class SegmenterEngine:
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
         watch: Watch = UNWATCHED,
     ) -> LabelMap:
-        """Label a session's volume with an automatic model; a promptable one segments everything.
-
-        Raises:
-            CheckpointError: If there is no such model.
-        """
+        """Label a session's volume with a model; a promptable one segments everything."""
         card = self._models.find(model, ("promptable", "automatic"))
         if card.kind == "promptable":
             from pumit.inference.automatic.everything import segment_everything

@@ -161,9 +161,6 @@ class LeaseRegistry:
 
         Args:
             is_action: Whether this is a user's action, which postpones the idle timeout.
-
-        Raises:
-            LeaseExpired: If there is no such lease.
         """
         lease = self._living(token)
         lease.seen_at = self._clock()
@@ -172,11 +169,7 @@ class LeaseRegistry:
         return lease
 
     def remaining_s(self, token: str | None) -> float:
-        """Return the seconds until the idle timeout, without resetting any clock.
-
-        Raises:
-            LeaseExpired: If there is no such lease.
-        """
+        """Return the seconds until the idle timeout, without resetting any clock."""
         lease = self._living(token)
         return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
 

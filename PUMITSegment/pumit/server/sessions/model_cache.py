@@ -58,11 +58,7 @@ class LazyModelCache:
         return found
 
     def tokenizer(self) -> Tokenizer:
-        """Load the first tokenizer.
-
-        Raises:
-            CheckpointError: If there is none.
-        """
+        """Load the first tokenizer."""
         from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
 
         name = next((card.name for card in self.cards() if card.kind == "tokenizer"), None)

@@ -112,7 +112,6 @@ class ViewerObject:
 
         Args:
             changes: Number of changes in the session's history that the step makes.
-            prompts: Prompts before the step.
         """
         self._steps.append(_Step(self.mask, self._answered, _marks(prompts), changes))
         del self._steps[:-_KEPT_STEPS]
