@@ -6,8 +6,9 @@ Needs the optional package `prometheus-client`; `operations_routes` works withou
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,51 +22,25 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pumit import __version__
-from pumit.server.sessions.engine import ModelInfo
 from pumit.server.sessions.fair_queue import Done
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
+
+if TYPE_CHECKING:
+    from pumit.server.http.operations_routes import Operations
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Histogram buckets, from a click on a GPU to opening a large scan on few cores.
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """State of a server at one moment.
-
-    Attributes:
-        is_ready: Whether a new session could be opened.
-        in_flight: Number of requests not answered yet.
-        sleep: Number of sessions with a volume, `awake` and `asleep`.
-        memory_bytes: Memory by use: `scans`, `embeddings`, `process`, ...
-        leases_ended: Number of leases ended since the start, by reason.
-    """
-
-    is_ready: bool
-    is_draining: bool
-    sessions: int
-    session_limit: int
-    queue_length: int
-    in_flight: int
-    model: ModelInfo
-    sleep: Mapping[str, int]
-    memory_bytes: Mapping[str, int]
-    leases_ended: Mapping[str, int]
-
-
 class Metrics:
-    """All metrics of one application, in their own registry.
+    """All metrics of one application, in their own registry."""
 
-    Args:
-        snapshot: Callback that returns the server's state; None while it does not run.
-    """
-
-    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+    def __init__(self, operations: Operations) -> None:
         registry = self._registry = CollectorRegistry()
         # Resident memory, CPU time and open files of this process, under Prometheus' usual names.
         ProcessCollector(registry=registry)
-        registry.register(_Gauges(snapshot))
+        registry.register(_Gauges(operations))
         self._jobs = Counter(
             "pumit_jobs", "Jobs of the queue.", ("kind", "outcome"), registry=registry
         )
@@ -114,8 +89,8 @@ class Metrics:
 class _Gauges(Collector):
     """Gauges read at each scrape."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
 
     def collect(self) -> Iterable[Metric]:
         yield InfoMetricFamily(
@@ -128,40 +103,44 @@ class _Gauges(Collector):
                 "python": platform.python_version(),
             },
         )
-        now = self._snapshot()
-        if now is None:
+        operations, state = self._operations, self._operations.state
+        if state is None:
             return
-        model = now.model
         yield InfoMetricFamily(
             "pumit_model",
             "The served model.",
-            {
-                "name": model.name,
-                "version": model.version,
-                "sha256": model.sha256,
-                "device": model.device,
-            },
+            asdict(state.engine.info),
         )
         for name, meaning, value in (
-            ("ready", "Whether a new session can be opened.", now.is_ready),
-            ("draining", "Whether the server is shutting down.", now.is_draining),
-            ("sessions_open", "Open sessions.", now.sessions),
-            ("sessions_limit", "Maximum number of open sessions.", now.session_limit),
-            ("queue_length", "Waiting jobs.", now.queue_length),
-            ("requests_in_flight", "Requests not answered yet.", now.in_flight),
+            ("ready", "Whether a new session can be opened.", operations.why_not_ready() is None),
+            ("draining", "Whether the server is shutting down.", operations.draining.is_begun),
+            ("sessions_open", "Open sessions.", len(state.leases)),
+            ("sessions_limit", "Maximum number of open sessions.", state.limits.max_sessions),
+            ("queue_length", "Waiting jobs.", state.queue.waiting),
+            ("requests_in_flight", "Requests not answered yet.", operations.traffic.in_flight),
         ):
             yield GaugeMetricFamily(f"pumit_{name}", meaning, value)
+        memory = state.memory()
+        held = {
+            "scans": memory.scan_bytes,
+            "embeddings": memory.embedding_bytes,
+            "limit": memory.limit_bytes,
+            "process": memory.process_bytes,
+            "process_peak": memory.process_peak_bytes,
+            "device_free": memory.device_free_bytes,
+            "device_total": memory.device_total_bytes,
+        }
         yield _labelled(
             GaugeMetricFamily("pumit_sessions", "Sessions with a volume.", labels=("state",)),
-            now.sleep,
+            {"awake": memory.awake, "asleep": memory.asleep},
         )
         yield _labelled(
             GaugeMetricFamily("pumit_memory_bytes", "Memory by use.", labels=("of",)),
-            now.memory_bytes,
+            {name: size for name, size in held.items() if size is not None},
         )
         yield _labelled(
             CounterMetricFamily("pumit_leases_ended", "Leases ended.", labels=("reason",)),
-            now.leases_ended,
+            state.leases.ended,
         )
 
 

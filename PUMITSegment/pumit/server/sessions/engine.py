@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pumit.errors import CheckpointError
 from pumit.segmentation import LabelMap
 from pumit.server.sessions.model_cache import LazyModelCache
 from pumit.system.watch import UNWATCHED, Watch
@@ -106,12 +105,9 @@ class SegmenterEngine:
             from pumit.inference.automatic.everything import segment_everything
 
             return segment_everything(session, roi_corners_lps=roi_corners_lps, watch=watch)
-        from pumit.inference.automatic.segmentation import load_automatic
-
-        found: LabelMap = self._models.load(card.name, load_automatic).segment(
+        return self._models.automatic(card.name).segment(
             session.volume, channel=session.channel, roi_corners_lps=roi_corners_lps, watch=watch
         )
-        return found
 
     def plan_search(
         self,
@@ -169,13 +165,6 @@ class SegmenterEngine:
         Raises:
             CheckpointError: If there is no such tokenizer, or none at all.
         """
-        from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
-
-        names = [card.name for card in self._models.cards() if card.kind == "tokenizer"]
-        if not names:
-            raise CheckpointError(NO_TOKENIZER)
-        card = self._models.find(model or names[0], ("tokenizer",))
-        answer: Reconstruction = self._models.load(card.name, load_tokenizer).reconstruct(
+        return self._models.tokenizer(model).reconstruct(
             session.volume, channel=session.channel, watch=watch
         )
-        return answer

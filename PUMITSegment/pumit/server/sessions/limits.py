@@ -24,7 +24,7 @@ class MemoryFull(ServiceError):
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Memory of a server's sessions and of the machine.
+    """Memory of a server's sessions after the latest job, and of the machine if it was asked.
 
     Attributes:
         scan_bytes: Voxels of all scans with their downsampled levels, compressed voxels of
@@ -44,10 +44,10 @@ class MemoryReport:
     limit_bytes: int
     awake: int
     asleep: int
-    process_bytes: int
-    process_peak_bytes: int
-    device_free_bytes: int | None
-    device_total_bytes: int | None
+    process_bytes: int | None = None
+    process_peak_bytes: int | None = None
+    device_free_bytes: int | None = None
+    device_total_bytes: int | None = None
 
 
 def device_bytes(device: str) -> tuple[int | None, int | None]:
