@@ -108,9 +108,6 @@ class Campaign(CampaignFolder):
                 labels.
             name: Name; default: the folder's name.
             progress: Callback with the current step and the fraction done, 0 to 1.
-
-        Raises:
-            PumitError: If the folder already has a campaign, or no scan is found.
         """
         folder = Path(folder)
         if (folder / FILE).exists():
@@ -148,9 +145,6 @@ class Campaign(CampaignFolder):
 
         Returns:
             Sentences about files and folders that are not scans, also kept in `problems`.
-
-        Raises:
-            PumitError: If a path does not exist, or no scan is found.
         """
         from pumit.campaign.sources import find_campaign_scans, patient_marks, proposed_classes
 
@@ -213,9 +207,6 @@ class Campaign(CampaignFolder):
 
         Before the first scan is labelled, `class_name` equal to `name` adds a new class. If `name`
         is a class, it becomes another name of `class_name`.
-
-        Raises:
-            PumitError: If the class does not exist, or `name` is a class that a training knows.
         """
         if class_name is None:
             self._change(lambda c: {"ignored_names": sorted({*c.get("ignored_names", ()), name})})
@@ -244,11 +235,7 @@ class Campaign(CampaignFolder):
         self._change_classes(changed)
 
     def rename_class(self, name: str, new: str) -> None:
-        """Rename a class; its former name is still recognised in labels, predictions and models.
-
-        Raises:
-            PumitError: If the class does not exist, or another one has or had the new name.
-        """
+        """Rename a class; its former name is still recognised in labels, predictions and models."""
 
         def changed(classes: Sequence[CampaignClass]) -> list[Any]:
             one = _class(name, classes)
@@ -596,11 +583,7 @@ class Campaign(CampaignFolder):
         return self.folder / found if found else None
 
     def training_labels(self, scan: ScanEntry) -> tuple[Path, ...]:
-        """Return label files for training, converted to the campaign's classes if necessary.
-
-        Raises:
-            PumitError: If the scan is no longer labelled, or the labels cannot be converted.
-        """
+        """Return label files for training, converted to the campaign's classes if necessary."""
         paths = self.label_paths(scan)
         if not paths:
             raise PumitError(f"{scan.name} is not accepted any more; train again.")
@@ -634,9 +617,6 @@ class Campaign(CampaignFolder):
             expected: Class to its expected Dice; None if there is no prediction.
             places: Class to points where the prediction may be wrong, LPS mm.
             place: Callback that moves the prediction's file into place.
-
-        Raises:
-            CampaignConflict: If `place` is given and a person has opened or labelled the scan.
         """
 
         def placed(now: ScanEntry) -> None:

@@ -125,11 +125,7 @@ def of_row(kind: type[Row], row: Mapping[str, Any], tuples: Sequence[str] = ()) 
 
 
 def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignClass]) -> ScanEntry:
-    """Create an entry from its file's content, with the current class names.
-
-    Raises:
-        ValueError: If the content is not a valid entry.
-    """
+    """Create an entry from its file's content, with the current class names."""
     row = {key: value for key, value in content.items() if key not in _COMPUTED}
     tuples = ("images", "given_labels", "given_marks", "given_names", "given_drawn", "drawn")
     entry = of_row(ScanEntry, row, tuples)

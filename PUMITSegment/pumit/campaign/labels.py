@@ -59,11 +59,7 @@ class CampaignClass:
 
 
 def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
-    """Create classes from names, recipe rows or classes, in order.
-
-    Raises:
-        PumitError: If two share a name or a value, or one has no name.
-    """
+    """Create classes from names, recipe rows or classes, in order."""
     made: list[CampaignClass] = []
     for row in rows:
         if isinstance(row, CampaignClass):
@@ -142,9 +138,6 @@ def join_by_class(
     Args:
         segments: Name, or value of unnamed segments, and mask of each.
         keeps_others: Whether to keep segments of no class by their own names.
-
-    Raises:
-        VolumeError: If a segment has no class.
     """
     masks: dict[str, Mask] = {}
     for name, mask in segments:

@@ -513,9 +513,6 @@ def moved_label(label: Path, scan: Path, moved: Path, *, mark: str, roots: Seque
         scan: Former path of the scan.
         moved: Path of the scan now.
         mark: Fingerprint and size of the label; empty if unknown.
-
-    Raises:
-        VolumeError: If the label is not found.
     """
     beside = moved.parent / os.path.relpath(label, scan.parent)
     renamed = beside.with_name(label.name.replace(_bare(scan), _bare(moved)))

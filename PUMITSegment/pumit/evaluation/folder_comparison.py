@@ -57,9 +57,6 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     """Return all cases of two folders, sorted, including those in only one of them.
 
     A prediction `case_0000`, nnU-Net's name for the image of a case, matches the labels `case`.
-
-    Raises:
-        VolumeError: If a folder does not exist or has no label map, or no name occurs in both.
     """
     found = [_label_files(predictions, "predictions"), _label_files(labels, "labels")]
     of_images = {name: name.removesuffix(FIRST_CHANNEL) for name in found[0]}
@@ -120,10 +117,6 @@ def compared_masks(
         classes: Classes to compare with their values, such as overlapping regions. A file that
             names one of them is read by name. Empty for all classes in the files.
         ignored: Label value of unknown voxels, which are excluded, like segments named "ignore".
-
-    Raises:
-        VolumeError: If a file is missing or cannot be read, the grids differ, or two classes of one
-            file cannot be distinguished.
     """
     if pair.prediction is None or pair.labels is None:
         raise VolumeError(

@@ -48,11 +48,7 @@ def distinct_color(number: int) -> Triple:
 
 
 def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
-    """Return the segments of all non-empty classes, in label order; they may overlap.
-
-    Raises:
-        ExportError: If all classes are empty.
-    """
+    """Return the segments of all non-empty classes, in label order; they may overlap."""
     meanings = class_terminology(answer.classes)
     seen: dict[str, int] = {}
     segments = []

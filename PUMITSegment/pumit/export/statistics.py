@@ -75,9 +75,6 @@ def segment_statistics(
 
     Args:
         segments: Segments on the volume's grid; they may overlap.
-
-    Raises:
-        ExportError: If the scan does not have the channel.
     """
     if not 0 <= channel < volume.channels:
         raise ExportError(
@@ -93,9 +90,6 @@ def write_statistics(statistics: Sequence[SegmentStatistics], path: str | Path) 
 
     Positions are three columns in CSV, `..._r_mm`, `..._a_mm` and `..._s_mm`, and lists of three
     numbers in JSON.
-
-    Raises:
-        ExportError: If the suffix is unknown, or the file cannot be written.
     """
     target = Path(path)
     suffix = target.suffix.lower()

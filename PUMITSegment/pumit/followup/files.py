@@ -123,11 +123,7 @@ def write_registration(
 
 
 def read_transform(path: Path) -> Floats:
-    """Read a linear ITK or Slicer transform as a 4 x 4 matrix, LPS mm.
-
-    Raises:
-        VolumeError: If it cannot be read, or is not a linear 3D transform.
-    """
+    """Read a linear ITK or Slicer transform as a 4 x 4 matrix, LPS mm."""
     try:
         transform = SimpleITK.ReadTransform(os.fspath(path))
     except RuntimeError:

@@ -127,9 +127,6 @@ def areas_of(
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-
-    Raises:
-        PromptError: If nothing is drawn, or the crop leaves the volume.
     """
     mask = np.asarray(drawn).astype(bool, copy=False)
     first = np.array([int(s) for s in start])

@@ -28,11 +28,7 @@ def read_model(path: Path, kind: ModelKind) -> Checkpoint:
 
 
 def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.Module:
-    """Return the network of a checkpoint with its weights, in evaluation mode on a device.
-
-    Raises:
-        CheckpointError: If the weights do not fit the network, or are not finite.
-    """
+    """Return the network of a checkpoint with its weights, in evaluation mode on a device."""
     header = checkpoint.header
     try:
         network = build_network(header.network, **header.sizes)

@@ -69,11 +69,7 @@ class SentImage:
         return d * h * w * self.components * _ITEM_BYTES
 
     def array(self) -> npt.NDArray[np.float32]:
-        """Decompress the voxels to (C, D, H, W), at most the announced size.
-
-        Raises:
-            VolumeError: If they are not gzip, or of another size.
-        """
+        """Decompress the voxels to (C, D, H, W), at most the announced size."""
         unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
         try:
             voxels = unpack.decompress(self.packed, self.nbytes + 1)
@@ -88,11 +84,7 @@ class SentImage:
 
 
 def sent_image(body: bytearray, content_type: str) -> SentImage:
-    """Parse a form and return its image.
-
-    Raises:
-        VolumeError: If it is another form, or its dimensions are invalid.
-    """
+    """Parse a form and return its image."""
     parts = _parts(body, content_type)
     if not {"file", "metadata"} <= parts.keys():
         raise VolumeError(_DAMAGED)

@@ -69,11 +69,7 @@ class ModelCard:
 
 
 def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
-    """Return the kind of model of a recipe, inferred from its network if not given.
-
-    Raises:
-        CheckpointError: If this version does not know the kind.
-    """
+    """Return the kind of model of a recipe, inferred from its network if not given."""
     network = ModelHeader.of(recipe).network
     kind = recipe.get("kind", _KIND_OF_NETWORK.get(network, "automatic"))
     if kind not in KINDS:
@@ -98,9 +94,6 @@ def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
 
     Those of a classifier are in order of its outputs from 0 on. Each is written as
     `{"name": ..., "terminology": ..., "color_rgb": [r, g, b]}`; the last two are optional.
-
-    Raises:
-        CheckpointError: If there are no classes, or one is invalid.
     """
     try:
         return tuple(
@@ -132,11 +125,7 @@ class Calibration:
     answers: int = 0
 
     def __post_init__(self) -> None:
-        """Check the knots.
-
-        Raises:
-            ValueError: If estimates do not increase, or IoUs decrease or leave 0..1.
-        """
+        """Check the knots."""
         is_curve = 2 <= len(self.estimate) == len(self.iou)
         is_rising = all(a < b for a, b in pairwise(self.estimate))
         is_monotone = all(a <= b for a, b in pairwise((0.0, *self.iou, 1.0)))
@@ -149,11 +138,7 @@ class Calibration:
 
 
 def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
-    """Return the calibration of a promptable model, or None if its recipe has none.
-
-    Raises:
-        CheckpointError: If the calibration is invalid.
-    """
+    """Return the calibration of a promptable model, or None if its recipe has none."""
     if "calibration" not in recipe:
         return None
     try:

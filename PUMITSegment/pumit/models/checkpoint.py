@@ -137,11 +137,7 @@ def copy_checkpoint(source: Path, target: Path, recipe: Mapping[str, Any]) -> No
 
 
 def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
-    """Read recipe and fingerprint without the weights.
-
-    Raises:
-        CheckpointError: If the file is neither a PUMIT checkpoint nor one of PUMIT's authors.
-    """
+    """Read recipe and fingerprint without the weights."""
     if not path.is_file():
         # Show the path as typed, but no absolute paths, which contain user names.
         shown = path.name if path.is_absolute() else path
@@ -189,12 +185,7 @@ def is_ours(path: Path) -> bool:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read weights and recipe, and verify the fingerprint.
-
-    Raises:
-        CheckpointError: If the file is damaged, incomplete, or neither a checkpoint nor a file of
-            PUMIT's authors.
-    """
+    """Read weights and recipe, and verify the fingerprint."""
     recipe, sha256 = read_recipe(path)
     if is_author_file(path):
         return Checkpoint(read_author_file(path)[1], recipe, sha256)

@@ -95,11 +95,7 @@ def list_models() -> list[ModelEntry]:
 
 
 def find_model(model: str | Path) -> Path:
-    """Resolve a name in the index, or a file, to a checkpoint path.
-
-    Raises:
-        CheckpointError: If the model is unknown, or has to be fetched first.
-    """
+    """Resolve a name in the index, or a file, to a checkpoint path."""
     path = Path(model)
     if path.parent != Path() or (path.suffix and path.is_file()):
         return path

@@ -101,11 +101,7 @@ def name_from(text: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Check a name chosen by the user.
-
-    Raises:
-        CheckpointError: If the name is invalid or taken.
-    """
+    """Check a name chosen by the user."""
     if not re.fullmatch(NAME, name) or name_from(name) != name:
         raise CheckpointError(
             f"{name!r} cannot be a model's name; use letters, digits, '-' and '_'; such as "

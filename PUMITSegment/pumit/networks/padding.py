@@ -32,9 +32,6 @@ def padded(
         The padded field, or x itself if it fits, and a function that crops an output (B, K, ...) to
         (B, K, D, H, W). A coarser level of deep supervision is cropped to the cells that contain
         voxels of the field.
-
-    Raises:
-        PumitError: If x is not 5D, or smaller than the stride along an axis.
     """
     if x.ndim != 5:
         raise PumitError(f"{name} expects an image (B, C, D, H, W), got shape {tuple(x.shape)}.")

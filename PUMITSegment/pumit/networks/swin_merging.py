@@ -120,9 +120,6 @@ def merging_evidence(state: Mapping[str, Tensor]) -> MergingEvidence:
 
     Args:
         state: Weights of a 3D network; those used have names ending in `SUFFIX` and shape (2C, 8C).
-
-    Raises:
-        ValueError: If there are no such weights.
     """
     weights = [v.double() for k, v in state.items() if k.endswith(SUFFIX)]
     if not weights or any(w.ndim != 2 or w.shape[1] % CORNERS for w in weights):

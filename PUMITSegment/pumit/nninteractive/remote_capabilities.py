@@ -54,9 +54,6 @@ def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapab
 
     Args:
         url: Address of the server, for error messages.
-
-    Raises:
-        ServiceError: If the server is not nnInteractive, or has another major version.
     """
     supported, version = (
         answer.get("supported_interactions"),

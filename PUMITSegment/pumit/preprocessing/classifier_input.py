@@ -95,10 +95,6 @@ class ClassifierInput:
 
         Returns:
             float32, (channels, *size), or (1, *size) if all channels are equal.
-
-        Raises:
-            VolumeError: If the number of channels is neither the network's nor that of a grey or
-                colour image.
         """
         if volume.channels not in (1, self.channels, *COLOUR_CHANNELS):
             raise VolumeError(

@@ -91,10 +91,6 @@ class Classifier:
 
         Args:
             volume: The scan, cropped like the training scans.
-
-        Raises:
-            VolumeError: If its channels do not fit the classifier, or the output is not finite.
-            CheckpointError: If the network's outputs do not match its recipe.
         """
         found = class_probabilities(
             self.network,

@@ -296,9 +296,6 @@ def network_image(
     Returns:
         Channels (C, d, h, w) on the network's grid, and the shape of the box in the volume's
         voxels.
-
-    Raises:
-        VolumeError: If they would not fit into memory.
     """
     sources = image_channels(volume, plan.channels, channel=channel)
     box = (slice(None),) * 3 if box is None else box

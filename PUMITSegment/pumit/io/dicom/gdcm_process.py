@@ -141,11 +141,7 @@ class GdcmProcess:
                 self.start()
 
     def start(self) -> None:
-        """Start the process without waiting until it is ready.
-
-        Raises:
-            VolumeError: If it cannot be started.
-        """
+        """Start the process without waiting until it is ready."""
         if self._process is not None:
             return
         try:

@@ -35,11 +35,7 @@ class Mosaic:
 
 
 def read_mosaic(path: Path) -> Mosaic:
-    """Read the slice arrangement of a mosaic from the private header.
-
-    Raises:
-        VolumeError: If the private header is gone or incomplete.
-    """
+    """Read the slice arrangement of a mosaic from the private header."""
     header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
     private = _private_values(header)
     count = _tile_count(header, private)

@@ -54,10 +54,6 @@ def read_label_picture(path: Path) -> FileImage:
     """Read a PNG or JPEG as a planar label map.
 
     Labels are palette indices if the palette has colours, else grey values, even if stored as RGB.
-
-    Raises:
-        VolumeError: If the file is damaged, holds colours without a palette, or is a JPEG with more
-            than two values, which its compression changed.
     """
     with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
         is_jpeg = image.format == "JPEG"

@@ -132,9 +132,6 @@ def require_all_parts(found: LabelObject) -> str:
 
     Returns:
         A warning for the user if the number of parts is not stated; else empty.
-
-    Raises:
-        VolumeError: If a part is missing, or their order is unknown.
     """
     if not found.concatenation:
         return ""

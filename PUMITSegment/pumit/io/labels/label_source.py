@@ -86,10 +86,6 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
         image: The scan whose grid the labels get. Labels are not interpolated: their voxels must
             coincide with the scan's. A plain label map must cover the scan; a file with named
             segments may be cropped.
-
-    Raises:
-        VolumeError: If it cannot be read, is on another grid than the scan, or is of another
-            patient, as DICOM states.
     """
     file, part = split_part(path)
     if is_bundle(file):
@@ -105,11 +101,7 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
 
 
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
-    """Read several label files of one scan as one; see `read_labels`.
-
-    Raises:
-        VolumeError: If one cannot be read, or one of several has no segment names.
-    """
+    """Read several label files of one scan as one; see `read_labels`."""
     files = [read_labels(path, image) for path in paths]
     if len(files) == 1:
         return files[0]

@@ -194,11 +194,7 @@ class MambaMim(nn.Module):
         )
 
     def grid(self, size: Sequence[int]) -> tuple[int, int, int]:
-        """Return the number of cells (d, h, w) of a field of (D, H, W) voxels.
-
-        Raises:
-            ValueError: If the field's size is not a multiple of the cell's.
-        """
+        """Return the number of cells (d, h, w) of a field of (D, H, W) voxels."""
         if any(n % step or n < step for n, step in zip(size, self.stride, strict=True)):
             raise ValueError(
                 f"MambaMIM hides whole cells of {times(self.stride)} voxels; a field of "
@@ -304,9 +300,6 @@ def halvings(patch: Triple) -> list[Triple]:
     """Split a patch (d, h, w) into steps of 1 or 2 per axis, the finest first.
 
     The finest steps keep an axis that is halved less often.
-
-    Raises:
-        ValueError: If a side is not a power of two.
     """
     if any(side & (side - 1) for side in patch):
         raise ValueError(f"a patch to pre-train has sides of powers of two, got {tuple(patch)}")

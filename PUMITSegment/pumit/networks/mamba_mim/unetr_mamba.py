@@ -194,9 +194,6 @@ def up_steps(patch: Sequence[int]) -> list[Triple]:
     """Return each decoder level's up-sampling factors (d, h, w), the finest first.
 
     Together they undo the patch; along short sides only the coarsest levels up-sample.
-
-    Raises:
-        ValueError: If a side of the patch is not a power of two from 1 to 16.
     """
     sides = [2**halvings for halvings in range(NUM_LEVELS + 1)]
     if len(patch) != 3 or any(side not in sides for side in patch):

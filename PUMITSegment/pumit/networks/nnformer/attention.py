@@ -133,9 +133,6 @@ class RelativePositionBias(nn.Module):
         window: Largest window (d, h, w), tokens.
         official_index: Whether offsets share entries as in the authors' code, for comparison.
 
-    Raises:
-        ValueError: If the official index exceeds the table of such a window.
-
     Source:
         nnFormer, eq. 3 and the text below it; Swin Transformer, Liu et al., ICCV 2021, eq. 4.
         Differs from the source: each offset has its own entry. In the authors' code offsets
@@ -167,9 +164,6 @@ class RelativePositionBias(nn.Module):
         """Initialise from the table (offsets, heads) of another window.
 
         Missing offsets are filled with the nearest available one.
-
-        Raises:
-            ValueError: If the table's shape does not fit, or offsets share entries.
         """
         spans = [2 * n - 1 for n in window]
         if self.official_index or table.shape != (math.prod(spans), self.table.shape[1]):

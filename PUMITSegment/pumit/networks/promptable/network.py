@@ -99,9 +99,6 @@ class PromptableNetwork(nn.Module):
 
         Args:
             classes: Class indices, (n,); None for all.
-
-        Raises:
-            ValueError: If the network has no classes.
         """
         if self.prototypes is None or embedding.classes is None:
             raise ValueError("The network has no classes.")

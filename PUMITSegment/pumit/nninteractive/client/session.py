@@ -185,9 +185,6 @@ class NNInteractiveSession(RecoverableSession):
 
     Args:
         heartbeat_s: Longest time between two heartbeats, seconds.
-
-    Raises:
-        ServiceError: If the server cannot be used, or has no free session.
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:

@@ -44,11 +44,7 @@ class MaskPriors:
             self.nbytes -= oldest.nbytes
 
     def find(self, sha256: str) -> PackedMaskPrompt:
-        """Return the mask with this hash.
-
-        Raises:
-            UnknownMask: If it is not stored.
-        """
+        """Return the mask with this hash."""
         if sha256 not in self._masks:
             raise UnknownMask(
                 "The server does not hold a mask prior of this segment; send it again."
@@ -137,9 +133,6 @@ class LeaseRegistry:
 
         Args:
             is_silent: Whether its client sends no heartbeats.
-
-        Raises:
-            BusyError: If all sessions are taken.
         """
         self.sweep()
         now = self._clock()

@@ -69,11 +69,7 @@ class LazyModelCache:
         return found
 
     def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
-        """Return the card of a model by name.
-
-        Raises:
-            CheckpointError: If the server offers no model of these kinds with this name.
-        """
+        """Return the card of a model by name."""
         offered = [card for card in self.cards() if card.kind in kinds]
         for card in offered:
             if card.name == name:
