@@ -78,11 +78,6 @@ def manifest_of(
     }
 
 
-def write_manifest(manifest: Mapping[str, Any], path: str | Path) -> None:
-    """Write a manifest as JSON."""
-    write_json(Path(path), manifest)
-
-
 def _versions() -> dict[str, str]:
     found = {}
     for name in _PACKAGES:
@@ -176,7 +171,7 @@ class Companions:
                 options=options,
                 image=image,
             )
-            write_manifest(content, manifest)
+            write_json(manifest, content)
 
 
 def _beside(result: Path, ending: str) -> Path:

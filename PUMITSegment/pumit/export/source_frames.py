@@ -73,7 +73,8 @@ def source_frames(
     if only is not None:
         return [SourceFrame(int(first.Rows), int(first.Columns), None, only)]
     is_older = "PerFrameFunctionalGroupsSequence" not in first
-    if is_older and not placed and "ImagePositionPatient" in first and _has_frames(first):
+    has_frames = str(first.get("NumberOfFrames") or 1) != "1"
+    if is_older and not placed and "ImagePositionPatient" in first and has_frames:
         raise ExportError(
             "The source DICOM file states one position for all of its frames; open it again, or "
             "write .seg.nrrd instead."
@@ -100,10 +101,6 @@ def source_frames(
             "A header of the source DICOM series has no usable size, position or orientation; "
             "write .seg.nrrd instead."
         ) from None
-
-
-def _has_frames(ds: Dataset) -> bool:
-    return str(ds.get("NumberOfFrames") or 1) != "1"
 
 
 def _single(ds: Dataset) -> FrameGeometry | None:

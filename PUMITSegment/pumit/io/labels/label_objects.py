@@ -74,7 +74,7 @@ def label_object(path: Path) -> LabelObject | None:
     """
     file, part = split_part(path)
     if file.is_dir():
-        return _only(_objects_of_folder(file), part)
+        return _only(joined(_objects_in(file)), part)
     if not file.is_file():
         return None
     with parsing("file"), file.open("rb") as stream:
@@ -103,10 +103,6 @@ def _readable(path: Path) -> LabelObject | None:
     except (OSError, VolumeError):
         logger.debug("Skipped an unreadable file next to a part of a segmentation.")
         return None
-
-
-def _objects_of_folder(folder: Path) -> list[LabelObject]:
-    return joined([o for o in map(read_label_object, _label_files(folder)) if o])
 
 
 def joined(objects: Iterable[LabelObject]) -> list[LabelObject]:
@@ -159,12 +155,12 @@ def require_all_parts(found: LabelObject) -> str:
 def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
     """List the label objects in a zip, cached until the file changes."""
     with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
-        found = (read_label_object(file) for file in _label_files(Path(folder)))
-        return tuple(joined(item for item in found if item is not None))
+        return tuple(joined(_objects_in(Path(folder))))
 
 
-def _label_files(folder: Path) -> list[Path]:
-    return [f.path for f in find_dicom(folder) if str(f.header.get("SOPClassUID", "")) in KINDS]
+def _objects_in(folder: Path) -> list[LabelObject]:
+    labels = [f for f in find_dicom(folder) if str(f.header.get("SOPClassUID", "")) in KINDS]
+    return [found for file in labels if (found := read_label_object(file.path))]
 
 
 def _only(found: list[LabelObject], series: str) -> LabelObject | None:
