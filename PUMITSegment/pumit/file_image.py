@@ -63,7 +63,6 @@ class FileImage:
         steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm, not necessarily
             perpendicular. For a single slice, only the side of the step along D is used.
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
-        source: The DICOM series it came from, or None.
     """
 
     array: Array

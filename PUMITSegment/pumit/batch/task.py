@@ -38,13 +38,11 @@ class BatchSettings:
 
     Attributes:
         model: Path of the checkpoint; empty if a structure's model is chosen for each scan.
-        kind: "automatic" or "promptable".
         structure: Name of a structure to segment; empty for all classes of the model.
         structure_model: Automatic model for the structure; None for the best that knows it.
         corners_lps: Eight corners of a region of interest, LPS mm; None for the whole scan.
         channel: Channel to use if the scan has other channels than the model.
         has_channel_files: Whether NAME_0000, NAME_0001 ... are the channels of one scan.
-        overlap: Overlap of adjacent sliding windows, as a fraction.
         flips: Whether to average eight reflections (test-time augmentation).
         anyway: Whether to allow a model of another modality for the structure.
         tells_doubt: Whether an automatic model also estimates where it may be wrong.

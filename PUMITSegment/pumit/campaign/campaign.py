@@ -67,7 +67,6 @@ class CampaignSettings:
 
     Attributes:
         train_after: Number of newly accepted scans before the next training.
-        refines_clicks: Whether the click model is fine-tuned too.
         copies_beside: Whether accepted labels are also written beside their scans.
         first_model: Installed automatic model that predicts before the first training; empty for
             none.
@@ -102,11 +101,9 @@ class Campaign(CampaignFolder):
         """Create a campaign.
 
         Args:
-            folder: Folder of the campaign, created if missing.
             scans: Folders, DICOM directory trees, nnU-Net or Decathlon data sets, or files.
             classes: Names, or rows as in a recipe's `data.classes`; default: the classes in the
                 labels.
-            name: Name; default: the folder's name.
             progress: Callback with the current step and the fraction done, 0 to 1.
         """
         folder = Path(folder)

@@ -25,9 +25,7 @@ class CampaignClass:
     """A class of a campaign.
 
     Attributes:
-        value: Value in label maps, from 1.
         terminology: Terminology concept, by name or code; empty if unknown.
-        color_rgb: Colour, each component 0 to 1.
         other_names: Other segment names of the class, including its former names.
         values: All its values; several if it contains other classes, such as whole tumour and core.
     """

@@ -27,8 +27,6 @@ class TrainingRound:
     Attributes:
         state: "training" until the round is complete; "failed" if it ended with an error.
         folder: Run folder, relative to the campaign's folder.
-        trained: Identifiers of the training scans.
-        validated: Identifiers of the validation scans.
         is_rough: Whether the validation is rough: too few labelled scans, or one left-out patient.
         dice: Mean Dice of the new model on the validation scans.
         dice_before: Mean Dice of the previous model on the same scans.
@@ -89,7 +87,6 @@ class CampaignChart:
     Attributes:
         rounds: Numbers of the rounds; 0 is before the first.
         dice: Mean validation Dice of each round, or None.
-        is_rough: Whether the validation of each round is rough.
         clicks: Mean clicks per accepted scan that was predicted by each round.
         agreement: Mean Dice of predictions and accepted labels of the same scans.
         can_stop: Whether another round is unlikely to help.
@@ -110,7 +107,6 @@ class ValidationSet:
 
     Attributes:
         patients: Hashes of the validation patients; empty before they are drawn.
-        labelled: Identifiers of the labelled ones.
         is_rough: Whether too few scans or validation patients are labelled for a reliable figure.
     """
 
@@ -223,7 +219,6 @@ def next_action(
     """Choose the next action.
 
     Args:
-        next_scan: Scan that would be opened next.
         unknown_names: Segment name of no class to scans with it.
         at_work: Work of a running process: "train", "predict", or "".
         train_after: Number of newly accepted scans before the next training.

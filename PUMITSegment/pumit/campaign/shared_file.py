@@ -40,12 +40,7 @@ class LockTaken(PumitError):
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Holder of a lock.
-
-    Attributes:
-        name: Name that the holder gave, or empty.
-        token: Random text that identifies this lock.
-    """
+    """Holder of a lock."""
 
     name: str
     token: str

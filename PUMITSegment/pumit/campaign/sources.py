@@ -111,7 +111,6 @@ class FoundScans:
         channels: Names of the channels of each data set.
         values: Data set folder to its label values and their names; None if its dataset.json
             cannot be read.
-        problems: Sentences about unused files, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)

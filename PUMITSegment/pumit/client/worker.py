@@ -40,7 +40,6 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         python: Interpreter that has pumit's dependencies; None for this one.
         command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
-        start_timeout_s: Longest wait for the model to load, seconds.
         on_exit: Callback with the exit status, called once in a thread when the worker has ended.
     """
 

@@ -94,8 +94,6 @@ def mask_metrics(
     included. In a single slice it is the outline.
 
     Args:
-        prediction: bool, (D, H, W).
-        truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
 
     Raises:
@@ -134,8 +132,6 @@ def compared_metrics(
     """Compare two masks like `mask_metrics`, with NSD and volumes.
 
     Args:
-        prediction: bool, (D, H, W).
-        truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
         tolerance_mm: Distance that still counts as on the surface; see `surface_dice`.
 
@@ -179,10 +175,7 @@ def surface_dice(
     """Compute the normalised surface distance: share of both surfaces within a tolerance.
 
     Args:
-        prediction: bool, (D, H, W).
-        truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
-        tolerance_mm: Distance that still counts as on the surface.
 
     Returns:
         0 to 1; 1 if both are empty, 0 if one is.

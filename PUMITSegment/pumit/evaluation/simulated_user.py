@@ -175,7 +175,6 @@ def simulate_clicks(
 
     Args:
         session: Session without prompts.
-        target: Ground truth mask, on the volume's grid.
         clicks: Maximum number of clicks; fewer if nothing is left to correct.
         rng: If given, clicks are human-like: at a random voxel of the error, moved by at most
             `JITTER_MM`. Otherwise each is in the middle of the error's largest component.
@@ -214,7 +213,6 @@ def moved_within(
 
     Args:
         side: Allowed voxels, (D, H, W).
-        jitter_mm: Maximum shift, mm.
     """
     direction = rng.normal(size=3)
     shift = jitter_mm * direction / np.linalg.norm(direction)

@@ -48,9 +48,6 @@ def manifest_of(
         weights_sha256: Hash of the model's weights, as in its checkpoint.
         options: JSON values of the options that affect the result, without names and paths.
         image: The scan's file, identified by its hash; None if it is not a single file.
-
-    Returns:
-        The manifest as JSON values.
     """
     return {
         "format": FORMAT,

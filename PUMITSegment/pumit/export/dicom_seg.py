@@ -53,7 +53,6 @@ def write_dicom_seg(
         segmentation: Segments of a volume that was read from DICOM.
         path: File to write, usually `.dcm`; or an open binary file or buffer.
         kind: SegmentationType; a LABELMAP holds one segment per voxel.
-        series_description: SeriesDescription, at most 64 characters.
         reviewer: ContentCreatorName: the person who approved the segments; empty for none.
 
     Raises:

@@ -45,7 +45,6 @@ def write_rt_struct(
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
-        series_description: SeriesDescription, at most 64 characters.
     """
     # pydicom and highdicom quote odd values in warnings, patient names among them.
     with warnings.catch_warnings():

@@ -28,7 +28,6 @@ class FrameGeometry:
         position_lps: Centre of the first pixel, LPS mm.
         row_lps: Unit vector along a row (increasing column index), LPS.
         column_lps: Unit vector along a column (increasing row index), LPS.
-        pixel_spacing_mm: PixelSpacing: distance between rows, between columns.
     """
 
     position_lps: Triple
@@ -149,8 +148,6 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
     Other frames are sampled by nearest neighbour.
 
     Args:
-        volume: Volume whose grid the mask is on.
-        mask: bool, (D, H, W).
         frames: F frames of one size.
 
     Returns:

@@ -30,8 +30,6 @@ class SegmentStatistics:
     """Statistics of one segment; positions are RAS, as in Slicer.
 
     Attributes:
-        code: SegmentedPropertyType, such as SCT:10200004.
-        volume_mm3: None for a 2D image.
         volume_ml: None for a 2D image.
         mean: Mean intensity; all intensities are in the units of the scan.
         standard_deviation: Population standard deviation of the intensities.
@@ -39,7 +37,6 @@ class SegmentStatistics:
         long_axis_mm: Longest diameter of one connected component within one slice.
         perpendicular_mm: Longest chord perpendicular to it, in the same component and slice.
         long_axis_slice: Number of that slice, from 1.
-        long_axis_from_ras_mm: One end of the longest diameter.
     """
 
     name: str

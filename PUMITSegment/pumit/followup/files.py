@@ -97,11 +97,7 @@ def registration_facts(registration: Registration) -> dict[str, Any]:
 def write_registration(
     registration: Registration, earlier: Volume, later: Volume, mask: Mask, folder: Path
 ) -> None:
-    """Write the transform, which Slicer can apply to the later scan, and a picture of the fit.
-
-    Args:
-        mask: Lesions of the earlier scan.
-    """
+    """Write the transform, which Slicer can apply to the later scan, and a picture of the fit."""
     from pumit.report.registration_picture import write_registration_picture
 
     with atomic_path(folder / TRANSFORM) as temporary:

@@ -44,7 +44,6 @@ class FollowUp:
         changes: One row for each lesion, or group of lesions that merged or split.
         segments: Names and masks on the grid of the later scan: one for each earlier segment that
             is still present, then new lesions.
-        prompts_kept: Number of transformed prompts that were used.
         prompts_left: Number of prompts that are outside the later scan or contradict it.
     """
 

@@ -58,10 +58,6 @@ class CarriedLesion:
         found: "by its look": found by intensities; "by its place": only propagated; "given": to
             compare with given masks; "gone": nothing similar; "not shown": outside the later scan.
         place: The earlier mask, propagated to the grid of the later scan.
-
-    Attributes:
-        kept: The cropped `mask`.
-        kept_place: The cropped `place`.
     """
 
     def __init__(self, lesion: Lesion, mask: Mask, found: Found, place: Mask) -> None:

@@ -76,7 +76,6 @@ class Area:
         mask: bool (d, h, w), on cells of `block` voxels.
         start: Volume index of the first cell's first voxel.
         block: Voxels per cell along each axis; all 1 unless the drawing is huge.
-        spacing_mm: Spacing of the volume, (d, h, w).
         drawn: bool, the voxels from `start` on, at full resolution.
     """
 

@@ -52,8 +52,6 @@ class SentImage:
 
     Attributes:
         packed: Voxels, gzip of 32-bit floats; the first axis is the fastest.
-        shape: (D, H, W).
-        components: Components per voxel.
         spacing_mm: (D, H, W); None if not stated, as the protocol does not require it.
     """
 

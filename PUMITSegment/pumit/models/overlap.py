@@ -33,9 +33,7 @@ class Evidence:
     """Features of an interactive prediction that need no ground truth.
 
     Attributes:
-        estimate: The network's own IoU estimate.
         doubt: Expected number of wrong voxels over the number of predicted voxels.
-        width: Mean in-plane width, voxels.
         agreement: Dice with the prediction before the latest click; None after the first.
         confidence: Mean probability of its voxels, 0.5 to 1.
         edge: Fraction of its in-plane border where the image changes more than at half of the
@@ -76,8 +74,6 @@ class OverlapModel:
 
     Attributes:
         weights: Feature weights by name; the weighted sum is the logit of the expected Dice.
-        good: Minimum Dice rated "good".
-        check: Minimum Dice rated "check".
         carefully: Minimum Dice rated "check carefully"; below, it is "unreliable".
     """
 
@@ -119,7 +115,6 @@ def is_doubtful(expected: Expected, usual: Expected, volumes_ml: Sequence[float]
     Args:
         expected: Expected Dice of each class in the scan; None for a class that was not found.
         usual: The same in scans that suit the model; empty if unknown.
-        volumes_ml: Volume of each class in the scan.
     """
     known = [
         (math.log1p(ml), mean - dice)

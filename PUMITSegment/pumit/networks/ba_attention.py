@@ -42,7 +42,6 @@ def ba_attention(
 
     Args:
         q: Queries, shape (B, heads, N, d); N counts every token, prefix tokens included.
-        k: Keys, same shape.
         v: Values, same shape.
         positions: Grid positions of the N - num_prefix_tokens other tokens, shape
             (N - num_prefix_tokens, 1..3), or the result of `token_distance`. A full grid in raster

@@ -24,7 +24,6 @@ def padded(
 
     Args:
         x: Intensities (B, C, D, H, W).
-        stride: The network's stride along (d, h, w).
         cells: Minimum number of voxels at the coarsest level, over the axes that are reduced; an
             instance norm needs two.
 

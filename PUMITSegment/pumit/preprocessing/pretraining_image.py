@@ -148,10 +148,6 @@ def prepare(
     4. If the shorter in-plane side has more than 512 voxels, down-sample it to 512 by area
        averaging, and adapt the spacing. The number of slices stays.
 
-    Args:
-        depth_axis: Description of the depth axis; see `find_depth_axis`.
-        scanned_axis: Axis according to the scan's file; see `find_depth_axis`.
-
     Raises:
         PumitError: If the description is unknown.
         VolumeError: If the image is empty (all voxels equal, or a black 8-bit image), or has voxels

@@ -101,7 +101,6 @@ def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
     """Return the display window from the intensities in a mask, with a margin.
 
     Args:
-        scan: (D, H, W).
         shown: Union of the compared masks, on the same grid, not empty.
     """
     bounds = np.percentile(scan[shown], (0.5, 99.5))
@@ -131,12 +130,7 @@ def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
 
 @dataclass(frozen=True, eq=False)
 class ClassMasks:
-    """Masks of a class of a case.
-
-    Attributes:
-        truth: Ground truth, bool (D, H, W).
-        answer: Prediction, same shape.
-    """
+    """Masks of a class of a case."""
 
     name: str
     color_rgb: Triple

@@ -68,7 +68,6 @@ class ArrayHeader:
 
     Attributes:
         shape: Axis lengths, all positive.
-        payload_offset: Offset of the chunks, bytes.
     """
 
     dtype: np.dtype[Any]
@@ -314,9 +313,6 @@ def unpack_bundle(
     body: bytes | bytearray, *, max_bytes: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Decode a bundle to its metadata and its arrays by name.
-
-    Args:
-        max_bytes: Largest decoded size of one array.
 
     Raises:
         ArrayError: If it is damaged, or an array is larger than accepted.

@@ -70,9 +70,7 @@ def unpack_mask(
     """Decode the result of `pack_mask` to a mask on the whole grid.
 
     Args:
-        box: Bounding box, or None for an empty mask.
         body: Envelope of the bits; empty if `box` is None.
-        shape: Shape (D, H, W) of the grid.
 
     Raises:
         ArrayError: If the box is not within the grid, or the bits do not fill it.

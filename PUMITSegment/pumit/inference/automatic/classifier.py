@@ -73,7 +73,6 @@ class Classifier:
     """A classifier ready for inference.
 
     Attributes:
-        classes: Class names in the order of the outputs.
         is_multi_label: Whether a scan may have several classes, or none.
     """
 
@@ -87,11 +86,7 @@ class Classifier:
     precision: torch.dtype
 
     def classify(self, volume: Volume) -> Classification:
-        """Classify a scan.
-
-        Args:
-            volume: The scan, cropped like the training scans.
-        """
+        """Classify a scan."""
         found = class_probabilities(
             self.network,
             self.form.prepare(volume)[None],

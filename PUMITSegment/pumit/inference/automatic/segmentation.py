@@ -56,7 +56,6 @@ class NetworkPlan:
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
-        patch: Patch size (d, h, w), voxels.
         normalizations: Intensity normalisation, one for all channels or one per channel.
     """
 
@@ -107,11 +106,7 @@ class NetworkPlan:
 
 @dataclass(frozen=True)
 class Member:
-    """A network of an ensemble.
-
-    Attributes:
-        network: Network in evaluation mode on its device.
-    """
+    """A network of an ensemble."""
 
     network: nn.Module
     plan: NetworkPlan
@@ -289,7 +284,6 @@ def network_image(
     """Pre-process a volume for a network, both for training and inference.
 
     Args:
-        axes: The network's axes in the volume.
         box: Part of the volume on these axes; None for all of it.
         channel: Channel to use if the volume has more channels than the network.
 
@@ -319,11 +313,7 @@ def network_image(
 
 
 class _OverlapSums:
-    """Running sums for the expected Dice of a network's probabilities.
-
-    Args:
-        classes: Number of classes, without the background.
-    """
+    """Running sums for the expected Dice of a network's probabilities."""
 
     def __init__(self, classes: int) -> None:
         self._inside, self._all = torch.zeros(classes), torch.zeros(classes)

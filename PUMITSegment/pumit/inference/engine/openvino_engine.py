@@ -162,7 +162,6 @@ class OpenVinoEngine:
     are not pinned to cores, since other programs may use them.
 
     Args:
-        weights: Weights of a promptable network, by name.
         threads: Number of cores to use; None for all available to this process.
         precision: "bf16" is faster and less exact than "f32", on CPUs that support it; see
             `best_precision`.

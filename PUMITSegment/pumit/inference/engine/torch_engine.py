@@ -36,9 +36,6 @@ class SideBySide:
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to each item.
 
-        Returns:
-            Results, in the order of the items.
-
         Raises:
             Exception: The error of the first failed item, after all threads have finished.
         """
@@ -88,11 +85,7 @@ class TorchFeatures:
 
 
 class TorchEngine:
-    """Engine with PyTorch.
-
-    Args:
-        network: Network in evaluation mode on its device.
-    """
+    """Engine with PyTorch."""
 
     name = "torch"
 

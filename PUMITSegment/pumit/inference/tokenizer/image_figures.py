@@ -54,10 +54,6 @@ def figures_of(
         back: Reconstruction, likewise.
         usual_shares: Usual share of each token, positive; None omits the metrics that need it.
         spacing: Voxel spacing along the axes, in any one unit.
-        colour: See `colour_of`.
-
-    Returns:
-        Metrics by their names in `familiarity.SAYINGS`.
     """
     lost, plain = (error + _NOISE_FLOOR for error in _errors(seen, back, cell))
     figures = {

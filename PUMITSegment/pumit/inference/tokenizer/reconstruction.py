@@ -105,7 +105,6 @@ class TokenizerPlan:
     Attributes:
         in_plane: In-plane side of a window, voxels, a multiple of 16.
         depth: Slices of a window at isotropic spacing; fewer if they are thicker.
-        normalization: Scaling of intensities to 0..1.
         reference: Reference metrics; see `pumit.inference.tokenizer.familiarity`.
     """
 

@@ -38,8 +38,6 @@ class Codestream:
     """Header of a compressed frame.
 
     Attributes:
-        samples: Samples per pixel.
-        bits: Bits per sample.
         is_ordinary: Whether it is encoded as scanners do it. Other frames may be valid, but may
             also be crafted to take any amount of time and memory to decode.
     """

@@ -281,11 +281,7 @@ def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
-    """Refuse a zip that would fill memory or disk.
-
-    Args:
-        packed: Their compressed size, bytes.
-    """
+    """Refuse a zip that would fill memory or disk."""
     unpacked = sum(m.file_size for m in members)
     is_bomb = unpacked > RATIO_FROM_BYTES and unpacked > MAX_ZIP_RATIO * packed
     if len(members) > MAX_FILES or unpacked > MAX_UNPACKED_BYTES or is_bomb:

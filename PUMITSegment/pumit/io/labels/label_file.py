@@ -31,11 +31,8 @@ class LabelledSegment:
     """One segment of a label file.
 
     Attributes:
-        name: Its name; empty if the file states none.
         terminology: Slicer's terminology entry; empty if not stated.
-        color_rgb: Display colour, each component in 0..1.
         unreviewed: Why it is not ground truth, as `unreviewed_sentence` words it; else empty.
-        is_in_progress: Whether Slicer's status is "inprogress".
     """
 
     value: int

@@ -42,13 +42,11 @@ class LabelObject:
     Attributes:
         path: The file, or the zip that holds it.
         series: SeriesInstanceUID of the source scan; empty if not stated.
-        frame_of_reference: FrameOfReferenceUID; empty if not stated.
         patient: PatientID; never shown.
         written: Dates and times as one text, to sort the objects of one scan.
         concatenation: ConcatenationUID; empty if the object is not part of a concatenation.
         number: InConcatenationNumber, from 1; 0 if not stated.
         count: InConcatenationTotalNumber; 0 if not stated.
-        others: The other parts of the concatenation, in order.
     """
 
     path: Path

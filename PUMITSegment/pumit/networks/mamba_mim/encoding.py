@@ -56,7 +56,6 @@ def sincos_positions(
     that axis, at geometrically falling frequencies.
 
     Args:
-        grid: Cells along (d, h, w).
         dim: Width, divisible by 6.
 
     Returns:

@@ -33,7 +33,6 @@ class HyMambaEncoder(nn.Module):
     Args:
         stem_width: Channels between the two convolutions of the stem.
         widths: Channels of the maps, the finest first; tokens have the last width.
-        depths: Number of MedNeXt blocks after each pooling.
         expansions: Bottleneck expansion of the blocks after each pooling.
         poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
         mlp_ratio: See `MambaLayer`.

@@ -20,8 +20,6 @@ class MambaBlock(nn.Module):
     Causal: a token sees only itself and earlier tokens.
 
     Args:
-        expand: Inner width, in multiples of `dim`.
-        dt_rank: Rank of the projection to the steps.
         official_compat: Initialise as MambaMIM's published code, which re-initialises all linear
             layers (Xavier, zero biases). Initial steps are then near softplus(0) = 0.69 instead of
             between 0.001 and 0.1.

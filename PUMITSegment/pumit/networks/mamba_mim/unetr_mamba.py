@@ -26,7 +26,6 @@ class VisionMambaEncoder(nn.Module):
     """Patch embedding, position embedding, and pre-norm residual Mamba layers.
 
     Args:
-        patch: Voxels of a patch along (d, h, w).
         taps: Layers whose tokens are returned, counted from 1. The last one is the number of
             layers; its tokens are normalised.
         state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
@@ -112,7 +111,6 @@ class UnetrMamba(nn.Module):
     """Vision Mamba encoder with UNETR's convolutional decoder.
 
     Args:
-        num_classes: Output channels, including the background.
         patch: Voxels of a patch along (d, h, w): 1, 2, 4, 8 or 16 each.
         taps: Four layers whose tokens the decoder uses, counted from 1; the last is the last layer.
         feature_size: Channels at full resolution; doubled at each of the three levels below.
@@ -212,9 +210,6 @@ def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential
     """Build transposed convolutions, the coarsest first, each but the first with a residual block.
 
     Like MONAI's `UnetrPrUpBlock`, but with different steps.
-
-    Args:
-        steps: Factors of each step along (d, h, w).
     """
     layers: list[nn.Module] = [_transposed(dim, channels, steps[0])]
     for step in steps[1:]:

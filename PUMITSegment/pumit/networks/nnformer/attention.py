@@ -36,7 +36,6 @@ class WindowLayout:
         """Return the layout of a grid; attention is global along axes that one window covers.
 
         Args:
-            window: Largest window (d, h, w).
             is_shifted: Whether to shift by half the window, rounded down, along axes with several
                 windows.
         """
@@ -130,7 +129,6 @@ class RelativePositionBias(nn.Module):
     """Attention bias by relative position.
 
     Args:
-        window: Largest window (d, h, w), tokens.
         official_index: Whether offsets share entries as in the authors' code, for comparison.
 
     Source:
@@ -211,8 +209,6 @@ class AttentionSizes:
     """Attention settings of a stage.
 
     Attributes:
-        heads: Attention heads, a divisor of the width.
-        window: Largest local volume (d, h, w), tokens.
         official_index: Whether relative positions share biases as in the authors' code.
         official_unmasked_shift: Whether opposite ends of the grid see each other in shifted
             volumes, as in the authors' ACDC network.
@@ -264,9 +260,6 @@ class VolumeAttention(_WindowedAttention):
     """Self-attention within local volumes (LV-MSA) or shifted ones (SLV-MSA).
 
     If one volume covers the grid, attention is global (GV-MSA).
-
-    Args:
-        is_shifted: Whether volumes are shifted by half their size.
 
     Raises:
         ValueError: If the heads do not divide the width.

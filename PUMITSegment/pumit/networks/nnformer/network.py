@@ -17,7 +17,6 @@ class DecoderStage(nn.Module):
 
     Args:
         mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
-        drop_path: Stochastic depth rate of each block.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class Decoder(nn.Module):
 
     Args:
         merges: Down-sampling factors between stages, the finest first, (d, h, w) each.
-        depths: Blocks of each stage, the finest first.
         sizes: Attention settings of each stage, the finest first.
         mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
         drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first, the
@@ -89,7 +87,6 @@ class NnFormer(nn.Module):
     """Transformer of local and global volume attention, interleaved with convolutions.
 
     Args:
-        num_classes: Output channels, including the background.
         dim: Width of the first stage; doubles with each stage.
         patch: Voxels of a first-stage token along (d, h, w), each 1, 2 or 4.
         merges: Down-sampling factors between stages, 1 or 2 along (d, h, w).
@@ -250,13 +247,7 @@ def stage_grids(
     *,
     rounds_down: bool,
 ) -> list[Grid]:
-    """Return the token grid (d, h, w) of every stage, the finest first.
-
-    Args:
-        patch: Voxels of a first-stage token.
-        field: Input size (d, h, w), voxels.
-        rounds_down: Whether halving an odd grid rounds down.
-    """
+    """Return the token grid (d, h, w) of every stage, the finest first."""
     grids = [grid_of([-(-n // p) for n, p in zip(field, patch, strict=True)])]
     for merge in merges:
         grids.append(
@@ -276,10 +267,6 @@ def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> l
     The last two encoder stages and the decoder stage after them have six layers in the published
     networks, the paper's bottleneck. Earlier stages keep their volumes, with twice the in-plane
     side for a single slice.
-
-    Args:
-        windows: Volumes of each stage (d, h, w).
-        grids: Output of `stage_grids`.
 
     Source:
         nnFormer, section III-C, "Bottleneck": six layers of GV-MSA.

@@ -55,11 +55,7 @@ class ImageEmbedding:
 
 
 class ContextPath(nn.Module):
-    """Up-sampling path of the ViT's context features to 1/2 resolution.
-
-    Args:
-        widths: Stem channels at full, 1/2 and 1/4 resolution.
-    """
+    """Up-sampling path of the ViT's context features to 1/2 resolution."""
 
     def __init__(self, widths: tuple[int, int, int], dim: int, class_channels: int) -> None:
         super().__init__()
@@ -102,7 +98,6 @@ class ImageEncoder(nn.Module):
 
     Args:
         widths: Channels at full, 1/2 and 1/4 resolution.
-        train_tokens: Tokens of a training field, N_train of BA-SAM.
         class_channels: Channels of the class vectors, 0 for none.
 
     Source:

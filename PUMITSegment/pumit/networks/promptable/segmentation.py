@@ -27,9 +27,6 @@ class EncodedSegmentation(nn.Module):
     are absolute in CT, are added at full resolution.
 
     Args:
-        widths: Channels at full, 1/2 and 1/4 in-plane resolution.
-        train_tokens: Tokens of the encoder's training fields.
-        da0: Degree of anisotropy of the fields.
         num_supervised_levels: Levels with a head, from the finest.
         head_width: See `SegmentationHead`.
 
@@ -94,7 +91,6 @@ class EncodedSegmentation(nn.Module):
 
         Args:
             x: Normalised intensities, shape (B, in_channels, D, H, W).
-            deep_supervision: Whether to return the logits of every head.
 
         Returns:
             Logits (B, num_classes, D, H, W); with deep supervision those at full, 1/2 and 1/4

@@ -32,13 +32,7 @@ def conv_norm_act(
 
 
 class UpBlock(nn.Module):
-    """Up-sampling, concatenation with a skip, and two convolutions; no residual.
-
-    Args:
-        in_channels: Channels of the coarser features.
-        out_channels: Channels of the skip and of the output.
-        scale: Up-sampling factors along (D, H, W).
-    """
+    """Up-sampling, concatenation with a skip, and two convolutions; no residual."""
 
     def __init__(
         self,
@@ -196,7 +190,6 @@ class SegmentationNetwork(nn.Module):
         Args:
             x: Intensities, shape (B, in_channels, D, H, W), a multiple of two patches, or of one
                 with a pyramid of three levels.
-            deep_supervision: Whether to return the logits of every head.
 
         Returns:
             Logits (B, num_classes, D, H, W); with deep supervision those of all heads, at full,

@@ -143,8 +143,6 @@ class UniversalViT(nn.Module):
         """Run the blocks.
 
         Args:
-            tokens: Embedded patches (B, N, dim).
-            grid: Patches along (D, H, W).
             taps: Blocks, counted from 1, whose outputs to return as well.
 
         Returns:
@@ -239,9 +237,6 @@ class MaskedImageModel(nn.Module):
 
     The mask token replaces both patch embedding and absolute position before the first block, so a
     masked patch has only its rotary position.
-
-    Args:
-        vit: Sizes of the `UniversalViT`.
 
     Source:
         PUMIT, section "MIM Pre-training". The loss is eq. 6 with the missing minus sign:

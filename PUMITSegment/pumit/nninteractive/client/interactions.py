@@ -87,9 +87,6 @@ def scribble_voxels(
     A scribble within one slice, as viewers draw them, stays in that slice: it is thick only in
     the other two directions.
 
-    Args:
-        thickness: Voxels along (D, H, W).
-
     Returns:
         The drawn voxels as 1, and the bounds of their box in the volume.
     """

@@ -182,9 +182,6 @@ class NNInteractiveSession(RecoverableSession):
     Has the methods of `RemoteSession`. The protocol has no IoU estimate, no uncertain regions and
     no automatic models. The server's answer depends on its earlier answers, so a new prompt in
     another segment replays that segment's prompts. Known masks, undo and redo use the cache.
-
-    Args:
-        heartbeat_s: Longest time between two heartbeats, seconds.
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:

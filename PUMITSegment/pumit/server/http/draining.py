@@ -23,21 +23,13 @@ class Draining:
         return self._begun_at is not None
 
     def begin(self, sessions_s: float) -> None:
-        """Begin the shutdown.
-
-        Args:
-            sessions_s: Time that open sessions may continue, seconds.
-        """
+        """Begin the shutdown."""
         if self._begun_at is None:
             self._sessions_s = sessions_s
             self._begun_at = self._clock()
 
     def is_over(self, *, sessions: int, in_flight: int) -> bool:
-        """Return whether the server may exit now.
-
-        Args:
-            in_flight: Number of requests not answered yet.
-        """
+        """Return whether the server may exit now."""
         if self._begun_at is None:
             return False
         waited = self._clock() - self._begun_at

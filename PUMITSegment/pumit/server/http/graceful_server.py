@@ -75,11 +75,7 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
 
 
 def bind_address(host: str, port: int) -> socket.socket:
-    """Return a socket bound to an address of this machine.
-
-    Args:
-        port: 0 for a free one.
-    """
+    """Return a socket bound to an address of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Explicit IPPROTO_TCP: asyncio sets TCP_NODELAY only on such sockets. Without it the body of
     # each answer waits 40 ms on Linux, for the client's acknowledgement of the headers.

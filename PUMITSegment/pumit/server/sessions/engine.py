@@ -24,7 +24,6 @@ class ModelInfo:
 
     Attributes:
         name: The model's name in the index or in its checkpoint; never a path.
-        device: Such as `cpu` or `cuda:0`.
     """
 
     name: str

@@ -31,12 +31,6 @@ _SESSION_EMBEDDING_BYTES = 256 * MIB
 class SessionEvictor:
     """Suspends and wakes sessions.
 
-    Args:
-        holdings: Scans and embeddings of all sessions.
-        limit_bytes: Limit of all sessions together.
-        device_bytes: Total memory of the accelerator; None without one.
-        leases: Callback that returns the open leases.
-
     Attributes:
         held: Memory in use; may be read from any thread.
     """

@@ -52,7 +52,6 @@ class Done:
     """Outcome of a job.
 
     Attributes:
-        ran_s: Run time without nested jobs, seconds.
         outcome: `failed` also for a refused request.
     """
 
@@ -67,8 +66,6 @@ class Job:
 
     Attributes:
         segment: The segment it predicts; None for work that cannot be cancelled.
-        fraction: Progress, 0 to 1.
-        lent_s: Time spent in nested jobs, seconds.
     """
 
     def __init__(
@@ -146,7 +143,6 @@ class FairQueue:
     """Jobs of many sessions, run by one thread in rotation.
 
     Args:
-        max_queued: Largest number of waiting jobs of one session.
         patience_s: A job that runs for longer yields, whatever its kind.
 
     Attributes:
@@ -210,9 +206,6 @@ class FairQueue:
 
         Args:
             segment: Only this segment's; None for all.
-
-        Returns:
-            Number of cancelled jobs.
         """
         with self._changed:
             dropped = self._pull(owner, lambda job: _is_meant(job, segment))

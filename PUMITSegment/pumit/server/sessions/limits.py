@@ -31,12 +31,8 @@ class MemoryReport:
             suspended sessions, prompts and cached answers. An image shared by several sessions
             counts once.
         embedding_bytes: Embeddings of all images, in the memory of the device.
-        limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
-        awake: Number of sessions with an uncompressed volume.
         asleep: Number of suspended sessions, which the next request wakes.
-        process_peak_bytes: Peak of `process_bytes`.
         device_free_bytes: Free memory of the accelerator; None without one.
-        device_total_bytes: All memory of the accelerator; None without one.
     """
 
     scan_bytes: int
