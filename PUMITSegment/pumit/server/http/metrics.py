@@ -6,9 +6,8 @@ Needs the optional package `prometheus-client`; `operations_routes` works withou
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,10 +22,8 @@ from prometheus_client.registry import Collector
 
 from pumit import __version__
 from pumit.server.sessions.fair_queue import Done
+from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
-
-if TYPE_CHECKING:
-    from pumit.server.http.operations_routes import Operations
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Histogram buckets, from a click on a GPU to opening a large scan on few cores.
@@ -34,13 +31,20 @@ _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
 class Metrics:
-    """All metrics of one application, in their own registry."""
+    """All metrics of one application, in their own registry.
 
-    def __init__(self, operations: Operations) -> None:
+    Args:
+        state: Callback that returns the server's state; None while it does not run.
+        gauges: Callback that returns `ready`, `draining` and `requests_in_flight`.
+    """
+
+    def __init__(
+        self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
+    ) -> None:
         registry = self._registry = CollectorRegistry()
         # Resident memory, CPU time and open files of this process, under Prometheus' usual names.
         ProcessCollector(registry=registry)
-        registry.register(_Gauges(operations))
+        registry.register(_Gauges(state, gauges))
         self._jobs = Counter(
             "pumit_jobs", "Jobs of the queue.", ("kind", "outcome"), registry=registry
         )
@@ -89,8 +93,11 @@ class Metrics:
 class _Gauges(Collector):
     """Gauges read at each scrape."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(
+        self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._state = state
+        self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
         yield InfoMetricFamily(
@@ -103,21 +110,22 @@ class _Gauges(Collector):
                 "python": platform.python_version(),
             },
         )
-        operations, state = self._operations, self._operations.state
+        state = self._state()
         if state is None:
             return
+        now = self._gauges()
         yield InfoMetricFamily(
             "pumit_model",
             "The served model.",
             asdict(state.engine.info),
         )
         for name, meaning, value in (
-            ("ready", "Whether a new session can be opened.", operations.why_not_ready() is None),
-            ("draining", "Whether the server is shutting down.", operations.draining.is_begun),
+            ("ready", "Whether a new session can be opened.", now["ready"]),
+            ("draining", "Whether the server is shutting down.", now["draining"]),
             ("sessions_open", "Open sessions.", len(state.leases)),
             ("sessions_limit", "Maximum number of open sessions.", state.limits.max_sessions),
             ("queue_length", "Waiting jobs.", state.queue.waiting),
-            ("requests_in_flight", "Requests not answered yet.", operations.traffic.in_flight),
+            ("requests_in_flight", "Requests not answered yet.", now["requests_in_flight"]),
         ):
             yield GaugeMetricFamily(f"pumit_{name}", meaning, value)
         memory = state.memory()

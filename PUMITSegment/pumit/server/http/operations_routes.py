@@ -82,6 +82,13 @@ class Operations:
             return "All sessions of the server are in use."
         return None
 
+    def _gauges(self) -> dict[str, int]:
+        return {
+            "ready": self.why_not_ready() is None,
+            "draining": self.draining.is_begun,
+            "requests_in_flight": self.traffic.in_flight,
+        }
+
     def _load_metrics(self, is_required: bool) -> Metrics | None:
         try:
             from pumit.server.http.metrics import Metrics
@@ -89,7 +96,7 @@ class Operations:
             level = logging.WARNING if is_required else logging.INFO
             logger.log(level, "no /metrics: prometheus-client is not installed")
             return None
-        return Metrics(self)
+        return Metrics(lambda: self.state, self._gauges)
 
 
 def operations_of(request: Request) -> Operations:
