@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pumit import __version__
-from pumit.server.sessions.fair_queue import Done
+from pumit.server.sessions.fair_queue import Kind, Outcome
 from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
 
@@ -70,11 +70,11 @@ class Metrics:
             "pumit_upload_bytes", "Bytes of array bodies, as sent.", registry=registry
         )
 
-    def count_job(self, done: Done) -> None:
+    def count_job(self, kind: Kind, waited_s: float, ran_s: float, outcome: Outcome) -> None:
         """Count a job that has ended."""
-        self._jobs.labels(done.kind, done.outcome).inc()
-        self._waiting.labels(done.kind).observe(done.waited_s)
-        self._running.labels(done.kind).observe(done.ran_s)
+        self._jobs.labels(kind, outcome).inc()
+        self._waiting.labels(kind).observe(waited_s)
+        self._running.labels(kind).observe(ran_s)
 
     def count_request(self, route: str, status: str) -> None:
         """Count a request by its route template, never by the path that the client sent."""
