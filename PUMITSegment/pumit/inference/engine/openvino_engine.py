@@ -187,6 +187,7 @@ class OpenVinoEngine:
     ) -> None:
         self._weights = weights
         self._sizes = sizes
+        self.field_size = sizes.field_size
         self._core = shared_core()
         self.precision = precision
         cores = threads or usable_cores()
@@ -223,11 +224,6 @@ class OpenVinoEngine:
                 self._check()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError("The weights do not fit the network that they name.") from error
-
-    @property
-    def field_size(self) -> int:
-        """In-plane voxels of a training field."""
-        return self._sizes.field_size
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to fields, two in parallel; see `Engine`."""

@@ -93,7 +93,8 @@ class TorchEngine:
         self, network: PromptableNetwork, device: torch.device, precision: torch.dtype
     ) -> None:
         self.network = network
-        self.torch_device = device
+        self.torch_device, self.device = device, str(device)
+        self.field_size = network.field_size
         self.precision = precision
         self._side_by_side = SideBySide()
 
@@ -102,16 +103,6 @@ class TorchEngine:
         if self.torch_device.type != "cpu":
             return [work(item) for item in items]
         return self._side_by_side.map(work, items)
-
-    @property
-    def device(self) -> str:
-        """Device as text, such as `cpu` or `cuda:0`."""
-        return str(self.torch_device)
-
-    @property
-    def field_size(self) -> int:
-        """In-plane voxels of a training field."""
-        return self.network.field_size
 
     def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
         """Do nothing: PyTorch needs no compilation; see `Engine`."""

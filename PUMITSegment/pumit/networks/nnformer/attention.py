@@ -102,10 +102,10 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
             origin = torch.arange(full, device=device) + s
             side.append(origin >= full)  # wrapped around
             is_real.append(origin % full < n)
-        real = _windows_of(unrolled, _at_each(is_real).all(-1, keepdim=True))  # (windows, N, 1)
+        real = unrolled.split(_at_each(is_real).all(-1, keepdim=True)[None])  # (windows, N, 1)
         seen = real.transpose(1, 2)
         if not wraps:
-            sides = _windows_of(unrolled, _at_each(side))  # (windows, N, 3)
+            sides = unrolled.split(_at_each(side)[None])  # (windows, N, 3)
             seen = seen & (sides[:, :, None] == sides[:, None]).all(-1)
         return seen | torch.eye(math.prod(layout.window), dtype=torch.bool, device=device)
 
@@ -113,10 +113,6 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
 def _at_each(axes: Sequence[Tensor]) -> Tensor:
     """Combine (D,), (H,) and (W,) to a grid (D, H, W, 3)."""
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
-
-
-def _windows_of(layout: WindowLayout, x: Tensor) -> Tensor:
-    return layout.split(x[None])
 
 
 def grid_of(numbers: Sequence[int]) -> Grid:

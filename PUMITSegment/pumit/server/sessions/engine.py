@@ -11,7 +11,6 @@ from pumit.server.sessions.model_cache import LazyModelCache
 from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
-    from pumit.inference.interactive.image_store import ImageStore
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.inference.tokenizer.token_use import Reconstruction
     from pumit.models.card import ModelCard
@@ -51,7 +50,7 @@ class SegmenterEngine:
         # `pumit` resolves its classes lazily: torch is imported here.
         self._segmenter: Any = pumit.load_segmenter(model, device=device, keeps_graphs=keeps_graphs)
         self._open: Callable[..., InteractiveSession] = pumit.InteractiveSession
-        self._images = ImageStore(is_shared=True)
+        self.holdings = ImageStore(is_shared=True)  # scans and embeddings of all sessions
         description = ModelHeader.of(self._segmenter.recipe).description
         description = description or "Finds the structure at the prompts, without naming it."
         own = ModelCard(self.info.name, "promptable", self.info.version, description)
@@ -68,11 +67,6 @@ class SegmenterEngine:
             str(segmenter.device),
         )
 
-    @property
-    def holdings(self) -> ImageStore:
-        """Scans and embeddings of all sessions."""
-        return self._images
-
     def rest(self) -> None:
         """Release compiled graphs and the models loaded on demand."""
         self._segmenter.engine.rest()
@@ -80,7 +74,7 @@ class SegmenterEngine:
 
     def open_session(self) -> InteractiveSession:
         """Open a `pumit.InteractiveSession` on this model; identical scans are stored once."""
-        return self._open(self._segmenter, images=self._images)
+        return self._open(self._segmenter, images=self.holdings)
 
     def models(self) -> list[ModelCard]:
         """List every model that can be requested by name, this one first."""

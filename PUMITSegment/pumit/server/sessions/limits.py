@@ -66,11 +66,6 @@ def default_limit_bytes() -> int:
     return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))
 
 
-def default_upload_bytes() -> int:
-    """Return the default limit of uploads: an eighth of the memory, up to 4 GiB."""
-    return min(machine_bytes() // 8, 4 * GIB)
-
-
 @dataclass(frozen=True)
 class Limits:
     """Limits of a server; `/capabilities` reports them to clients.
@@ -104,7 +99,7 @@ class Limits:
     max_queued: int = 64
     idle_timeout_s: float = 600.0
     liveness_timeout_s: float = 60.0
-    max_upload_bytes: int = field(default_factory=default_upload_bytes)
+    max_upload_bytes: int = field(default_factory=lambda: min(machine_bytes() // 8, 4 * GIB))
     body_timeout_s: float = 30.0
     min_body_rate: int = 64 * 1024
     header_timeout_s: float = 10.0
