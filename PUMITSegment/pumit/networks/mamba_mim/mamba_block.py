@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -103,15 +104,13 @@ class MambaLayer(nn.Module):
 
     Args:
         mlp_ratio: Inner width of the MLP, in multiples of `dim`; 0 for no MLP.
-        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
+        block: Sizes of the `MambaBlock`.
     """
 
-    def __init__(
-        self, dim: int, *, mlp_ratio: int, state: int, conv: int, expand: int, dt_rank: int
-    ) -> None:
+    def __init__(self, dim: int, *, mlp_ratio: int, **block: Any) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim)
-        self.mamba = MambaBlock(dim, state=state, conv=conv, expand=expand, dt_rank=dt_rank)
+        self.mamba = MambaBlock(dim, **block)
         self.mlp: nn.Sequential | None = None
         if mlp_ratio:
             self.mlp = nn.Sequential(
