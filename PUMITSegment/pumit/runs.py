@@ -48,8 +48,10 @@ class RunStatus:
     Attributes:
         sentence: Message for the user; the reason if the run has failed.
         steps: Steps planned; fewer are done if a budget of seconds ends first.
+        seconds: Seconds used, without pauses.
         model: File name of the best checkpoint, or None.
         registered: Name in the user's model index, or None.
+        pid: Process ID, by default of this process.
         mark: `process_mark`, which distinguishes the process from a later one with the same ID.
         updated: Time of writing, Unix time; `write_status` sets it.
     """
@@ -158,6 +160,9 @@ def write_status(folder: Path, status: RunStatus) -> None:
     """Write the status of a run; sets `status.updated`.
 
     If the disk is too full for another file, the old one is overwritten in place.
+
+    Raises:
+        ExportError: If the folder cannot be written.
     """
     status.updated = round(time.time(), 1)
     text = json.dumps(asdict(status), ensure_ascii=False)

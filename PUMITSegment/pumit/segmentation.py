@@ -345,6 +345,9 @@ class PromptAnswer:
         """Return whether this is a large, doubtful answer to a first click.
 
         Clicks in small structures often get such answers.
+
+        Args:
+            spacing_mm: Spacing of the scan, (D, H, W).
         """
         is_first = len(prompts) == 1 and isinstance(prompts[0], PointPrompt)
         if not is_first or self.quality not in ("check carefully", "unreliable"):

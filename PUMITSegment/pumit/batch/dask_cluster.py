@@ -44,6 +44,7 @@ def run_on_dask(
         tasks: Tasks to run; workers must see the same files under the same paths.
         address: Address of the scheduler, `tcp://host:8786`.
         resources: Worker resources that each task needs, such as `{"GPU": 1}`.
+        patience_s: Longest wait for a lost scheduler, seconds.
         work: Function that runs one task; workers must be able to import it.
         on_wait: Callback with a sentence for the user while waiting for the scheduler.
 

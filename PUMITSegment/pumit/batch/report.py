@@ -39,6 +39,9 @@ class Report:
 
     Args:
         again: Whether results of other settings may be replaced.
+
+    Raises:
+        ExportError: If the folder holds results of other settings.
     """
 
     def __init__(self, folder: Path, tasks: Sequence[ScanTask], *, again: bool = False) -> None:

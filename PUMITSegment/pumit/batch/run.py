@@ -111,7 +111,11 @@ def in_this_process(tasks: Sequence[ScanTask]) -> Iterator[Outcome]:
 
 
 def check_targets(tasks: Sequence[ScanTask]) -> None:
-    """Refuse tasks that would overwrite an image or each other's results."""
+    """Refuse tasks that would overwrite an image or each other's results.
+
+    Raises:
+        ExportError: If two results have the same path, or a result would replace an image.
+    """
     first: dict[str, ScanTask] = {}
     for task in tasks:
         key = str(task.target).casefold()  # Windows and macOS ignore case

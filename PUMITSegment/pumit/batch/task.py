@@ -43,6 +43,7 @@ class BatchSettings:
         corners_lps: Eight corners of a region of interest, LPS mm; None for the whole scan.
         channel: Channel to use if the scan has other channels than the model.
         has_channel_files: Whether NAME_0000, NAME_0001 ... are the channels of one scan.
+        overlap: Overlap of adjacent sliding windows, as a fraction.
         flips: Whether to average eight reflections (test-time augmentation).
         anyway: Whether to allow a model of another modality for the structure.
         tells_doubt: Whether an automatic model also estimates where it may be wrong.

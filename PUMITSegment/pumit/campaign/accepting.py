@@ -41,7 +41,11 @@ PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 def write_draft(
     label: Path | Segmentation | None, target: Path, read_volume: Callable[[], Volume]
 ) -> None:
-    """Write segments that are not accepted yet; None writes an empty label."""
+    """Write segments that are not accepted yet; None writes an empty label.
+
+    Raises:
+        PumitError: If the file cannot be written.
+    """
     if label is None:
         write_label(None, read_volume(), target, "")
         return

@@ -104,7 +104,11 @@ class Campaign(CampaignFolder):
             scans: Folders, DICOM directory trees, nnU-Net or Decathlon data sets, or files.
             classes: Names, or rows as in a recipe's `data.classes`; default: the classes in the
                 labels.
+            name: Name; default: the folder's name.
             progress: Callback with the current step and the fraction done, 0 to 1.
+
+        Raises:
+            PumitError: If the folder already has a campaign, or no scan is found.
         """
         folder = Path(folder)
         if (folder / FILE).exists():
@@ -142,6 +146,9 @@ class Campaign(CampaignFolder):
 
         Returns:
             Sentences about files and folders that are not scans, also kept in `problems`.
+
+        Raises:
+            PumitError: If a path does not exist, or no scan is found.
         """
         from pumit.campaign.sources import find_campaign_scans, patient_marks, proposed_classes
 
@@ -204,6 +211,9 @@ class Campaign(CampaignFolder):
 
         Before the first scan is labelled, `class_name` equal to `name` adds a new class. If `name`
         is a class, it becomes another name of `class_name`.
+
+        Raises:
+            PumitError: If the class does not exist, or `name` is a class that a training knows.
         """
         if class_name is None:
             self._change(lambda c: {"ignored_names": sorted({*c.get("ignored_names", ()), name})})
@@ -232,7 +242,11 @@ class Campaign(CampaignFolder):
         self._change_classes(changed)
 
     def rename_class(self, name: str, new: str) -> None:
-        """Rename a class; its former name is still recognised in labels, predictions and models."""
+        """Rename a class; its former name is still recognised in labels, predictions and models.
+
+        Raises:
+            PumitError: If the class does not exist, or another one has or had the new name.
+        """
 
         def changed(classes: Sequence[CampaignClass]) -> list[Any]:
             one = _class(name, classes)
@@ -310,6 +324,7 @@ class Campaign(CampaignFolder):
             scan: The scan's entry from when it was opened. If another person has decided on the
                 scan since, this label is saved as a separate file.
             label: Label files, or segments on the scan's grid; None for a scan without structures.
+            seconds: Time spent, seconds.
             drawn: Annotated classes; empty for all, except those that were not annotated before
                 and have no voxel in `label`. Other classes are unknown, and are not trained as
                 background.
@@ -580,7 +595,11 @@ class Campaign(CampaignFolder):
         return self.folder / found if found else None
 
     def training_labels(self, scan: ScanEntry) -> tuple[Path, ...]:
-        """Return label files for training, converted to the campaign's classes if necessary."""
+        """Return label files for training, converted to the campaign's classes if necessary.
+
+        Raises:
+            PumitError: If the scan is no longer labelled, or the labels cannot be converted.
+        """
         paths = self.label_paths(scan)
         if not paths:
             raise PumitError(f"{scan.name} is not accepted any more; train again.")
@@ -614,6 +633,9 @@ class Campaign(CampaignFolder):
             expected: Class to its expected Dice; None if there is no prediction.
             places: Class to points where the prediction may be wrong, LPS mm.
             place: Callback that moves the prediction's file into place.
+
+        Raises:
+            CampaignConflict: If `place` is given and a person has opened or labelled the scan.
         """
 
         def placed(now: ScanEntry) -> None:

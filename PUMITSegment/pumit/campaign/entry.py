@@ -41,6 +41,7 @@ class ScanEntry:
         expected: Class to the expected Dice of the prediction, 0 to 1.
         places: Class to points where the prediction may be wrong, LPS mm, worst first.
         clicks: Number of clicks, boxes and other prompts used.
+        seconds: Time spent, seconds.
         agreement: Dice of prediction and accepted label, mean over classes.
         round: Round of the model that predicted the scan; 0 for none or an installed model.
         reviewer: Name of the person who accepted the label, if given.
@@ -117,7 +118,11 @@ def of_row(kind: type[Row], row: Mapping[str, Any], tuples: Sequence[str] = ()) 
 
 
 def entry_of(content: Mapping[str, Any], path: Path, classes: Sequence[CampaignClass]) -> ScanEntry:
-    """Create an entry from its file's content, with the current class names."""
+    """Create an entry from its file's content, with the current class names.
+
+    Raises:
+        ValueError: If the content is not a valid entry.
+    """
     row = {key: value for key, value in content.items() if key not in _COMPUTED}
     tuples = ("images", "given_labels", "given_marks", "given_names", "given_drawn", "drawn")
     entry = of_row(ScanEntry, row, tuples)

@@ -90,7 +90,11 @@ class CampaignFolder:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """Open a campaign."""
+        """Open a campaign.
+
+        Raises:
+            PumitError: If the campaign does not exist, is damaged, or has a newer format.
+        """
         folder = Path(folder)
         if not folder.is_dir():
             raise PumitError(
@@ -150,7 +154,11 @@ class CampaignFolder:
         return sorted(found, key=lambda s: (s.order, s.name, s.id))
 
     def scan(self, scan: ScanEntry | str) -> ScanEntry:
-        """Read the current entry of a scan, by an earlier entry, identifier or name."""
+        """Read the current entry of a scan, by an earlier entry, identifier or name.
+
+        Raises:
+            PumitError: If no scan or several scans have that name.
+        """
         key = scan.id if isinstance(scan, ScanEntry) else scan
         if key and (self.home(key) / STATE).is_file():
             return self._entry(self.home(key), self.classes, lambda: disk_time(self.folder))
@@ -222,6 +230,9 @@ class CampaignFolder:
 
         Call `beat()` twice a minute, and `release()` at the end. A lock without heartbeat expires
         after two minutes.
+
+        Raises:
+            LockTaken: If another person has the scan open.
         """
         entry = self.scan(scan)
         try:
@@ -247,7 +258,11 @@ class CampaignFolder:
             return path.absolute().as_posix()
 
     def locate(self, scan: ScanEntry | str) -> tuple[Path, ...]:
-        """Return the current files of a scan; moved files are found by content."""
+        """Return the current files of a scan; moved files are found by content.
+
+        Raises:
+            VolumeError: If the files are missing, or were replaced by another scan.
+        """
         from pumit.campaign.sources import find_again, fingerprint, moved_label
 
         entry = self.scan(scan)

@@ -26,6 +26,7 @@ class CampaignClass:
 
     Attributes:
         terminology: Terminology concept, by name or code; empty if unknown.
+        color_rgb: Colour, each component 0 to 1.
         other_names: Other segment names of the class, including its former names.
         values: All its values; several if it contains other classes, such as whole tumour and core.
     """
@@ -57,7 +58,11 @@ class CampaignClass:
 
 
 def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
-    """Create classes from names, recipe rows or classes, in order."""
+    """Create classes from names, recipe rows or classes, in order.
+
+    Raises:
+        PumitError: If two share a name or a value, or one has no name.
+    """
     made: list[CampaignClass] = []
     for row in rows:
         if isinstance(row, CampaignClass):
@@ -136,6 +141,9 @@ def join_by_class(
     Args:
         segments: Name, or value of unnamed segments, and mask of each.
         keeps_others: Whether to keep segments of no class by their own names.
+
+    Raises:
+        VolumeError: If a segment has no class.
     """
     masks: dict[str, Mask] = {}
     for name, mask in segments:

@@ -118,7 +118,11 @@ def answer(
 def judge(
     campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
 ) -> tuple[float, dict[str, float]]:
-    """Return a model's mean Dice on labelled scans, and the ratio of true to expected Dice."""
+    """Return a model's mean Dice on labelled scans, and the ratio of true to expected Dice.
+
+    Raises:
+        PumitError: If none of the scans is labelled any more.
+    """
     scans = [s for s in scans if s.is_truth]
     if not scans:
         raise PumitError("No validation scan is accepted any more; accept some, and train again.")
@@ -151,6 +155,10 @@ def predict_open(
 
     Returns:
         Number of predicted scans, and sentences about scans that cannot be predicted.
+
+    Raises:
+        PumitError: If there is no model yet, another process trains or predicts, or the disk is
+            full.
     """
     model, done, problems = model_in_use(campaign), 0, []
     if model is None:

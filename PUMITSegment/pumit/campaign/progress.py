@@ -36,6 +36,7 @@ class TrainingRound:
         click_dice: Score of the fine-tuned click model: Dice after one click on the validation
             scans, less the loss on generated scans.
         click_dice_before: Score of the click model that it was fine-tuned from.
+        seconds: Training time, seconds.
         calibration: Class to the ratio of true to expected Dice on the validation scans.
     """
 

@@ -216,7 +216,11 @@ def gone(path: Path, error: OSError) -> PumitError:
 
 
 def read_shared(path: Path, what: str) -> dict[str, Any]:
-    """Read JSON of this or an earlier format."""
+    """Read JSON of this or an earlier format.
+
+    Raises:
+        PumitError: If the file is missing, damaged, or of a newer format.
+    """
     content: Any = None
     for attempt in range(READ_TRIES):
         try:

@@ -121,7 +121,11 @@ class FoundScans:
 
 
 def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
-    """Find scans and their labels, if any."""
+    """Find scans and their labels, if any.
+
+    Raises:
+        PumitError: If a path does not exist.
+    """
     found = FoundScans()
     for path in paths:
         if not path.exists():
@@ -512,6 +516,9 @@ def moved_label(label: Path, scan: Path, moved: Path, *, mark: str, roots: Seque
         scan: Former path of the scan.
         moved: Path of the scan now.
         mark: Fingerprint and size of the label; empty if unknown.
+
+    Raises:
+        VolumeError: If the label is not found.
     """
     beside = moved.parent / os.path.relpath(label, scan.parent)
     renamed = beside.with_name(label.name.replace(_bare(scan), _bare(moved)))

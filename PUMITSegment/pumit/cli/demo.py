@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def remove_earlier_scan(series: Path) -> None:
-    """Remove the scan of an earlier demonstration."""
+    """Remove the scan of an earlier demonstration.
+
+    Raises:
+        ExportError: If the folder holds anything else.
+    """
     import shutil
 
     from pydicom import dcmread

@@ -51,6 +51,9 @@ def find_in(
 
     Args:
         structure: One of several structures in `--find`; empty for all of `--find`.
+
+    Raises:
+        PromptError: If the model does not find it.
     """
     from pumit.errors import OtherModality, UnfamiliarScan, UnknownModality
     from pumit.models.consent import require_consent

@@ -167,7 +167,11 @@ def kind_of_model(model: str) -> str:
 
 
 def settings_of(args: argparse.Namespace) -> BatchSettings:
-    """Return the settings for all scans; ask for consent to the model's licence if needed."""
+    """Return the settings for all scans; ask for consent to the model's licence if needed.
+
+    Raises:
+        PumitError: If no model is named, its licence is not accepted, or none knows the structure.
+    """
     from pumit.models.card import installed_models
     from pumit.models.consent import require_consent
     from pumit.models.index import find_model
@@ -201,7 +205,11 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
 
 
 def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
-    """Return the runner: this process, several processes, or a Dask cluster."""
+    """Return the runner: this process, several processes, or a Dask cluster.
+
+    Raises:
+        PumitError: If both `--processes` and `--dask` are given, or a value is invalid.
+    """
     if args.processes < 1:
         raise PumitError(f"--processes must be 1 or more, got {args.processes}.")
     if args.dask:

@@ -70,6 +70,9 @@ def find_run(text: str) -> Path:
 
     Args:
         text: Path of the folder, its name in the folder of runs, or the run's model name.
+
+    Raises:
+        PumitError: If there is no such run, or several have this name.
     """
     for folder in (Path(text), runs_folder() / text):
         if (folder / STATUS).is_file():

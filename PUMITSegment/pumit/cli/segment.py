@@ -112,7 +112,11 @@ TOO_LARGE = "This may be more than you meant: draw a box, or give more points."
 
 
 def parse_numbers(text: str, count: int, what: str) -> list[float]:
-    """Parse comma-separated numbers."""
+    """Parse comma-separated numbers.
+
+    Raises:
+        PromptError: If they are not `count` numbers.
+    """
     try:
         values = [float(v) for v in text.split(",")]
     except ValueError:
@@ -183,6 +187,9 @@ def check_target(path: Path, *inputs: Path | None) -> None:
 
     Args:
         inputs: Files that are read, and must not be replaced.
+
+    Raises:
+        ExportError: If its folder is missing or read-only, or the path is a folder or an input.
     """
     folder = path.resolve().parent
     if path.is_dir():

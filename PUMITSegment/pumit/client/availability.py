@@ -17,6 +17,9 @@ def availability() -> dict[str, Any]:
     Returns:
         `devices`, with the fields of `pumit.inference.devices.Device`, and `models`, with `name`,
         `kind`, `description`, `licence` and `is_here`.
+
+    Raises:
+        CheckpointError: If a model index is damaged.
     """
     from pumit.inference.devices import list_devices
     from pumit.models.index import list_models

@@ -125,7 +125,11 @@ class RecoverableSession(PromptedSession):
 
     @property
     def volume(self) -> Volume:
-        """The current volume."""
+        """The current volume.
+
+        Raises:
+            VolumeError: If none is set.
+        """
         if self._volume is None:
             raise VolumeError("No volume is open; call set_volume first.")
         return self._volume
@@ -137,6 +141,9 @@ class RecoverableSession(PromptedSession):
 
     def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
         """Segment by the prompts of a segment.
+
+        Returns:
+            Mask (D, H, W) on the volume's grid.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.

@@ -57,7 +57,11 @@ class StructureAnswer(AutomaticAnswer):
 def unpack_reconstruction(
     content: bytes | bytearray, shape: tuple[int, int, int]
 ) -> Reconstruction:
-    """Decode the reconstruction of a volume with this shape."""
+    """Decode the reconstruction of a volume with this shape.
+
+    Raises:
+        ServiceError: If it cannot be read.
+    """
     meta, arrays = unpack_bundle(content, max_bytes=max(4 * math.prod(shape), 1 << 24))
     try:
         _expect(arrays["image"], shape)
@@ -82,7 +86,11 @@ def unpack_reconstruction(
 
 
 def unpack_facts(meta: dict[str, Any]) -> SearchFacts:
-    """Decode the facts of a search."""
+    """Decode the facts of a search.
+
+    Raises:
+        ServiceError: If they cannot be read.
+    """
     try:
         structure, model, version, licence = (
             str(meta[key]) for key in ("structure", "model", "version", "licence")
@@ -96,7 +104,11 @@ def unpack_facts(meta: dict[str, Any]) -> SearchFacts:
 def unpack_labels(
     content: bytes | bytearray, shape: tuple[int, int, int]
 ) -> tuple[dict[str, Any], LabelMap]:
-    """Decode a response to its metadata and a label map on the volume's grid."""
+    """Decode a response to its metadata and a label map on the volume's grid.
+
+    Raises:
+        ServiceError: If it cannot be read.
+    """
     # At most two bytes per voxel for labels, eight for regions.
     meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
     try:

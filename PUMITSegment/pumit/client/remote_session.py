@@ -164,6 +164,12 @@ class RemoteSession(RecoverableSession):
                 everything that stands out; see `models` of the server's capabilities.
             roi_corners_lps: Eight corners of a region, which may be rotated, LPS mm; None for the
                 whole volume.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            CheckpointError: If the server has no such model.
+            PromptError: If the region is outside the volume.
+            ServiceError: If the server is gone.
         """
         corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
         volume = self.volume

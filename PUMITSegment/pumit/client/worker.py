@@ -40,6 +40,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         python: Interpreter that has pumit's dependencies; None for this one.
         command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
+        start_timeout_s: Longest wait for the model to load, seconds.
         on_exit: Callback with the exit status, called once in a thread when the worker has ended.
     """
 
@@ -119,7 +120,11 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             raise
 
     def client(self, **options: Any) -> Client:
-        """Return a client of this worker, with options of `Client`."""
+        """Return a client of this worker, with options of `Client`.
+
+        Raises:
+            ServiceError: If the worker has ended.
+        """
         self.check()
         # A long timeout: on a busy machine the worker answers late, and if it ends it refuses.
         usual = {"read_timeout_s": _BUSY_S, "is_same_machine": True}

@@ -41,6 +41,9 @@ def auc(probabilities: Scores, labels: Labels) -> float:
         probabilities: (N, classes).
         labels: Class numbers (N,), or binary labels (N, classes).
 
+    Raises:
+        PumitError: If no class has an AUC.
+
     Source:
         Yang et al., MedMNIST v2, 2023 (the package's `getAUC`).
     """

@@ -36,7 +36,12 @@ class LargeDifference:
 def differences(
     prediction: Mask, truth: Mask, grid: Volume, *, count: int, case: str = "", label: str = ""
 ) -> list[LargeDifference]:
-    """Find the places deepest inside the differences of two masks, the deepest first."""
+    """Find the places deepest inside the differences of two masks, the deepest first.
+
+    Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
+    """
     found = [
         LargeDifference(case, label, is_missing, depth, _ras(grid, index))
         for is_missing, wrong in ((True, truth & ~prediction), (False, prediction & ~truth))

@@ -52,6 +52,9 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     """Return all cases of two folders, sorted, including those in only one of them.
 
     A prediction `case_0000`, nnU-Net's name for the image of a case, matches the labels `case`.
+
+    Raises:
+        VolumeError: If a folder does not exist or has no label map, or no name occurs in both.
     """
     found = [_label_files(predictions, "predictions"), _label_files(labels, "labels")]
     of_images = {name: name.removesuffix(FIRST_CHANNEL) for name in found[0]}
@@ -74,7 +77,11 @@ def pair_of_files(prediction: Path, labels: Path) -> CasePair:
 
 @dataclass(frozen=True, eq=False)
 class ComparedMasks:
-    """Masks of a class in both files."""
+    """Masks of a class in both files.
+
+    Attributes:
+        prediction: Predicted mask, (D, H, W).
+    """
 
     label: str
     prediction: Mask
@@ -83,7 +90,11 @@ class ComparedMasks:
 
 
 def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
-    """Compute the metrics of a class."""
+    """Compute the metrics of a class.
+
+    Args:
+        tolerance_mm: Tolerance of the normalised surface distance, mm.
+    """
     return compared_metrics(
         masks.prediction,
         masks.truth,
@@ -107,6 +118,10 @@ def compared_masks(
         classes: Classes to compare with their values, such as overlapping regions. A file that
             names one of them is read by name. Empty for all classes in the files.
         ignored: Label value of unknown voxels, which are excluded, like segments named "ignore".
+
+    Raises:
+        VolumeError: If a file is missing or cannot be read, the grids differ, or two classes of one
+            file cannot be distinguished.
     """
     if pair.prediction is None or pair.labels is None:
         raise VolumeError(

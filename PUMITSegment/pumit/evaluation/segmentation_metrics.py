@@ -94,6 +94,8 @@ def mask_metrics(
     included. In a single slice it is the outline.
 
     Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
 
     Raises:
@@ -132,6 +134,8 @@ def compared_metrics(
     """Compare two masks like `mask_metrics`, with NSD and volumes.
 
     Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
         tolerance_mm: Distance that still counts as on the surface; see `surface_dice`.
 
@@ -175,6 +179,8 @@ def surface_dice(
     """Compute the normalised surface distance: share of both surfaces within a tolerance.
 
     Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
 
     Returns:

@@ -229,7 +229,11 @@ def simulate_gesture(session: InteractiveSession, target: Mask, gesture: str) ->
 
 
 def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
-    """Return the labels, (D, H, W), of a label map on a volume's grid."""
+    """Return the labels, (D, H, W), of a label map on a volume's grid.
+
+    Raises:
+        VolumeError: If it is on another grid, or has several channels.
+    """
     if label.channels != 1:
         raise VolumeError(
             f"The label map has {label.channels} channels and no segment names; save it with one "

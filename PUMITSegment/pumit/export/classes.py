@@ -48,7 +48,11 @@ def distinct_color(number: int) -> Triple:
 
 
 def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
-    """Return the segments of all non-empty classes, in label order; they may overlap."""
+    """Return the segments of all non-empty classes, in label order; they may overlap.
+
+    Raises:
+        ExportError: If all classes are empty.
+    """
     meanings = class_terminology(answer.classes)
     seen: dict[str, int] = {}
     segments = []

@@ -151,7 +151,11 @@ class Companions:
         options: Mapping[str, Any] | None = None,
         image: Path | None = None,
     ) -> None:
-        """Write the selected files; arguments as of `segment_statistics` and `manifest_of`."""
+        """Write the selected files; arguments as of `segment_statistics` and `manifest_of`.
+
+        Raises:
+            ExportError: If a file cannot be written.
+        """
         statistics, manifest = self.statistics_path(result), self.manifest_path(result)
         if statistics:
             from pumit.export.statistics import segment_statistics, write_statistics

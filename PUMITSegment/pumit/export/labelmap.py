@@ -75,7 +75,11 @@ def model_note(labels: Labels, made_by: Algorithm | None) -> str:
 
 
 def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> Labels:
-    """Return the label values of segments, (D, H, W), as `write_labelmap` writes them."""
+    """Return the label values of segments, (D, H, W), as `write_labelmap` writes them.
+
+    Raises:
+        ExportError: If an overlap is refused, or covers a whole segment.
+    """
     segments, refuse = segmentation.segments, overlap == "refuse"
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
     for number, segment in enumerate(segments, start=1):

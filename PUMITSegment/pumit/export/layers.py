@@ -27,7 +27,11 @@ class Layers:
 
 
 def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
-    """Return the smallest unsigned type for `count` labels."""
+    """Return the smallest unsigned type for `count` labels.
+
+    Raises:
+        ExportError: If there are more than 65535.
+    """
     if count > np.iinfo(np.uint16).max:
         raise ExportError(
             f"A label map holds at most 65535 segments, got {count}; write several files."

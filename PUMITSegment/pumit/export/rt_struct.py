@@ -45,6 +45,10 @@ def write_rt_struct(
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
+
+    Raises:
+        ExportError: If the volume has no DICOM source with positions, a source file is gone or
+            unusable, a segment meets no frame, or the file cannot be written.
     """
     # pydicom and highdicom quote odd values in warnings, patient names among them.
     with warnings.catch_warnings():

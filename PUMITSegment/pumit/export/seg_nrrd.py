@@ -31,6 +31,9 @@ def write_seg_nrrd(
     Args:
         is_reviewed: Whether a person approved the segments; sets their status to "completed" with
             the current time, instead of "inprogress".
+
+    Raises:
+        ExportError: If the file cannot be written.
     """
     review = _review(reviewer) if is_reviewed else {}
     with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:

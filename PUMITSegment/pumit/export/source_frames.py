@@ -67,6 +67,9 @@ def source_frames(
     Args:
         placed: Geometry of each frame, for a multi-frame file without functional groups.
         only: Number of the frame that was read, from a file of several without positions.
+
+    Raises:
+        ExportError: If a header lacks a usable size or geometry, or frames cannot be referenced.
     """
     first = datasets[0]
     if only is not None:
@@ -148,10 +151,14 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
     Other frames are sampled by nearest neighbour.
 
     Args:
+        mask: bool, (D, H, W).
         frames: F frames of one size.
 
     Returns:
         bool, (F, Rows, Columns).
+
+    Raises:
+        ExportError: If frames differ in size, or frames without geometry do not match the volume.
     """
     sizes = {(frame.rows, frame.columns) for frame in frames}
     if len(sizes) != 1:

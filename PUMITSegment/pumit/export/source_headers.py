@@ -42,7 +42,11 @@ COSINE_TOLERANCE = 1e-2
 
 
 def read_headers(source: DicomSource | None) -> list[Dataset]:
-    """Read the headers of a series, without pixel data, in slice order."""
+    """Read the headers of a series, without pixel data, in slice order.
+
+    Raises:
+        ExportError: If there is no source, or a file is gone, damaged or cannot be referenced.
+    """
     if source is None or not source.files:
         raise ExportError(
             "DICOM-SEG and RTSTRUCT reference a DICOM series, and this image has none; "

@@ -30,6 +30,7 @@ class SegmentStatistics:
     """Statistics of one segment; positions are RAS, as in Slicer.
 
     Attributes:
+        volume_mm3: None for a 2D image.
         volume_ml: None for a 2D image.
         mean: Mean intensity; all intensities are in the units of the scan.
         standard_deviation: Population standard deviation of the intensities.
@@ -72,6 +73,9 @@ def segment_statistics(
 
     Args:
         segments: Segments on the volume's grid; they may overlap.
+
+    Raises:
+        ExportError: If the scan does not have the channel.
     """
     if not 0 <= channel < volume.channels:
         raise ExportError(
@@ -87,6 +91,9 @@ def write_statistics(statistics: Sequence[SegmentStatistics], path: str | Path) 
 
     Positions are three columns in CSV, `..._r_mm`, `..._a_mm` and `..._s_mm`, and lists of three
     numbers in JSON.
+
+    Raises:
+        ExportError: If the suffix is unknown, or the file cannot be written.
     """
     target = Path(path)
     suffix = target.suffix.lower()

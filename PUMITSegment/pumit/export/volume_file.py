@@ -27,7 +27,11 @@ def write_volume_file(
     what: str = "image",
     header: Mapping[str, str] | None = None,
 ) -> None:
-    """Write voxels, (D, H, W), with the geometry of a volume; a picture as a 2D image."""
+    """Write voxels, (D, H, W), with the geometry of a volume; a picture as a 2D image.
+
+    Raises:
+        ExportError: If the suffix is unknown, or the file cannot be written.
+    """
     target = Path(path)
     suffix = next((s for s in VOLUME_SUFFIXES if target.name.lower().endswith(s)), None)
     if suffix is None:

@@ -92,6 +92,9 @@ def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:
 
     Args:
         suffix: `.nii.gz`, `.seg.nrrd` or `.dcm`.
+
+    Raises:
+        ExportError: If the suffix is unknown, or the format cannot hold these segments.
     """
     file = BytesIO()
     if suffix == DICOM_SUFFIX:

@@ -26,7 +26,11 @@ _MEASURES = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 
 def write_table(result: FollowUp, path: Path) -> None:
-    """Write a CSV table with one row per lesion, columns for both dates, and a row of sums."""
+    """Write a CSV table with one row per lesion, columns for both dates, and a row of sums.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     header = ["lesion", "change"]
@@ -97,7 +101,11 @@ def registration_facts(registration: Registration) -> dict[str, Any]:
 def write_registration(
     registration: Registration, earlier: Volume, later: Volume, mask: Mask, folder: Path
 ) -> None:
-    """Write the transform, which Slicer can apply to the later scan, and a picture of the fit."""
+    """Write the transform, which Slicer can apply to the later scan, and a picture of the fit.
+
+    Raises:
+        ExportError: If a file cannot be written.
+    """
     from pumit.report.registration_picture import write_registration_picture
 
     with atomic_path(folder / TRANSFORM) as temporary:
@@ -119,7 +127,11 @@ def write_registration(
 
 
 def read_transform(path: Path) -> Floats:
-    """Read a linear ITK or Slicer transform as a 4 x 4 matrix, LPS mm."""
+    """Read a linear ITK or Slicer transform as a 4 x 4 matrix, LPS mm.
+
+    Raises:
+        VolumeError: If it cannot be read, or is not a linear 3D transform.
+    """
     try:
         transform = SimpleITK.ReadTransform(os.fspath(path))
     except RuntimeError:

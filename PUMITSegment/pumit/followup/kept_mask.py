@@ -14,8 +14,13 @@ Window = tuple[slice, ...]
 class KeptMask:
     """A mask cropped to its bounding box.
 
+    Args:
+        mask: On the whole grid, (D, H, W).
+
     Attributes:
+        shape: Shape of the whole grid.
         window: Bounding box as slices; empty slices for an empty mask.
+        count: Number of foreground voxels.
     """
 
     def __init__(self, mask: Mask) -> None:

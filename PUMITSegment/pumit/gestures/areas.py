@@ -76,6 +76,7 @@ class Area:
         mask: bool (d, h, w), on cells of `block` voxels.
         start: Volume index of the first cell's first voxel.
         block: Voxels per cell along each axis; all 1 unless the drawing is huge.
+        spacing_mm: Spacing of the volume, (d, h, w).
         drawn: bool, the voxels from `start` on, at full resolution.
     """
 
@@ -126,6 +127,9 @@ def areas_of(
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
+
+    Raises:
+        PromptError: If nothing is drawn, or the crop leaves the volume.
     """
     mask = np.asarray(drawn).astype(bool, copy=False)
     first = np.array([int(s) for s in start])

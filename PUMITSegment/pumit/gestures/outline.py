@@ -36,6 +36,9 @@ class Outline:
 def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
     """Make a mask follow the outlines in their slices.
 
+    Args:
+        mask: bool, (D, H, W).
+
     Returns:
         A new array, or `mask` itself without outlines.
     """

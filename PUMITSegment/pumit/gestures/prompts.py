@@ -106,6 +106,9 @@ def box_prompts(
     Args:
         bounds: First voxel and one beyond the last, along (d, h, w), within the volume.
         is_positive: Whether the box is around the segment or around background.
+
+    Raises:
+        PromptError: If the box contains no voxel, or leaves the volume.
     """
     low = np.array([int(a) for a, _ in bounds])
     high = np.array([int(b) for _, b in bounds]) - 1

@@ -28,7 +28,11 @@ def read_model(path: Path, kind: ModelKind) -> Checkpoint:
 
 
 def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.Module:
-    """Return the network of a checkpoint with its weights, in evaluation mode on a device."""
+    """Return the network of a checkpoint with its weights, in evaluation mode on a device.
+
+    Raises:
+        CheckpointError: If the weights do not fit the network, or are not finite.
+    """
     header = checkpoint.header
     try:
         network = build_network(header.network, **header.sizes)
@@ -51,7 +55,11 @@ def computing_in(precision: torch.dtype, device: torch.device) -> AbstractContex
 
 
 def pick_device(device: str) -> torch.device:
-    """Resolve "auto" and check that the device is available."""
+    """Resolve "auto" and check that the device is available.
+
+    Raises:
+        PumitError: If the device is unknown or absent.
+    """
     if device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -15,5 +15,6 @@ def is_absurd(announced: int, held: int) -> bool:
 
     Args:
         announced: Uncompressed size of the voxels, bytes or values.
+        held: Size of their stored data, bytes.
     """
     return announced >= SUSPICIOUS_BYTES and announced > held * MAX_COMPRESSION

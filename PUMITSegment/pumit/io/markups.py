@@ -40,6 +40,9 @@ def read_markups(path: Path) -> list[Prompt]:
 
     Returns:
         At least one prompt, positions in LPS mm.
+
+    Raises:
+        PromptError: If the file cannot be read, has another format, or holds no usable prompt.
     """
     data = _load(path)
     if isinstance(data, Mapping) and "markups" in data:

@@ -58,6 +58,9 @@ def parsing(what: str) -> Iterator[None]:
 
     Args:
         what: Noun for the file: "NIfTI file".
+
+    Raises:
+        VolumeError: If the file is damaged, missing, unreadable or too large.
     """
     try:
         with warnings.catch_warnings(), _muted_log("pydicom"):

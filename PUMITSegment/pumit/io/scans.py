@@ -50,6 +50,9 @@ def find_scans(
         series: SeriesInstanceUID, to choose among several; folders are then searched only for
             DICOM.
         whole_tree: Whether to search subfolders even if the folder itself holds volumes.
+
+    Raises:
+        VolumeError: If a list or a folder cannot be read.
     """
     scans: list[Scan] = []
     for path in paths:

@@ -112,7 +112,11 @@ def _references(text: str) -> dict[str, str]:
 
 
 def find_node(path: Path, name: str) -> BundleNode:
-    """Return the node with an ID, or else with a name."""
+    """Return the node with an ID, or else with a name.
+
+    Raises:
+        VolumeError: If there is none, or several have the name.
+    """
     nodes = bundle_nodes(path)
     found = [n for n in nodes if n.identifier == name] or [n for n in nodes if n.name == name]
     if not found:
@@ -126,7 +130,12 @@ def find_node(path: Path, name: str) -> BundleNode:
 
 @contextmanager
 def unpacked(path: Path, node: BundleNode) -> Iterator[Path]:
-    """Unpack the file of a node to a temporary folder that is deleted afterwards."""
+    """Unpack the file of a node to a temporary folder that is deleted afterwards.
+
+    Raises:
+        VolumeError: If the bundle lacks the file, its format is unsupported, or it is far too
+            large for a scan.
+    """
     with tempfile.TemporaryDirectory(prefix="pumit-") as folder:
         with parsing("Slicer bundle"), zipfile.ZipFile(path) as archive:
             if node.member not in archive.namelist():

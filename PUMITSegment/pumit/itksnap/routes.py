@@ -52,6 +52,8 @@ class SentImage:
 
     Attributes:
         packed: Voxels, gzip of 32-bit floats; the first axis is the fastest.
+        shape: (D, H, W).
+        components: Components per voxel.
         spacing_mm: (D, H, W); None if not stated, as the protocol does not require it.
     """
 
@@ -67,7 +69,11 @@ class SentImage:
         return d * h * w * self.components * _ITEM_BYTES
 
     def array(self) -> npt.NDArray[np.float32]:
-        """Decompress the voxels to (C, D, H, W), at most the announced size."""
+        """Decompress the voxels to (C, D, H, W), at most the announced size.
+
+        Raises:
+            VolumeError: If they are not gzip, or of another size.
+        """
         unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
         try:
             voxels = unpack.decompress(self.packed, self.nbytes + 1)
@@ -82,7 +88,11 @@ class SentImage:
 
 
 def sent_image(body: bytearray, content_type: str) -> SentImage:
-    """Parse a form and return its image."""
+    """Parse a form and return its image.
+
+    Raises:
+        VolumeError: If it is another form, or its dimensions are invalid.
+    """
     parts = _parts(body, content_type)
     if not {"file", "metadata"} <= parts.keys():
         raise VolumeError(_DAMAGED)

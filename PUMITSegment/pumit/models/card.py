@@ -69,7 +69,11 @@ class ModelCard:
 
 
 def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
-    """Return the kind of model of a recipe, inferred from its network if not given."""
+    """Return the kind of model of a recipe, inferred from its network if not given.
+
+    Raises:
+        CheckpointError: If this version does not know the kind.
+    """
     network = ModelHeader.of(recipe).network
     kind = recipe.get("kind", _KIND_OF_NETWORK.get(network, "automatic"))
     if kind not in KINDS:
@@ -94,6 +98,9 @@ def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
 
     Those of a classifier are in order of its outputs from 0 on. Each is written as
     `{"name": ..., "terminology": ..., "color_rgb": [r, g, b]}`; the last two are optional.
+
+    Raises:
+        CheckpointError: If there are no classes, or one is invalid.
     """
     try:
         return tuple(
@@ -138,7 +145,11 @@ class Calibration:
 
 
 def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
-    """Return the calibration of a promptable model, or None if its recipe has none."""
+    """Return the calibration of a promptable model, or None if its recipe has none.
+
+    Raises:
+        CheckpointError: If the calibration is invalid.
+    """
     if "calibration" not in recipe:
         return None
     try:

@@ -36,6 +36,7 @@ class ModelHeader:
     Attributes:
         sizes: Network arguments that differ from the published ones.
         description: Purpose in a sentence; may be empty.
+        step: Training step of the weights; None if unknown.
         learning_rate: Peak learning rate of the training; None if unknown.
     """
 
@@ -106,7 +107,11 @@ def _digest(text: str) -> str:
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> str:
-    """Write weights with their recipe, and return the fingerprint."""
+    """Write weights with their recipe, and return the fingerprint.
+
+    Raises:
+        ExportError: If the target cannot be written.
+    """
     from pumit.models.tensor_file import write_tensors
 
     tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
@@ -120,7 +125,11 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
 
 
 def copy_checkpoint(source: Path, target: Path, recipe: Mapping[str, Any]) -> None:
-    """Copy a checkpoint with another recipe, without loading the weights."""
+    """Copy a checkpoint with another recipe, without loading the weights.
+
+    Raises:
+        ExportError: If the target cannot be written.
+    """
     with source.open("rb") as weights, atomic_path(target, durable=True) as temporary:
         # A safetensors file: length of the header, header as JSON, weights.
         header = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))
@@ -134,7 +143,11 @@ def copy_checkpoint(source: Path, target: Path, recipe: Mapping[str, Any]) -> No
 
 
 def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
-    """Read recipe and fingerprint without the weights."""
+    """Read recipe and fingerprint without the weights.
+
+    Raises:
+        CheckpointError: If the file is neither a PUMIT checkpoint nor one of PUMIT's authors.
+    """
     if not path.is_file():
         # Show the path as typed, but no absolute paths, which contain user names.
         shown = path.name if path.is_absolute() else path
@@ -182,7 +195,12 @@ def is_ours(path: Path) -> bool:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read weights and recipe, and verify the fingerprint."""
+    """Read weights and recipe, and verify the fingerprint.
+
+    Raises:
+        CheckpointError: If the file is damaged, incomplete, or neither a checkpoint nor a file of
+            PUMIT's authors.
+    """
     recipe, sha256 = read_recipe(path)
     if is_author_file(path):
         return Checkpoint(read_author_file(path)[1], recipe, sha256)

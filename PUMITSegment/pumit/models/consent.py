@@ -47,7 +47,11 @@ def check_consent(model: str) -> None:
 
 
 def accept(model: str) -> str:
-    """Agree to the licence of a model."""
+    """Agree to the licence of a model.
+
+    Raises:
+        CheckpointError: If there is no such model.
+    """
     for entry in list_models():
         if entry.name == model:
             give_consent(entry.name, entry.licence)

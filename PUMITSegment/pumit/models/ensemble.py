@@ -31,7 +31,11 @@ def is_ensemble(recipe: Mapping[str, Any]) -> bool:
 
 
 def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """Return the members of an ensemble, or a list of the model itself."""
+    """Return the members of an ensemble, or a list of the model itself.
+
+    Raises:
+        CheckpointError: If the recipe does not list the members.
+    """
     if not is_ensemble(checkpoint.recipe):
         return [checkpoint]
     recipes = checkpoint.recipe.get("members")

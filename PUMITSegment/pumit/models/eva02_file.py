@@ -53,6 +53,10 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
         network: A `UniversalViT`, or a network whose `vit` is one, such as those for masked image
             modelling, classification and segmentation. The ViT must have EVA-02's width and depth;
             position table, patch depth and number of channels may differ.
+
+    Raises:
+        CheckpointError: If the file is missing, a pickle, or not EVA-02's of this size.
+        TypeError: If the network has no universal ViT.
     """
     vit = getattr(network, "vit", network)
     if not isinstance(vit, UniversalViT):

@@ -58,6 +58,9 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
 
     Args:
         folder: Folder of `index.yaml` and the checkpoints; without an index there are no models.
+
+    Raises:
+        CheckpointError: If the index is damaged.
     """
     path = folder / INDEX_FILE
     if not path.is_file():
@@ -93,7 +96,11 @@ def list_models() -> list[ModelEntry]:
 
 
 def find_model(model: str | Path) -> Path:
-    """Resolve a name in the index, or a file, to a checkpoint path."""
+    """Resolve a name in the index, or a file, to a checkpoint path.
+
+    Raises:
+        CheckpointError: If the model is unknown, or has to be fetched first.
+    """
     path = Path(model)
     if path.parent != Path() or (path.suffix and path.is_file()):
         return path
@@ -114,7 +121,11 @@ def find_model(model: str | Path) -> Path:
 
 
 def verify_model(entry: ModelEntry) -> None:
-    """Check a model against its index entry."""
+    """Check a model against its index entry.
+
+    Raises:
+        CheckpointError: If the file is missing or differs.
+    """
     if not entry.path.is_file():
         raise CheckpointError(f"Model {entry.name!r} is not on this machine; fetch it first.")
     if file_sha256(entry.path) != entry.sha256:

@@ -43,7 +43,11 @@ def is_quantised(names: Mapping[str, Any]) -> bool:
 
 
 def restored(state: Mapping[str, A]) -> dict[str, A]:
-    """Return quantised tensors or arrays as floats."""
+    """Return quantised tensors or arrays as floats.
+
+    Raises:
+        CheckpointError: If scales do not fit their integers.
+    """
     found: dict[str, Any] = {n: v for n, v in state.items() if not n.endswith(SCALE)}
     for name, scale in state.items():
         if name.endswith(SCALE):

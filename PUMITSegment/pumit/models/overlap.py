@@ -34,6 +34,7 @@ class Evidence:
 
     Attributes:
         doubt: Expected number of wrong voxels over the number of predicted voxels.
+        width: Mean in-plane width, voxels.
         agreement: Dice with the prediction before the latest click; None after the first.
         confidence: Mean probability of its voxels, 0.5 to 1.
         edge: Fraction of its in-plane border where the image changes more than at half of the
@@ -141,7 +142,11 @@ def _damaged(error: Exception) -> CheckpointError:
 
 @cache
 def overlap_models() -> Mapping[str, OverlapModel]:
-    """Return the shipped overlap models, by the SHA-256 of the weights they were fitted to."""
+    """Return the shipped overlap models, by the SHA-256 of the weights they were fitted to.
+
+    Raises:
+        CheckpointError: If the file is damaged.
+    """
     try:
         return {
             sha256: OverlapModel(

@@ -8,7 +8,11 @@ from pumit.errors import CheckpointError
 
 
 def is_pickle(path: Path) -> bool:
-    """Return whether a file begins like a pickle or like an archive of torch.save."""
+    """Return whether a file begins like a pickle or like an archive of torch.save.
+
+    Raises:
+        CheckpointError: If the file cannot be read.
+    """
     try:
         with path.open("rb") as handle:
             start = handle.read(9)

@@ -32,6 +32,9 @@ def read_public_weights(
     Args:
         instead: Expected file and its publisher, for error messages.
         select: Predicate on tensor names; a file may hold much more than is needed.
+
+    Raises:
+        CheckpointError: If the file is missing, a pickle, or not a safetensors file.
     """
     if not path.is_file():
         raise CheckpointError(f"There is no file {path.name}; give {instead}.")

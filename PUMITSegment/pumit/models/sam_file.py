@@ -34,6 +34,9 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
 
     Returns:
         A recipe as in our checkpoints, and the weights by our names.
+
+    Raises:
+        CheckpointError: If the file cannot be read safely, or weights are missing.
     """
     from pumit.models.public_weights import (
         read_pickled_tensors,

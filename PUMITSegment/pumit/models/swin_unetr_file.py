@@ -61,6 +61,9 @@ def read_swin_unetr_file(path: Path) -> SwinFile:
     from a MONAI version before 1.5 in the file or in its bundle's `configs/metadata.json`. A later
     version is no evidence: bundles are released again with old weights. The default is the current
     order.
+
+    Raises:
+        CheckpointError: If the file cannot be read, or is not Swin UNETR.
     """
     content, hints = _read(path)
     state = {_renamed(name): tensor for name, tensor in content.items()}
@@ -87,6 +90,9 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
 
     Returns:
         Summary of the loaded weights for the user.
+
+    Raises:
+        CheckpointError: If the file cannot be read, is not Swin UNETR, or has other sizes.
     """
     found = read_swin_unetr_file(path)
     ours = network.network.state_dict()

@@ -55,6 +55,13 @@ def register(
         name: Name in the index; None for the name in its recipe. A number is appended if the name
             is taken: `mine-2`.
         card: Model card, a Markdown file. Its linked pictures and `card.json` are copied too.
+
+    Returns:
+        Name in the index.
+
+    Raises:
+        CheckpointError: If the checkpoint or the index is damaged.
+        ExportError: If the folder of models cannot be written.
     """
     recipe = load_checkpoint(checkpoint).recipe
     preferred = name_from(name or ModelHeader.of(recipe).name or checkpoint.stem)
@@ -101,7 +108,11 @@ def name_from(text: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Check a name chosen by the user."""
+    """Check a name chosen by the user.
+
+    Raises:
+        CheckpointError: If the name is invalid or taken.
+    """
     if not re.fullmatch(NAME, name) or name_from(name) != name:
         raise CheckpointError(
             f"{name!r} cannot be a model's name; use letters, digits, '-' and '_'; such as "
@@ -209,6 +220,9 @@ def card_files(card: Path) -> dict[str, Path]:
     """Return a card, its data and its pictures, by path relative to the card.
 
     Links that lead out of the card's folder are ignored.
+
+    Raises:
+        ExportError: If the card cannot be read.
     """
     try:
         text = card.read_text(encoding="utf-8")

@@ -68,6 +68,10 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
 
     Args:
         kind: Required kind of the model, or None for any.
+
+    Raises:
+        CheckpointError: If the file is damaged, incomplete, a pickle, not a checkpoint, or of
+            another kind.
     """
     recipe, sha256 = read_recipe(path)
     try:

@@ -42,6 +42,7 @@ def ba_attention(
 
     Args:
         q: Queries, shape (B, heads, N, d); N counts every token, prefix tokens included.
+        k: Keys, same shape.
         v: Values, same shape.
         positions: Grid positions of the N - num_prefix_tokens other tokens, shape
             (N - num_prefix_tokens, 1..3), or the result of `token_distance`. A full grid in raster
@@ -57,6 +58,9 @@ def ba_attention(
 
     Returns:
         Shape (B, heads, N, d).
+
+    Raises:
+        ValueError: If shapes disagree.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, eq. 9 and 10; sign and distance as in `bias_mode_mask`.

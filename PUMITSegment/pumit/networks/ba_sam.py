@@ -99,6 +99,9 @@ def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) ->
     Returns:
         Bias, shape (heads, N, N), in the dtype of `beta`; differentiable in `beta`.
 
+    Raises:
+        ValueError: If a shape is wrong.
+
     Source:
         Song et al., BA-SAM, CVPR 2024, eq. 10.
     """

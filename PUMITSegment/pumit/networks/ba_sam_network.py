@@ -15,6 +15,8 @@ class BaSam(nn.Module):
     """`SamModel` of the transformers package with BA-SAM's global attention.
 
     Args:
+        image_size: Side of a training image, pixels.
+        patch: Side of a token, pixels.
         global_blocks: Indices of the blocks with global attention; the others are windowed.
 
     Source:

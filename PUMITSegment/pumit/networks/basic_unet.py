@@ -23,6 +23,9 @@ class PlainUnet(nn.Module):
     Attributes:
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
+    Raises:
+        ValueError: If `num_classes` or `spatial_dims` is invalid.
+
     Source:
         Falk et al., U-Net, Nature Methods 2019; `monai.networks.nets.BasicUNet`.
     """

@@ -24,6 +24,7 @@ def padded(
 
     Args:
         x: Intensities (B, C, D, H, W).
+        stride: The network's stride along (d, h, w).
         cells: Minimum number of voxels at the coarsest level, over the axes that are reduced; an
             instance norm needs two.
 
@@ -31,6 +32,9 @@ def padded(
         The padded field, or x itself if it fits, and a function that crops an output (B, K, ...) to
         (B, K, D, H, W). A coarser level of deep supervision is cropped to the cells that contain
         voxels of the field.
+
+    Raises:
+        PumitError: If x is not 5D, or smaller than the stride along an axis.
     """
     if x.ndim != 5:
         raise PumitError(f"{name} expects an image (B, C, D, H, W), got shape {tuple(x.shape)}.")

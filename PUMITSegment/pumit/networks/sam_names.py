@@ -65,6 +65,9 @@ def sam_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
 
     Args:
         state: Output of `named`.
+
+    Raises:
+        CheckpointError: If weights are missing.
     """
     try:
         _, side, _, dim = state[POSITION_TABLE].shape

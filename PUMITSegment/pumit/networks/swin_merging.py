@@ -76,7 +76,11 @@ class PatchMergingBefore2025(PatchMergingV2):
 
 
 def merging_layer(merging: str) -> type[PatchMergingV2]:
-    """Return the merging layer of an order."""
+    """Return the merging layer of an order.
+
+    Raises:
+        ValueError: If the order is unknown.
+    """
     if merging not in MERGINGS:
         raise ValueError(f"merging must be {' or '.join(MERGINGS)}, got {merging!r}")
     return PatchMerging if merging == "current" else PatchMergingBefore2025
@@ -119,6 +123,9 @@ def merging_evidence(state: Mapping[str, Tensor]) -> MergingEvidence:
 
     Args:
         state: Weights of a 3D network; those used have names ending in `SUFFIX` and shape (2C, 8C).
+
+    Raises:
+        ValueError: If there are no such weights.
     """
     weights = [v.double() for k, v in state.items() if k.endswith(SUFFIX)]
     if not weights or any(w.ndim != 2 or w.shape[1] % CORNERS for w in weights):

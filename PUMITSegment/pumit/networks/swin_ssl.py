@@ -45,6 +45,9 @@ class SwinSsl(nn.Module):
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
 
+    Raises:
+        ValueError: If the sizes do not fit together.
+
     Source:
         Tang et al., Self-Supervised Pre-Training of Swin Transformers for 3D Medical Image
         Analysis, CVPR 2022. The encoder `swinViT` has the names of `monai.networks.nets.SwinUNETR`.
@@ -87,7 +90,11 @@ class SwinSsl(nn.Module):
         self.decoder = _decoder(width, in_channels)
 
     def forward(self, x: Tensor) -> SwinSslAnswer:
-        """Run all heads on views (B, in_channels, D, H, W), sides multiples of 32, not all 32."""
+        """Run all heads on views (B, in_channels, D, H, W), sides multiples of 32, not all 32.
+
+        Raises:
+            PumitError: If the channels or the size do not fit.
+        """
         require_channels(x, self.in_channels, name=NAME)
         require_divisible(x, self.stride)
         bottom: Tensor = self.swinViT(x)[-1]  # (B, 16 f, D/32, H/32, W/32)

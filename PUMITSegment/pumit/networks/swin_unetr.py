@@ -34,6 +34,9 @@ class SwinUnetr(nn.Module):
     Attributes:
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
+    Raises:
+        ValueError: If the sizes do not fit together.
+
     Source:
         Hatamizadeh et al., Swin UNETR, BrainLes 2021; `monai.networks.nets.SwinUNETR`.
     """

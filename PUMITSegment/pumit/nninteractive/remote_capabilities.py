@@ -24,6 +24,7 @@ class RemoteCapabilities:
     Attributes:
         license: Licence of the model as the server states it; None if not stated.
         interactions: Supported ones of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso`.
+        scribble_thickness: Thickness of scribbles, voxels along (D, H, W).
     """
 
     version: str
@@ -47,7 +48,11 @@ class RemoteCapabilities:
 
 
 def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapabilities:
-    """Parse the answer of `/capabilities`."""
+    """Parse the answer of `/capabilities`.
+
+    Raises:
+        ServiceError: If the server is not nnInteractive, or has another major version.
+    """
     supported, version = (
         answer.get("supported_interactions"),
         answer.get("inference_session_version"),

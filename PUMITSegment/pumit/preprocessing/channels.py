@@ -38,6 +38,9 @@ class ExpectedChannels:
         """Check that a scan has the number of channels that a network needs.
 
         A network with one channel accepts any scan: it uses the chosen channel, or the grey image.
+
+        Raises:
+            VolumeError: If the number does not fit.
         """
         if count in (1, given) or (self.repeats_single and given == 1):
             return
@@ -58,7 +61,11 @@ def is_colour(volume: Volume) -> bool:
 
 
 def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
-    """Return one channel (D, H, W): luminance of a colour image, else the chosen channel."""
+    """Return one channel (D, H, W): luminance of a colour image, else the chosen channel.
+
+    Raises:
+        VolumeError: If there is no such channel.
+    """
     if volume.channels == 1:
         return volume.array.reshape(volume.shape)
     if is_colour(volume):
@@ -73,7 +80,11 @@ def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
 
 
 def check_contrast(array: npt.NDArray[Any]) -> None:
-    """Check that voxels are finite and not all equal."""
+    """Check that voxels are finite and not all equal.
+
+    Raises:
+        VolumeError: If they are all equal, or some are not finite in single precision.
+    """
     low, high = array.min(), array.max()  # NaN if any voxel is
     with np.errstate(over="ignore"):
         is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))

@@ -47,7 +47,11 @@ class ClassifierInput:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> ClassifierInput:
-        """Read `input` of a model's recipe, as written by `as_recipe`."""
+        """Read `input` of a model's recipe, as written by `as_recipe`.
+
+        Raises:
+            CheckpointError: If something is missing or invalid.
+        """
         try:
             row = recipe["input"]
             d, h, w = (int(n) for n in row["size"])
@@ -94,6 +98,10 @@ class ClassifierInput:
 
         Returns:
             float32, (channels, *size), or (1, *size) if all channels are equal.
+
+        Raises:
+            VolumeError: If the number of channels is neither the network's nor that of a grey or
+                colour image.
         """
         if volume.channels not in (1, self.channels, *COLOUR_CHANNELS):
             raise VolumeError(

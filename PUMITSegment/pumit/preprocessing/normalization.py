@@ -38,7 +38,11 @@ class Normalization:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> Normalization:
-        """Read `{"method": ..., "source": [a, b], "target": [a, b], "above_minimum": ...}`."""
+        """Read `{"method": ..., "source": [a, b], "target": [a, b], "above_minimum": ...}`.
+
+        Raises:
+            CheckpointError: If it is invalid.
+        """
         try:
             method = recipe["method"]
             low, high = map(float, recipe.get("source", (0.5, 99.5)))

@@ -67,6 +67,9 @@ def find_depth_axis(
             (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.
         scanned_axis: Axis according to the scan's file; see `pumit.io.read.scanned_axis`.
 
+    Raises:
+        PumitError: If the description is unknown.
+
     Source:
         PUMIT, appendix "Pre-training Data and Pre-processing".
     """
@@ -177,7 +180,12 @@ def prepare(
 def prepare_file(
     path: Path, depth_axis: str | None = None, *, series: str | None = None
 ) -> PreparedImage:
-    """Read and prepare a scan; without a description, the file may give the depth axis."""
+    """Read and prepare a scan; without a description, the file may give the depth axis.
+
+    Raises:
+        VolumeError: If it cannot be read or used.
+        PumitError: If the description is unknown.
+    """
     volume = Volume.read(path, series=series)
     return prepare(volume, depth_axis, scanned_axis=axis_in_file(path))
 

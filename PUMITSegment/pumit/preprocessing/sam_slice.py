@@ -26,6 +26,7 @@ def slice_pixels(plane: npt.NDArray[Any], window: tuple[float, float], size: int
 
     Args:
         plane: Intensities (channels, H, W), one channel or RGB.
+        size: Side of the square, pixels.
 
     Returns:
         (1, 3, size, size).

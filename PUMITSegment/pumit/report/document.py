@@ -42,7 +42,11 @@ def rendered(template: str, content: Mapping[str, Any]) -> str:
 
 
 def write_template(path: Path, template: str, content: Mapping[str, Any]) -> None:
-    """Write a document."""
+    """Write a document.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
     write_text(path, rendered(template, content))
 
 

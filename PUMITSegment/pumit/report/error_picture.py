@@ -68,6 +68,9 @@ def write_error_picture(
 
     Args:
         target: Ground truth, (D, H, W), not empty.
+
+    Raises:
+        ExportError: If the file cannot be written.
     """
     union = target.copy()
     for stage in stages:
@@ -101,6 +104,7 @@ def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
     """Return the display window from the intensities in a mask, with a margin.
 
     Args:
+        scan: (D, H, W).
         shown: Union of the compared masks, on the same grid, not empty.
     """
     bounds = np.percentile(scan[shown], (0.5, 99.5))
@@ -130,7 +134,12 @@ def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
 
 @dataclass(frozen=True, eq=False)
 class ClassMasks:
-    """Masks of a class of a case."""
+    """Masks of a class of a case.
+
+    Attributes:
+        truth: Ground truth, bool (D, H, W).
+        answer: Prediction, same shape.
+    """
 
     name: str
     color_rgb: Triple

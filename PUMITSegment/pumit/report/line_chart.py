@@ -35,7 +35,11 @@ _WIDTH, _ROW, _AXIS = 5.6, 0.42, 0.7  # inches
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart."""
+    """A line of a chart.
+
+    Attributes:
+        color_rgb: Colour; None for one of the chart's palette.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -70,6 +74,9 @@ def write_line_charts(
 
     Args:
         second: Secondary axis at the top: its label, and ascending pairs (x, value on it).
+
+    Raises:
+        ExportError: If the file cannot be written.
     """
     size = (WIDTH_INCHES, CHART_INCHES * len(charts) + 1.0)
     with plot_style():
@@ -145,6 +152,7 @@ class PointRow:
 
     Attributes:
         points: Values of the cases, by seed.
+        mean: Mean of all values; None if undefined.
     """
 
     name: str

@@ -62,7 +62,11 @@ def add_legend(figure: Figure, x: float, y: float, entries: Sequence[tuple[str, 
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG."""
+    """Write a figure as a PNG.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png")
 

@@ -69,6 +69,10 @@ def write_picture(
         segments: Segments on the volume's grid. If several have nearly the same colour, the first
             keeps it and the others get another.
         prompts: Points, scribbles and boxes to draw if they are close to a view.
+
+    Raises:
+        ExportError: If there is no segment, or the file cannot be written.
+        VolumeError: If a mask is not on the volume's grid.
     """
     if not segments:
         raise ExportError("There is no segment to show; segment something first.")

@@ -56,6 +56,9 @@ def write_reconstruction_picture(
     Args:
         image: Reconstruction, (D, H, W).
         difference: Reconstruction minus scan, (D, H, W).
+
+    Raises:
+        ExportError: If the file cannot be written.
     """
     seen = image - difference
     limits = (float(seen.min()), float(seen.max()))

@@ -32,6 +32,9 @@ def write_registration_picture(
     Args:
         registered: Later scan on the grid of the earlier one, (D, H, W).
         mask: Lesions of the earlier scan, not empty; outlined on all panels.
+
+    Raises:
+        ExportError: If the file cannot be written.
     """
     scan = np.asarray(first_channel(earlier), np.float32)
     first, second = (_grey(part, mask) for part in (scan, registered))

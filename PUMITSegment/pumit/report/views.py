@@ -51,6 +51,7 @@ class View:
         name: "Axial", "Coronal" or "Sagittal"; empty for a 2D image.
         down: Array axis along rows, and whether it is reversed.
         right: Array axis along columns, and whether it is reversed.
+        index: Index of the slice along `normal`.
         edges: Directions of the left, right, top and bottom edge: one of L R A P S I.
     """
 

@@ -78,6 +78,9 @@ def create_app(
         metrics_token: A second token that opens only `/metrics`.
         scan: A scan that every session may open without an upload, as in `pumit view`.
         itksnap: Whether to add ITK-SNAP's routes, which need no token; on loopback only.
+
+    Raises:
+        PumitError: If the token is empty.
     """
     if not token:
         raise PumitError("A server needs a bearer token; an empty one would give everyone access.")

@@ -58,6 +58,9 @@ class ServeSettings:
         drain_s: Seconds that open sessions may continue after SIGTERM; 0 to end at once.
         keeps_graphs: Whether compiled graphs are cached in the user's folder, as by a local worker.
         itksnap: Whether to add ITK-SNAP's routes, which need no token; on loopback only.
+
+    Raises:
+        PumitError: If the combination is unsafe or invalid.
     """
 
     token: str = field(repr=False)

@@ -64,6 +64,9 @@ def requested_structure(text: str) -> RequestedStructure:
     Args:
         text: A name such as `left kidney`, `kidneys` or `IVC`, or several: `liver, spleen`; a
             code such as `SCT:10200004`; Slicer's whole terminology entry; or `everything`.
+
+    Raises:
+        StructureError: If the text is empty or too long.
     """
     tidied = " ".join(text.split())
     if len(several := parts_of(tidied)) > 1:

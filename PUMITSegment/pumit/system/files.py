@@ -208,7 +208,11 @@ def refuse_replacing(target: Path, inputs: Iterable[Path | None]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, if missing."""
+    """Create a folder and its parents, if missing.
+
+    Raises:
+        ExportError: If it cannot be created.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

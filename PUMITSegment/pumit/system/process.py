@@ -99,6 +99,9 @@ class JobObject:
     """Processes that end, with their descendants, with this object or the current process.
 
     Does nothing on systems other than Windows, or if Windows refuses it.
+
+    Args:
+        kernel: Windows' `kernel32`; None for that of this system.
     """
 
     def __init__(self, kernel: Any = None) -> None:

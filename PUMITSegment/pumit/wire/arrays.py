@@ -68,6 +68,7 @@ class ArrayHeader:
 
     Attributes:
         shape: Axis lengths, all positive.
+        payload_offset: Offset of the chunks, bytes.
     """
 
     dtype: np.dtype[Any]

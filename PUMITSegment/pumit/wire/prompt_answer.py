@@ -69,7 +69,9 @@ def unpack_mask(
     """Decode the result of `pack_mask` to a mask on the whole grid.
 
     Args:
+        box: Bounding box, or None for an empty mask.
         body: Envelope of the bits; empty if `box` is None.
+        shape: Shape (D, H, W) of the grid.
 
     Raises:
         ArrayError: If the box is not within the grid, or the bits do not fill it.
@@ -106,7 +108,11 @@ def pack_answer(answer: PromptAnswer, *, codec: Codec = "zstd") -> bytes:
 
 
 def unpack_answer(body: bytes | bytearray, shape: tuple[int, int, int]) -> PromptAnswer:
-    """Decode an answer written by `pack_answer`."""
+    """Decode an answer written by `pack_answer`.
+
+    Raises:
+        ServiceError: If it is damaged.
+    """
     meta, arrays = unpack_bundle(body, max_bytes=(math.prod(shape) + 7) // 8)
     try:
         return PromptAnswer(

@@ -86,7 +86,12 @@ class Classifier:
     precision: torch.dtype
 
     def classify(self, volume: Volume) -> Classification:
-        """Classify a scan."""
+        """Classify a scan.
+
+        Raises:
+            VolumeError: If its channels do not fit the classifier, or the output is not finite.
+            CheckpointError: If the network's outputs do not match its recipe.
+        """
         found = class_probabilities(
             self.network,
             self.form.prepare(volume)[None],

@@ -15,7 +15,11 @@ TOGETHER = 0  # value for `keep_largest` that means all classes as one
 
 
 def largest_component(mask: Mask) -> Mask:
-    """Return the largest face-connected component of a mask; an empty mask stays empty."""
+    """Return the largest face-connected component of a mask; an empty mask stays empty.
+
+    Args:
+        mask: bool, (D, H, W).
+    """
     pieces, count = ndimage.label(mask)
     if count < 2:
         return mask

@@ -30,7 +30,11 @@ class Region:
 
     @staticmethod
     def between(corners_lps: Sequence[Sequence[float]], volume: Volume) -> Region:
-        """Create a region from eight corners in any order, LPS mm; planar images ignore depth."""
+        """Create a region from eight corners in any order, LPS mm; planar images ignore depth.
+
+        Raises:
+            PromptError: If these are not eight corners of a box, or it contains no voxel.
+        """
         corners = np.asarray(corners_lps, dtype=np.float64)
         if corners.shape != (8, 3) or not np.isfinite(corners).all():
             raise PromptError(f"A region needs 8 finite corners, got shape {corners.shape}.")

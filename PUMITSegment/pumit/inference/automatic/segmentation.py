@@ -56,6 +56,7 @@ class NetworkPlan:
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
+        patch: Patch size (d, h, w), voxels.
         normalizations: Intensity normalisation, one for all channels or one per channel.
     """
 
@@ -72,6 +73,9 @@ class NetworkPlan:
         Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`; a
         list has one per channel), and optionally `channels` (default 1) and `orientation` (default
         "anatomical").
+
+        Raises:
+            CheckpointError: If something is missing or cannot be used.
         """
         try:
             plan = recipe["plan"]
@@ -290,6 +294,9 @@ def network_image(
     Returns:
         Channels (C, d, h, w) on the network's grid, and the shape of the box in the volume's
         voxels.
+
+    Raises:
+        VolumeError: If they would not fit into memory.
     """
     sources = image_channels(volume, plan.channels, channel=channel)
     box = (slice(None),) * 3 if box is None else box

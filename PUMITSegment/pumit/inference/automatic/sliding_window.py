@@ -31,6 +31,9 @@ class SlidingWindow:
         overlap: Overlap of neighbouring windows along each axis, in [0, 1).
         averages_flips: Whether to average the eight reflections (test-time augmentation).
         max_bytes: Maximum memory for scores; larger images are processed in chunks along depth.
+
+    Raises:
+        PumitError: If the overlap is out of range.
     """
 
     patch: tuple[int, int, int]
@@ -109,6 +112,9 @@ def class_scores(
 
     Yields:
         Consecutive chunks of slices, (classes, n, h, w), float32.
+
+    Raises:
+        CheckpointError: If the network's output has an unexpected shape.
     """
     # 1. Plan chunks and reflections, and count the windows for the progress.
     shape = image.shape[1:]

@@ -56,7 +56,11 @@ def path_costs(image: Floats, depth_step: float) -> list[Floats]:
 
 
 def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
-    """Return the cost of the cheapest axis-aligned path to a seed, (d, h, w)."""
+    """Return the cost of the cheapest axis-aligned path to a seed, (d, h, w).
+
+    Args:
+        seeds: Bool (d, h, w).
+    """
     distance = np.where(seeds, np.float32(0), np.float32(UNREACHED))
     for _ in range(ROUNDS):
         before = distance
@@ -163,6 +167,7 @@ def prompt_maps(
     """Return all prompt maps, (channels, d, h, w), in the network's channel order.
 
     Args:
+        field_size: In-plane voxels of a training field.
         classes: Class vectors (E, d, h, w), or None for a network without them.
     """
     ratio = prompts.slice_ratio

@@ -115,7 +115,11 @@ class TokenizerPlan:
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> TokenizerPlan:
-        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`, all optional."""
+        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`, all optional.
+
+        Raises:
+            CheckpointError: If a value is invalid.
+        """
         plan = recipe.get("plan", {})
         try:
             in_plane, depth = int(plan.get("in_plane", 128)), int(plan.get("depth", 64))

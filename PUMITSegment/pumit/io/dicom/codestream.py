@@ -38,6 +38,7 @@ class Codestream:
     """Header of a compressed frame.
 
     Attributes:
+        samples: Samples per pixel.
         is_ordinary: Whether it is encoded as scanners do it. Other frames may be valid, but may
             also be crafted to take any amount of time and memory to decode.
     """

@@ -144,7 +144,11 @@ def is_dicom(start: bytes) -> bool:
 
 
 def read_header(path: Path) -> DicomFile:
-    """Read the header of one file."""
+    """Read the header of one file.
+
+    Raises:
+        VolumeError: If the file is damaged or not a DICOM object.
+    """
     with parsing("DICOM file"), path.open("rb") as stream:
         check_deflated(stream)
         # `force` accepts files without a preamble; the check below refuses other files.
@@ -163,6 +167,9 @@ def check_deflated(stream: BinaryIO) -> None:
 
     Args:
         stream: A file at its beginning, rewound on return.
+
+    Raises:
+        VolumeError: If the object unpacks to far more than its size explains.
     """
     size = os.fstat(stream.fileno()).st_size
     if size * MAX_DEFLATE_RATIO >= SUSPICIOUS_BYTES and _is_deflated(stream):
@@ -205,6 +212,10 @@ def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None)
 
     Args:
         seen: Callback for each object as soon as it is found.
+
+    Raises:
+        VolumeError: If the folder cannot be read, a DICOM file is damaged, or there are far too
+            many files.
     """
     found = []
     with parsing("folder"):
@@ -281,7 +292,14 @@ def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
-    """Refuse a zip that would fill memory or disk."""
+    """Refuse a zip that would fill memory or disk.
+
+    Args:
+        packed: Their compressed size, bytes.
+
+    Raises:
+        VolumeError: If they are too large for a scan or for the disk, or encrypted.
+    """
     unpacked = sum(m.file_size for m in members)
     is_bomb = unpacked > RATIO_FROM_BYTES and unpacked > MAX_ZIP_RATIO * packed
     if len(members) > MAX_FILES or unpacked > MAX_UNPACKED_BYTES or is_bomb:

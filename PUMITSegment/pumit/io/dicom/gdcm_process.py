@@ -141,7 +141,11 @@ class GdcmProcess:
                 self.start()
 
     def start(self) -> None:
-        """Start the process without waiting until it is ready."""
+        """Start the process without waiting until it is ready.
+
+        Raises:
+            VolumeError: If it cannot be started.
+        """
         if self._process is not None:
             return
         try:

@@ -25,6 +25,7 @@ class Mosaic:
 
     Attributes:
         count: Number of slices; tiles are in row-major order.
+        normal_lps: Direction from one slice to the next, LPS.
     """
 
     count: int
@@ -33,7 +34,11 @@ class Mosaic:
 
 
 def read_mosaic(path: Path) -> Mosaic:
-    """Read the slice arrangement of a mosaic from the private header."""
+    """Read the slice arrangement of a mosaic from the private header.
+
+    Raises:
+        VolumeError: If the private header is gone or incomplete.
+    """
     header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
     private = _private_values(header)
     count = _tile_count(header, private)

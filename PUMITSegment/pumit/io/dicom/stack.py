@@ -84,7 +84,11 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
 
 
 def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
-    """Return the frame geometry of a multi-frame file without functional groups; else nothing."""
+    """Return the frame geometry of a multi-frame file without functional groups; else nothing.
+
+    Raises:
+        VolumeError: If the header is damaged or unusable.
+    """
     return _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
 
 

@@ -54,7 +54,11 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
 
 
 def check_header(path: Path, kind: str) -> None:
-    """Refuse more axes or longer fields than ITK can hold, which would crash the process."""
+    """Refuse more axes or longer fields than ITK can hold, which would crash the process.
+
+    Raises:
+        VolumeError: If the header has too many axes, or a field that is too long.
+    """
     for line in _header_lines(path, kind):
         if _BAD_AXES[kind].search(line):
             raise VolumeError(

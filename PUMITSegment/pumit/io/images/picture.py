@@ -32,6 +32,9 @@ def read_picture(path: Path) -> FileImage:
     The stated resolution is for a screen or printer and is ignored. The EXIF orientation is
     applied. Gray stays one channel, 8 or 16 bits; colour and palettes become RGB, shape
     (3, 1, H, W). Transparent pixels are blended with black, like the background of a scan.
+
+    Raises:
+        VolumeError: If the file is damaged, truncated or absurdly large.
     """
     with parsing("picture"):
         try:
@@ -54,6 +57,10 @@ def read_label_picture(path: Path) -> FileImage:
     """Read a PNG or JPEG as a planar label map.
 
     Labels are palette indices if the palette has colours, else grey values, even if stored as RGB.
+
+    Raises:
+        VolumeError: If the file is damaged, holds colours without a palette, or is a JPEG with more
+            than two values, which its compression changed.
     """
     with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
         is_jpeg = image.format == "JPEG"

@@ -75,7 +75,11 @@ class LabelFile:
 
 
 def read_label_file(path: Path) -> LabelFile:
-    """Read a NIfTI, NRRD, MetaImage or PNG label map, or `.seg.nrrd` with names and layers."""
+    """Read a NIfTI, NRRD, MetaImage or PNG label map, or `.seg.nrrd` with names and layers.
+
+    Raises:
+        VolumeError: If the file cannot be read, or does not hold labels.
+    """
     volume = _read_volume(path)
     array = volume.array
     if array.dtype.kind == "f":
@@ -215,7 +219,11 @@ def count_values(array: npt.NDArray[Any], highest: int) -> npt.NDArray[np.int64]
 
 
 def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
-    """List the segments in the header of a `.seg.nrrd` file, in order; empty for another NRRD."""
+    """List the segments in the header of a `.seg.nrrd` file, in order; empty for another NRRD.
+
+    Raises:
+        VolumeError: If the header cannot be read, or a segment has no usable value or layer.
+    """
     header = _header(path)
     numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d{1,6})_ID", k)))
     # Slicer before 4.11 wrote one 0/1 component per segment, without these two keys.

@@ -20,6 +20,7 @@ class LabelLayers:
     """Label maps (D, H, W) on one grid, filled segment by segment.
 
     Args:
+        shape: Shape of the grid.
         highest: Largest label value; decides between uint8 and uint16.
     """
 

@@ -126,6 +126,9 @@ def require_all_parts(found: LabelObject) -> str:
 
     Returns:
         A warning for the user if the number of parts is not stated; else empty.
+
+    Raises:
+        VolumeError: If a part is missing, or their order is unknown.
     """
     if not found.concatenation:
         return ""
@@ -171,7 +174,11 @@ def _only(found: list[LabelObject], series: str) -> LabelObject | None:
 
 
 def read_label_object(path: Path) -> LabelObject | None:
-    """Read the header of a DICOM-SEG or RTSTRUCT; None for another DICOM object."""
+    """Read the header of a DICOM-SEG or RTSTRUCT; None for another DICOM object.
+
+    Raises:
+        VolumeError: If it is damaged.
+    """
     with parsing("DICOM file"), path.open("rb") as stream:
         check_deflated(stream)
         header = pydicom.dcmread(stream, stop_before_pixels=True, force=True)

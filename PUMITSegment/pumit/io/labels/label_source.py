@@ -86,6 +86,10 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
         image: The scan whose grid the labels get. Labels are not interpolated: their voxels must
             coincide with the scan's. A plain label map must cover the scan; a file with named
             segments may be cropped.
+
+    Raises:
+        VolumeError: If it cannot be read, is on another grid than the scan, or is of another
+            patient, as DICOM states.
     """
     file, part = split_part(path)
     if is_bundle(file):
@@ -101,7 +105,11 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
 
 
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
-    """Read several label files of one scan as one; see `read_labels`."""
+    """Read several label files of one scan as one; see `read_labels`.
+
+    Raises:
+        VolumeError: If one cannot be read, or one of several has no segment names.
+    """
     files = [read_labels(path, image) for path in paths]
     if len(files) == 1:
         return files[0]
@@ -219,7 +227,11 @@ def unreviewed_of(paths: Sequence[Path]) -> str:
 
 
 def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:
-    """List the segments named in a label file's header; without names, one per label value."""
+    """List the segments named in a label file's header; without names, one per label value.
+
+    Raises:
+        VolumeError: If it cannot be read.
+    """
     file, part = split_part(path)
     if is_bundle(file):
         with unpacked(file, find_node(file, part)) as unpacked_file:

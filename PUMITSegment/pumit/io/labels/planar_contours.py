@@ -46,6 +46,7 @@ def fill_contours(
 
     Args:
         contours: Corners, each (N, 3), index (d, h, w); each contour in one voxel plane.
+        shape: (D, H, W) of the image.
         is_xor: Whether crossing contours are combined by exclusive or, not joined.
 
     Returns:

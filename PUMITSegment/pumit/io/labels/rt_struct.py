@@ -39,6 +39,9 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
 
     Returns:
         ROIs on the image's grid, overlapping ones in several layers; label values count from 1.
+
+    Raises:
+        VolumeError: If it cannot be read, a contour is oblique to the image, or all are outside.
     """
     with parsing("RTSTRUCT"):
         struct = pydicom.dcmread(path)

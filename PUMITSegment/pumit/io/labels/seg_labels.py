@@ -55,6 +55,9 @@ def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
     Returns:
         Segments on the image's grid, overlapping ones in several layers; label values are segment
         numbers.
+
+    Raises:
+        VolumeError: If it cannot be read, or is on another grid than the image.
     """
     with parsing("DICOM-SEG"):
         parts = [pydicom.dcmread(path) for path in paths]

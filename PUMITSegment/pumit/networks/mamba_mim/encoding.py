@@ -56,6 +56,7 @@ def sincos_positions(
     that axis, at geometrically falling frequencies.
 
     Args:
+        grid: Cells along (d, h, w).
         dim: Width, divisible by 6.
 
     Returns:

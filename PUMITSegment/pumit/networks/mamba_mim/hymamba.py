@@ -42,6 +42,9 @@ class HyMambaEncoder(nn.Module):
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
 
+    Raises:
+        ValueError: If the sizes do not fit together.
+
     Source:
         Tang et al., MambaMIM, 2024, section 2.1 and algorithm 1.
     """
@@ -97,6 +100,9 @@ class HyMambaEncoder(nn.Module):
                 image. Hidden cells do not affect the output; only visible ones become tokens.
             order: Raster positions (B, K) of the cells that pass through Mamba, in this order; None
                 for the visible ones in raster order.
+
+        Raises:
+            ValueError: If the mask does not fit.
         """
         d, h, w = (n // step for n, step in zip(x.shape[2:], self.stride, strict=True))
         grid = (d, h, w)
@@ -166,6 +172,9 @@ class HyMamba(nn.Module):
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
+
+    Raises:
+        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, section 2; the decoder as in Hatamizadeh et al., UNETR, 2022.

@@ -25,6 +25,9 @@ class MambaBlock(nn.Module):
             layers (Xavier, zero biases). Initial steps are then near softplus(0) = 0.69 instead of
             between 0.001 and 0.1.
 
+    Raises:
+        ValueError: If a size is not positive.
+
     Source:
         Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, 2023,
         figure 3 and section 3.6.

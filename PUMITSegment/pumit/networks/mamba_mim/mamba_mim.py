@@ -47,6 +47,9 @@ class DenseDecoder(nn.Module):
         widths: The decoder's channels, the coarsest first: one more than there are poolings.
         poolings: Factors of each pooling of the encoder along (d, h, w), the finest first.
 
+    Raises:
+        ValueError: If the numbers of scales do not fit together.
+
     Source:
         Tang et al., MambaMIM, 2024, section 2.2 and algorithm 2.
 
@@ -116,6 +119,7 @@ class EnlargingBlock(nn.Module):
     """Fusion with a map of the same scale, transposed convolution, and convolutions.
 
     Args:
+        steps: Up-sampling factors (d, h, w).
         is_fusing: Whether there is a map to fuse.
     """
 
@@ -159,6 +163,10 @@ class MambaMim(nn.Module):
 
     Attributes:
         state_matrix: Matrix A of the interpolation, initially zero as published.
+        stride: Voxels of a cell, (d, h, w).
+
+    Raises:
+        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, section 2.
@@ -191,7 +199,11 @@ class MambaMim(nn.Module):
         )
 
     def grid(self, size: Sequence[int]) -> tuple[int, int, int]:
-        """Return the number of cells (d, h, w) of a field of (D, H, W) voxels."""
+        """Return the number of cells (d, h, w) of a field of (D, H, W) voxels.
+
+        Raises:
+            ValueError: If the field's size is not a multiple of the cell's.
+        """
         if any(n % step or n < step for n, step in zip(size, self.stride, strict=True)):
             raise ValueError(
                 f"MambaMIM hides whole cells of {times(self.stride)} voxels; a field of "
@@ -295,6 +307,9 @@ def halvings(patch: Triple) -> list[Triple]:
     """Split a patch (d, h, w) into steps of 1 or 2 per axis, the finest first.
 
     The finest steps keep an axis that is halved less often.
+
+    Raises:
+        ValueError: If a side is not a power of two.
     """
     if any(side & (side - 1) for side in patch):
         raise ValueError(f"a patch to pre-train has sides of powers of two, got {tuple(patch)}")

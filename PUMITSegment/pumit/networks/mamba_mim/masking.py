@@ -23,6 +23,9 @@ def random_cells(
         Boolean (batch, 1, d, h, w) on the generator's device, True where visible:
         max(1, round((1 - ratio) * d * h * w)) cells of each image.
 
+    Raises:
+        ValueError: If the ratio is not in [0, 1).
+
     Source:
         Tang et al., MambaMIM, 2024, section 2.1, the mask M_n.
     """
@@ -77,6 +80,9 @@ def visible_index(visible: Tensor) -> Tensor:
 
     Returns:
         Integers (B, K).
+
+    Raises:
+        ValueError: If images have different numbers of visible cells, or none.
     """
     flat = visible.flatten(1)
     counts = flat.sum(1)

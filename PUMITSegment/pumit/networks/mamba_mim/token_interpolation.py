@@ -23,7 +23,11 @@ QUIRKS = {
 
 
 def quirks_of(official_compat: bool | Collection[str], known: Collection[str]) -> frozenset[str]:
-    """Return the requested quirks: all for True, none for False, or the named ones."""
+    """Return the requested quirks: all for True, none for False, or the named ones.
+
+    Raises:
+        ValueError: If a name is unknown.
+    """
     if isinstance(official_compat, bool):
         return frozenset(known if official_compat else ())
     given = [official_compat] if isinstance(official_compat, str) else list(official_compat)

@@ -27,6 +27,7 @@ class VisionMambaEncoder(nn.Module):
     """Patch embedding, position embedding, and pre-norm residual Mamba layers.
 
     Args:
+        patch: Voxels of a patch along (d, h, w).
         taps: Layers whose tokens are returned, counted from 1. The last one is the number of
             layers; its tokens are normalised.
         block: Sizes of each `MambaBlock`.
@@ -35,6 +36,9 @@ class VisionMambaEncoder(nn.Module):
         stride: Divisor of a field's size, (d, h, w): the patch.
         widths: Channels of the convolutional maps: none.
         poolings: The patch as a single pooling.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2: "Vision Mamba replaces ViT in UNETR"; Zhu et al.,
@@ -81,6 +85,9 @@ class VisionMambaEncoder(nn.Module):
 
         Returns:
             Encoding without maps; `taps` has the tokens at all taps, the last equal to `tokens`.
+
+        Raises:
+            ValueError: If the mask does not fit.
         """
         y = self.embedding(x)
         d, h, w = y.shape[2:]
@@ -114,6 +121,9 @@ class UnetrMamba(nn.Module):
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
+
+    Raises:
+        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2 and table 1, "vanilla Mamba", whose code is not
@@ -177,6 +187,9 @@ def up_steps(patch: Sequence[int]) -> list[Triple]:
     """Return each decoder level's up-sampling factors (d, h, w), the finest first.
 
     Together they undo the patch; along short sides only the coarsest levels up-sample.
+
+    Raises:
+        ValueError: If a side of the patch is not a power of two from 1 to 16.
     """
     sides = [2**halvings for halvings in range(NUM_LEVELS + 1)]
     if len(patch) != 3 or any(side not in sides for side in patch):
@@ -195,6 +208,9 @@ def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential
     """Build transposed convolutions, the coarsest first, each but the first with a residual block.
 
     Like MONAI's `UnetrPrUpBlock`, but with different steps.
+
+    Args:
+        steps: Factors of each step along (d, h, w).
     """
     layers: list[nn.Module] = [_transposed(dim, channels, steps[0])]
     for step in steps[1:]:

@@ -36,6 +36,7 @@ class WindowLayout:
         """Return the layout of a grid; attention is global along axes that one window covers.
 
         Args:
+            window: Largest window (d, h, w).
             is_shifted: Whether to shift by half the window, rounded down, along axes with several
                 windows.
         """
@@ -125,7 +126,11 @@ class RelativePositionBias(nn.Module):
     """Attention bias by relative position.
 
     Args:
+        window: Largest window (d, h, w), tokens.
         official_index: Whether offsets share entries as in the authors' code, for comparison.
+
+    Raises:
+        ValueError: If the official index exceeds the table of such a window.
 
     Source:
         nnFormer, eq. 3 and the text below it; Swin Transformer, Liu et al., ICCV 2021, eq. 4.
@@ -158,6 +163,9 @@ class RelativePositionBias(nn.Module):
         """Initialise from the table (offsets, heads) of another window.
 
         Missing offsets are filled with the nearest available one.
+
+        Raises:
+            ValueError: If the table's shape does not fit, or offsets share entries.
         """
         spans = [2 * n - 1 for n in window]
         if self.official_index or table.shape != (math.prod(spans), self.table.shape[1]):
@@ -205,6 +213,7 @@ class AttentionSizes:
     """Attention settings of a stage.
 
     Attributes:
+        window: Largest local volume (d, h, w), tokens.
         official_index: Whether relative positions share biases as in the authors' code.
         official_unmasked_shift: Whether opposite ends of the grid see each other in shifted
             volumes, as in the authors' ACDC network.

@@ -213,6 +213,8 @@ class Encoder(nn.Module):
 
     Args:
         dim: Width of the first stage; doubles with each stage.
+        patch: Voxels of a first-stage token, (d, h, w).
+        merges: Down-sampling factors between stages, (d, h, w) each.
         mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
         drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first.
 

@@ -109,6 +109,9 @@ class NnFormer(nn.Module):
         stride: Field sizes are padded to multiples of this, (d, h, w).
         heads: Transposed convolutions from tokens to logits, the finest first.
 
+    Raises:
+        ValueError: If the sizes do not fit together.
+
     Source:
         Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
         2023. Differs from the source: by default, relative positions and shifted volumes follow the
@@ -247,7 +250,11 @@ def stage_grids(
     *,
     rounds_down: bool,
 ) -> list[Grid]:
-    """Return the token grid (d, h, w) of every stage, the finest first."""
+    """Return the token grid (d, h, w) of every stage, the finest first.
+
+    Args:
+        field: Input size (d, h, w), voxels.
+    """
     grids = [grid_of([-(-n // p) for n, p in zip(field, patch, strict=True)])]
     for merge in merges:
         grids.append(
@@ -267,6 +274,9 @@ def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> l
     The last two encoder stages and the decoder stage after them have six layers in the published
     networks, the paper's bottleneck. Earlier stages keep their volumes, with twice the in-plane
     side for a single slice.
+
+    Args:
+        windows: Volumes of each stage (d, h, w).
 
     Source:
         nnFormer, section III-C, "Bottleneck": six layers of GV-MSA.

@@ -26,6 +26,9 @@ class PromptableNetwork(nn.Module):
         class_channels: Channels of the prompt-independent class vectors, which separate voxels of
             different structures; 0 for none.
         num_classes: Number of structures and backgrounds that the class vectors are trained on.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
     """
 
     def __init__(
@@ -95,6 +98,9 @@ class PromptableNetwork(nn.Module):
 
         Args:
             classes: Class indices, (n,); None for all.
+
+        Raises:
+            ValueError: If the network has no classes.
         """
         if self.prototypes is None or embedding.classes is None:
             raise ValueError("The network has no classes.")

@@ -91,6 +91,7 @@ class EncodedSegmentation(nn.Module):
 
         Args:
             x: Normalised intensities, shape (B, in_channels, D, H, W).
+            deep_supervision: Whether to return the logits of every head.
 
         Returns:
             Logits (B, num_classes, D, H, W); with deep supervision those at full, 1/2 and 1/4

@@ -109,6 +109,7 @@ def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
 
     Args:
         state: Tensors by their public names, of the original repository or timm.
+        patch: In-plane patch size of the ViT, voxels.
 
     Raises:
         CheckpointError: If a weight is unknown, or the patch kernel or position table is missing

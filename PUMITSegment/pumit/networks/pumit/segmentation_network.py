@@ -32,7 +32,11 @@ def conv_norm_act(
 
 
 class UpBlock(nn.Module):
-    """Up-sampling, concatenation with a skip, and two convolutions; no residual."""
+    """Up-sampling, concatenation with a skip, and two convolutions; no residual.
+
+    Args:
+        scale: Up-sampling factors along (D, H, W).
+    """
 
     def __init__(
         self,
@@ -190,10 +194,14 @@ class SegmentationNetwork(nn.Module):
         Args:
             x: Intensities, shape (B, in_channels, D, H, W), a multiple of two patches, or of one
                 with a pyramid of three levels.
+            deep_supervision: Whether to return the logits of every head.
 
         Returns:
             Logits (B, num_classes, D, H, W); with deep supervision those of all heads, at full,
             1/2, 1/4 and 1/8 in-plane resolution, the finest first.
+
+        Raises:
+            PumitError: If the size is not divisible.
         """
         d, h, w = self.vit.fixed_patch or (1, 1, 1)
         step = 2 if len(self.taps) == 4 else 1

@@ -225,6 +225,9 @@ class VisualTokenizer(nn.Module):
         Args:
             x: Intensities in [-1, 1], shape (B, in_channels, D, H, W); H and W divisible by 16,
                 D by `anisotropy.depth_stride(4)`.
+
+        Raises:
+            PumitError: If the size is not divisible.
         """
         require_reducible(x, anisotropy, 4)
         return self.quantizer(self.encoder(x, anisotropy))

@@ -25,6 +25,9 @@ def load_universal_weights(vit: UniversalViT, state: Mapping[str, Tensor]) -> No
     Args:
         vit: Target; every other weight has the same shape as in `state`.
         state: State dictionary of the source, a `UniversalViT`.
+
+    Raises:
+        CheckpointError: If the state does not fit the network.
     """
     target = vit.state_dict()
     missing, surplus = target.keys() - state.keys(), state.keys() - target.keys()

@@ -143,6 +143,8 @@ class UniversalViT(nn.Module):
         """Run the blocks.
 
         Args:
+            tokens: Embedded patches (B, N, dim).
+            grid: Patches along (D, H, W).
             taps: Blocks, counted from 1, whose outputs to return as well.
 
         Returns:

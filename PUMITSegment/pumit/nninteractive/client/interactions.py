@@ -47,6 +47,9 @@ def interactions_of(
 
     Returns:
         One interaction; several, in order, for a 3D box on a server that takes only 2D boxes.
+
+    Raises:
+        PromptError: If the prompt does not fit the volume, or the server does not support it.
     """
     if isinstance(prompt, PointPrompt):
         return [_point(prompt, volume, remote)]
@@ -65,6 +68,9 @@ def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
     """Return the voxels that a box intersects: the smallest index box around all its corners.
 
     A corner at the centre of the last voxel or on its far border includes that voxel.
+
+    Raises:
+        PromptError: If the box lies outside the volume.
     """
     corners = _index(box.corners_lps, volume)
     low, high = corners.min(axis=0), corners.max(axis=0)
@@ -86,6 +92,9 @@ def scribble_voxels(
 
     A scribble within one slice, as viewers draw them, stays in that slice: it is thick only in
     the other two directions.
+
+    Args:
+        thickness: Voxels along (D, H, W).
 
     Returns:
         The drawn voxels as 1, and the bounds of their box in the volume.

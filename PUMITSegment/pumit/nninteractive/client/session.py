@@ -182,6 +182,9 @@ class NNInteractiveSession(RecoverableSession):
     Has the methods of `RemoteSession`. The protocol has no IoU estimate, no uncertain regions and
     no automatic models. The server's answer depends on its earlier answers, so a new prompt in
     another segment replays that segment's prompts. Known masks, undo and redo use the cache.
+
+    Raises:
+        ServiceError: If the server cannot be used, or has no free session.
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:
@@ -276,14 +279,22 @@ class NNInteractiveSession(RecoverableSession):
     def segment_automatically(
         self, model: str, roi_corners_lps: object = None, **_options: object
     ) -> AutomaticAnswer:
-        """Refuse: the protocol has no automatic models."""
+        """Refuse: the protocol has no automatic models.
+
+        Raises:
+            ServiceError: Always.
+        """
         raise ServiceError(
             "An nnInteractive server has no model that segments without prompts; use a PUMIT "
             "server."
         )
 
     def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
-        """Refuse: the protocol has no tokenizers."""
+        """Refuse: the protocol has no tokenizers.
+
+        Raises:
+            ServiceError: Always.
+        """
         raise ServiceError("An nnInteractive server has no tokenizer; use a PUMIT server.")
 
     def _claim(self) -> None:

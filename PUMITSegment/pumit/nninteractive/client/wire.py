@@ -53,7 +53,12 @@ class NNInteractiveWire:
         self._shape = shape
 
     def set_volume(self, image: Array) -> None:
-        """Send an image (D, H, W), and request masks on its grid."""
+        """Send an image (D, H, W), and request masks on its grid.
+
+        Raises:
+            VolumeError: If the server rejects it.
+            ServiceError: If it cannot be sent.
+        """
         packed = pack_array_in_parts(image[None], codec=self._client.codec)
         meta: dict[str, object] = {"image_properties": {}}
         timeout_s = _VOLUME_TIMEOUT_S
@@ -66,7 +71,12 @@ class NNInteractiveWire:
             raise VolumeError(str(error)) from None
 
     def add(self, interaction: Interaction, mask: Mask) -> None:
-        """Add an interaction, and write its effect into the mask."""
+        """Add an interaction, and write its effect into the mask.
+
+        Raises:
+            PromptError: If the server rejects it.
+            ServiceError: If the server failed or is unreachable.
+        """
         content: dict[str, Any] = {"body": interaction.meta}
         if interaction.drawn is not None:
             content = {"array": pack_array_in_parts(interaction.drawn), "meta": interaction.meta}

@@ -45,6 +45,9 @@ def spacing_of(spacing_given: object, shape: tuple[int, ...]) -> tuple[float, fl
     Args:
         spacing_given: `image_properties["spacing"]`. napari sends a negative value along an axis
             that it shows reversed; the voxels are the same.
+
+    Raises:
+        VolumeError: If the value is not a valid spacing.
     """
     try:
         spacing = np.abs(np.asarray(spacing_given, dtype=np.float64)).ravel().tolist()
@@ -62,7 +65,11 @@ def spacing_of(spacing_given: object, shape: tuple[int, ...]) -> tuple[float, fl
 
 
 def buffer_dtype(name: str) -> np.dtype[np.generic]:
-    """Parse the type of a target buffer, such as `uint8` or `bool`."""
+    """Parse the type of a target buffer, such as `uint8` or `bool`.
+
+    Raises:
+        PromptError: If it is not an integer type or bool.
+    """
     try:
         dtype = np.dtype(name)
     except (TypeError, ValueError, SyntaxError):

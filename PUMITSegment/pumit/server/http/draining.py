@@ -23,7 +23,11 @@ class Draining:
         return self._begun_at is not None
 
     def begin(self, sessions_s: float) -> None:
-        """Begin the shutdown."""
+        """Begin the shutdown.
+
+        Args:
+            sessions_s: Time that open sessions may continue, seconds.
+        """
         if self._begun_at is None:
             self._sessions_s = sessions_s
             self._begun_at = self._clock()

@@ -63,7 +63,11 @@ class ServiceNotice:
 
 
 def check_certificate(certfile: Path, keyfile: Path | None) -> None:
-    """Check that a certificate and its key can be loaded."""
+    """Check that a certificate and its key can be loaded.
+
+    Raises:
+        PumitError: If they cannot, or the key has a passphrase.
+    """
     try:
         # With an empty password a key with a passphrase fails instead of prompting.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password="")
@@ -75,7 +79,11 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
 
 
 def bind_address(host: str, port: int) -> socket.socket:
-    """Return a socket bound to an address of this machine."""
+    """Return a socket bound to an address of this machine.
+
+    Raises:
+        ServiceError: If the address is in use, or not one of this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Explicit IPPROTO_TCP: asyncio sets TCP_NODELAY only on such sockets. Without it the body of
     # each answer waits 40 ms on Linux, for the client's acknowledgement of the headers.
@@ -96,6 +104,9 @@ def bind_file(path: Path) -> socket.socket:
     """Return a socket bound to a file that only its user and group can open.
 
     A stale file of a killed server is replaced.
+
+    Raises:
+        ServiceError: If another server listens there, or the file cannot be created.
     """
     if not hasattr(socket, "AF_UNIX"):
         raise ServiceError("This system has no Unix sockets; give --host and --port, not --uds.")

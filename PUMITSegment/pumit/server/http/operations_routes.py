@@ -105,7 +105,11 @@ def operations_of(request: Request) -> Operations:
 
 
 async def refuse_claims_while_draining(request: Request) -> None:
-    """Refuse a new session while the server is shutting down."""
+    """Refuse a new session while the server is shutting down.
+
+    Raises:
+        BusyError: If the request opens a session and the server is shutting down.
+    """
     opens = request.url.path == PATH_CLAIM or "start_session" in request.url.path  # ITK-SNAP's
     if opens and operations_of(request).draining.is_begun:
         raise BusyError("The server is shutting down; try again in a moment.")

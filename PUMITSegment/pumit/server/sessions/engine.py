@@ -37,6 +37,9 @@ class SegmenterEngine:
     Args:
         model: A name from the model index, or a checkpoint file.
         keeps_graphs: Whether compiled graphs may be cached in the user's folder.
+
+    Raises:
+        CheckpointError: If the model cannot be used.
     """
 
     def __init__(
@@ -92,7 +95,11 @@ class SegmenterEngine:
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
         watch: Watch = UNWATCHED,
     ) -> LabelMap:
-        """Label a session's volume with a model; a promptable one segments everything."""
+        """Label a session's volume with a model; a promptable one segments everything.
+
+        Raises:
+            CheckpointError: If there is no such model.
+        """
         card = self._models.find(model, ("promptable", "automatic"))
         if card.kind == "promptable":
             from pumit.inference.automatic.everything import segment_everything

@@ -53,6 +53,7 @@ class Job:
 
     Attributes:
         segment: The segment it predicts; None for work that cannot be cancelled.
+        fraction: Progress, 0 to 1.
     """
 
     def __init__(
@@ -173,6 +174,9 @@ class FairQueue:
             work: Function that the queue's thread calls with its job; it polls `is_cancelled`.
             segment: The segment predicted; only such a job can be cancelled.
             kind: By default `click` with a segment, else `change`.
+
+        Raises:
+            BusyError: If too many jobs of the session wait, or the server is ending.
         """
         job = Job(owner, work, segment, kind=kind, yield_to_others=self._yield_to_others)
         with self._changed:

@@ -44,7 +44,11 @@ class MaskPriors:
             self.nbytes -= oldest.nbytes
 
     def find(self, sha256: str) -> PackedMaskPrompt:
-        """Return the mask with this hash."""
+        """Return the mask with this hash.
+
+        Raises:
+            UnknownMask: If it is not stored.
+        """
         if sha256 not in self._masks:
             raise UnknownMask(
                 "The server does not hold a mask prior of this segment; send it again."
@@ -125,7 +129,11 @@ class LeaseRegistry:
         return len(self._leases)
 
     def claim(self, *, is_silent: bool = False) -> Lease:
-        """Open a session."""
+        """Open a session.
+
+        Raises:
+            BusyError: If all sessions are taken.
+        """
         self.sweep()
         now = self._clock()
         with self._lock:
@@ -146,6 +154,9 @@ class LeaseRegistry:
 
         Args:
             is_action: Whether this is a user's action, which postpones the idle timeout.
+
+        Raises:
+            LeaseExpired: If there is no such lease.
         """
         lease = self._living(token)
         lease.seen_at = self._clock()
@@ -154,7 +165,11 @@ class LeaseRegistry:
         return lease
 
     def remaining_s(self, token: str | None) -> float:
-        """Return the seconds until the idle timeout, without resetting any clock."""
+        """Return the seconds until the idle timeout, without resetting any clock.
+
+        Raises:
+            LeaseExpired: If there is no such lease.
+        """
         lease = self._living(token)
         return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
 

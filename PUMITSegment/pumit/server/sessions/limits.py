@@ -154,7 +154,11 @@ class ByteBudget:
         return self.taken + min(count, self.size) <= self.size
 
     def take(self, count: int) -> None:
-        """Take bytes."""
+        """Take bytes.
+
+        Raises:
+            BusyError: If they are not free.
+        """
         if not self.has(count):
             raise BusyError(
                 "The server is receiving as many scans as its memory allows; try again in a moment."

@@ -58,7 +58,11 @@ class LazyModelCache:
         return found
 
     def tokenizer(self, name: str | None = None) -> Tokenizer:
-        """Load a tokenizer by name, by default the first."""
+        """Load a tokenizer by name, by default the first.
+
+        Raises:
+            CheckpointError: If there is none.
+        """
         from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
 
         names = [card.name for card in self.cards() if card.kind == "tokenizer"]
@@ -69,7 +73,11 @@ class LazyModelCache:
         return found
 
     def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
-        """Return the card of a model by name."""
+        """Return the card of a model by name.
+
+        Raises:
+            CheckpointError: If the server offers no model of these kinds with this name.
+        """
         offered = [card for card in self.cards() if card.kind in kinds]
         for card in offered:
             if card.name == name:

@@ -102,7 +102,11 @@ class ServerState:
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
     async def set_up(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
-        """Run work that sets a session's volume, and open the session first if needed."""
+        """Run work that sets a session's volume, and open the session first if needed.
+
+        Raises:
+            LeaseExpired: If the session ended during the upload.
+        """
 
         def run(job: Job) -> Result:
             if lease not in self.leases.open_leases():  # a session opened now would never be freed
@@ -133,6 +137,9 @@ class ServerState:
         Args:
             work: Must leave no changes if it fails: after running out of memory it runs again.
             progress: Receives the finished share every `LINE_S` seconds.
+
+        Raises:
+            Cancelled: If it was cancelled before it finished.
         """
 
         def run(job: Job) -> Result:
