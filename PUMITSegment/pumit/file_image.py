@@ -42,7 +42,6 @@ class DicomSource:
         keep_alive: Object that keeps the files from being deleted.
         frames: Frames of a multi-frame file, in order, if its header has only one position for all
             of them; empty otherwise.
-        instances: SOPInstanceUIDs of the files.
         frame: Number of the image's frame, from 1, in a file with several images without position;
             None otherwise.
     """
@@ -64,7 +63,6 @@ class FileImage:
         steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm, not necessarily
             perpendicular. For a single slice, only the side of the step along D is used.
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
-        source: The DICOM series it came from, or None.
     """
 
     array: Array

@@ -123,6 +123,11 @@ class AnswerPrompt:
 Prompt = PointPrompt | BoxPrompt | ScribblePrompt | MaskPrompt | AnswerPrompt
 
 
+def has_positive(prompts: Iterable[Prompt]) -> bool:
+    """Return whether a prompt marks the segment; one without a sign counts as positive."""
+    return any(getattr(prompt, "is_positive", True) for prompt in prompts)
+
+
 def without_superseded(prompts: Iterable[Prompt]) -> list[Prompt]:
     """Drop choices that a later choice replaces, or that follow no prompt."""
     kept: list[Prompt] = []

@@ -47,7 +47,6 @@ class RunStatus:
 
     Attributes:
         sentence: Message for the user; the reason if the run has failed.
-        task: Task, such as "segmentation".
         steps: Steps planned; fewer are done if a budget of seconds ends first.
         seconds: Seconds used, without pauses.
         model: File name of the best checkpoint, or None.
@@ -96,7 +95,6 @@ def is_process_alive(pid: int, host: str, mark: str | None, updated: float) -> b
 
     Args:
         mark: `process_mark` of the process, or None.
-        updated: Time of its last status, Unix time.
     """
     is_recent = abs(time.time() - updated) < SILENCE_SECONDS
     if host != socket.gethostname():

@@ -142,7 +142,6 @@ def predict_many(
 
     Args:
         tasks: At least one, checked by `check_targets`.
-        folder: Existing folder of the results.
 
     Returns:
         The report, also written to the folder.

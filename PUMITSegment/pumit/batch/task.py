@@ -38,7 +38,6 @@ class BatchSettings:
 
     Attributes:
         model: Path of the checkpoint; empty if a structure's model is chosen for each scan.
-        kind: "automatic" or "promptable".
         structure: Name of a structure to segment; empty for all classes of the model.
         structure_model: Automatic model for the structure; None for the best that knows it.
         corners_lps: Eight corners of a region of interest, LPS mm; None for the whole scan.
@@ -46,7 +45,6 @@ class BatchSettings:
         has_channel_files: Whether NAME_0000, NAME_0001 ... are the channels of one scan.
         overlap: Overlap of adjacent sliding windows, as a fraction.
         flips: Whether to average eight reflections (test-time augmentation).
-        device: "auto", "cpu", "cuda", ...
         anyway: Whether to allow a model of another modality for the structure.
         tells_doubt: Whether an automatic model also estimates where it may be wrong.
     """

@@ -69,9 +69,6 @@ class CampaignSettings:
 
     Attributes:
         train_after: Number of newly accepted scans before the next training.
-        order: Order in which scans are offered.
-        training_seconds: Time of one training, seconds.
-        refines_clicks: Whether the click model is fine-tuned too.
         copies_beside: Whether accepted labels are also written beside their scans.
         first_model: Installed automatic model that predicts before the first training; empty for
             none.
@@ -106,7 +103,6 @@ class Campaign(CampaignFolder):
         """Create a campaign.
 
         Args:
-            folder: Folder of the campaign, created if missing.
             scans: Folders, DICOM directory trees, nnU-Net or Decathlon data sets, or files.
             classes: Names, or rows as in a recipe's `data.classes`; default: the classes in the
                 labels.
@@ -321,7 +317,6 @@ class Campaign(CampaignFolder):
 
         Args:
             label: `.seg.nrrd` file, which is copied, or segments; None if all was erased.
-            lock: Lock held while drawing.
 
         Raises:
             CampaignConflict: If the lock was lost; the draft is then saved as a separate file.
@@ -357,8 +352,6 @@ class Campaign(CampaignFolder):
             scan: The scan's entry from when it was opened. If another person has decided on the
                 scan since, this label is saved as a separate file.
             label: Label files, or segments on the scan's grid; None for a scan without structures.
-            reviewer: Name of the reviewer to store.
-            clicks: Number of prompts used.
             seconds: Time spent, seconds.
             drawn: Annotated classes; empty for all, except those that were not annotated before
                 and have no voxel in `label`. Other classes are unknown, and are not trained as

@@ -24,9 +24,7 @@ class ScanEntry:
 
     Attributes:
         id: Name of the scan's folder, derived from its content.
-        name: Name of the file or folder.
         images: Files, one for each channel, relative to the campaign's folder.
-        series: SeriesInstanceUID for DICOM.
         given_labels: Imported label files, relative to the campaign's folder.
         given_marks: Fingerprint and size of each of them, to find moved files.
         given_names: Segment names in them, or values of unnamed segments.
@@ -37,7 +35,6 @@ class ScanEntry:
         patient: Salted hash of the patient.
         digest: Fingerprint of the content, to find moved files.
         size: Size of the first file, bytes; 0 for DICOM.
-        order: Position in the list.
         state: *checking* while a person has the scan open; *labelled* if it was imported with
             labels by a person.
         word: Quality of the prediction in a word, or why the scan cannot be read.
@@ -46,18 +43,15 @@ class ScanEntry:
         clicks: Number of clicks, boxes and other prompts used.
         seconds: Time spent, seconds.
         agreement: Dice of prediction and accepted label, mean over classes.
-        class_agreement: Class to that Dice.
         round: Round of the model that predicted the scan; 0 for none or an installed model.
         reviewer: Name of the person who accepted the label, if given.
         accepted_at: Time of acceptance, ISO 8601; for display only.
         drawn: Annotated classes; empty for all.
         known: Annotated part of the scan: all, slices with any label, or strokes.
         before: State before acceptance, postponement or exclusion.
-        revision: Counter of changes.
         decided: Revision of a person's last decision.
         path: Absolute path of the first file or the folder.
         checked_by: Name of the person who has the scan open; "another person" without a name.
-        is_validation: Whether the patient is kept for validation.
         stored_state: State regardless of who has the scan open.
     """
 
@@ -118,11 +112,7 @@ class ScanEntry:
 
 
 def of_row(kind: type[Row], row: Mapping[str, Any], tuples: Sequence[str] = ()) -> Row:
-    """Create a dataclass from a JSON row; unknown keys of later versions are ignored.
-
-    Args:
-        tuples: Fields that are tuples of strings.
-    """
+    """Create a dataclass from a JSON row; unknown keys of later versions are ignored."""
     known = {f.name: row[f.name] for f in fields(kind) if f.name in row}  # type: ignore[arg-type]
     return kind(**known | {key: tuple(map(str, known.get(key, ()))) for key in tuples})
 

@@ -40,7 +40,6 @@ def export(campaign: Campaign, kind: ExportKind, target: Path) -> str:
     Args:
         kind: nnunet or msd for a data set, dicom for DICOM-SEG files, model for a model file, page
             for the HTML report "How the data set was made".
-        target: New folder or file.
 
     Returns:
         A sentence about what was written.

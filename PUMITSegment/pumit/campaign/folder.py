@@ -79,7 +79,6 @@ class CampaignFolder:
     """Folder of a campaign: its file, scan states and file locations.
 
     Attributes:
-        folder: Absolute path.
         problems: Warnings of the last call that adds scans or accepts a label.
     """
 

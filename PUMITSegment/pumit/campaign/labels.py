@@ -25,7 +25,6 @@ class CampaignClass:
     """A class of a campaign.
 
     Attributes:
-        value: Value in label maps, from 1.
         terminology: Terminology concept, by name or code; empty if unknown.
         color_rgb: Colour, each component 0 to 1.
         other_names: Other segment names of the class, including its former names.
@@ -141,7 +140,6 @@ def join_by_class(
 
     Args:
         segments: Name, or value of unnamed segments, and mask of each.
-        ignored: Segment names to ignore.
         keeps_others: Whether to keep segments of no class by their own names.
 
     Raises:

@@ -44,7 +44,6 @@ class CampaignModel:
     """A model that predicts a campaign's classes.
 
     Attributes:
-        name: Name or file.
         number: Round that trained it; 0 for an installed model.
         calibration: Class to the ratio of true to expected Dice.
     """

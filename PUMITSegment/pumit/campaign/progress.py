@@ -25,11 +25,8 @@ class TrainingRound:
     """A training on the scans accepted so far.
 
     Attributes:
-        number: Number of the round, from 1.
         state: "training" until the round is complete; "failed" if it ended with an error.
         folder: Run folder, relative to the campaign's folder.
-        trained: Identifiers of the training scans.
-        validated: Identifiers of the validation scans.
         is_rough: Whether the validation is rough: too few labelled scans, or one left-out patient.
         dice: Mean Dice of the new model on the validation scans.
         dice_before: Mean Dice of the previous model on the same scans.
@@ -41,7 +38,6 @@ class TrainingRound:
         click_dice_before: Score of the click model that it was fine-tuned from.
         seconds: Training time, seconds.
         calibration: Class to the ratio of true to expected Dice on the validation scans.
-        sentence: Summary.
     """
 
     number: int
@@ -76,8 +72,6 @@ class NextAction:
     Attributes:
         kind: add (scans), name (map a segment name), open (the next scan, without prediction),
             train, predict, check (the next prediction), wait (for other work), stop, done.
-        count: Number of scans concerned.
-        sentence: Text of the button.
         scan: Scan to open, for open, check and stop.
     """
 
@@ -94,10 +88,8 @@ class CampaignChart:
     Attributes:
         rounds: Numbers of the rounds; 0 is before the first.
         dice: Mean validation Dice of each round, or None.
-        is_rough: Whether the validation of each round is rough.
         clicks: Mean clicks per accepted scan that was predicted by each round.
         agreement: Mean Dice of predictions and accepted labels of the same scans.
-        sentence: Summary.
         can_stop: Whether another round is unlikely to help.
     """
 
@@ -116,8 +108,6 @@ class ValidationSet:
 
     Attributes:
         patients: Hashes of the validation patients; empty before they are drawn.
-        scans: Identifiers of their scans.
-        labelled: Identifiers of the labelled ones.
         is_rough: Whether too few scans or validation patients are labelled for a reliable figure.
     """
 
@@ -230,7 +220,6 @@ def next_action(
     """Choose the next action.
 
     Args:
-        next_scan: Scan that would be opened next.
         unknown_names: Segment name of no class to scans with it.
         at_work: Work of a running process: "train", "predict", or "".
         train_after: Number of newly accepted scans before the next training.

@@ -40,13 +40,7 @@ class LockTaken(PumitError):
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Holder of a lock.
-
-    Attributes:
-        name: Name that the holder gave, or empty.
-        token: Random text that identifies this lock.
-        is_alive: Whether the lock has not expired.
-    """
+    """Holder of a lock."""
 
     name: str
     token: str
@@ -93,7 +87,7 @@ class ShareLock:
     """
 
     def __init__(self, path: Path, *, name: str = "", stale_s: float = STALE_S) -> None:
-        self._path, self.name, self._token = path, name, secrets.token_hex(8)
+        self._path, self.name, self.token = path, name, secrets.token_hex(8)
         if not self._create():
             holder = lock_holder(path, stale_s=stale_s)
             if holder is not None and holder.is_alive:
@@ -111,7 +105,7 @@ class ShareLock:
             raise gone(self._path, error) from None
         try:
             with file:
-                json.dump({"name": self.name, "token": self._token}, file)
+                json.dump({"name": self.name, "token": self.token}, file)
         except OSError as error:  # the disk is full
             self._path.unlink(missing_ok=True)
             raise gone(self._path, error) from None
@@ -119,7 +113,7 @@ class ShareLock:
 
     def _remove(self, holder: LockHolder | None) -> None:
         """Remove an expired lock, unless another holder has replaced it since."""
-        aside = self._path.with_name(f".{self._token}-stale")
+        aside = self._path.with_name(f".{self.token}-stale")
         with suppress(OSError):
             os.replace(self._path, aside)
             moved = lock_holder(aside)
@@ -128,15 +122,10 @@ class ShareLock:
             aside.unlink(missing_ok=True)
 
     @property
-    def token(self) -> str:
-        """Random text that identifies this lock."""
-        return self._token
-
-    @property
     def is_held(self) -> bool:
         """Whether the lock file is still this lock's."""
         holder = lock_holder(self._path, now=0.0)
-        return holder is not None and holder.token == self._token
+        return holder is not None and holder.token == self.token
 
     def beat(self) -> bool:
         """Renew the lock, and return whether it is still held."""
@@ -144,7 +133,7 @@ class ShareLock:
             return False
         with suppress(OSError):
             # Rewritten, so that the file system's clock sets the time stamp.
-            self._path.write_text(json.dumps({"name": self.name, "token": self._token}), "utf-8")
+            self._path.write_text(json.dumps({"name": self.name, "token": self.token}), "utf-8")
         return True
 
     def release(self) -> None:

@@ -109,12 +109,10 @@ class FoundScans:
     """Result of a search.
 
     Attributes:
-        scans: Scans in order.
         classes: Classes defined by a data set, such as in its dataset.json.
         channels: Names of the channels of each data set.
         values: Data set folder to its label values and their names; None if its dataset.json
             cannot be read.
-        problems: Sentences about unused files, with the reason.
     """
 
     scans: list[FoundScan] = field(default_factory=list)
@@ -258,8 +256,6 @@ def _paired(
     """Distinguish label maps from scans, by the names of files and folders.
 
     Args:
-        scans: Candidate scans.
-        labelled: Scans that have labels already.
         files: Candidate label maps, each with the given root folder.
         is_only: Whether only one folder was given, which then is not a label folder itself.
 
@@ -529,7 +525,6 @@ def moved_label(label: Path, scan: Path, moved: Path, *, mark: str, roots: Seque
         scan: Former path of the scan.
         moved: Path of the scan now.
         mark: Fingerprint and size of the label; empty if unknown.
-        roots: Folders to search.
 
     Raises:
         VolumeError: If the label is not found.

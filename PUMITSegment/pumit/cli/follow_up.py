@@ -14,7 +14,7 @@ import numpy as np
 from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, OtherPatientError, PumitError, VolumeError
-from pumit.system.files import refuse_replacing
+from pumit.system.files import refuse_replacing, write_json
 
 if TYPE_CHECKING:
     from pumit.followup.follow_up import FollowUp
@@ -257,11 +257,11 @@ def _write(
 ) -> None:
     from pumit.export.classes import class_terminology
     from pumit.export.write import write_segmentation
-    from pumit.followup.files import FACTS, SEGMENTATION, TABLE, write_facts, write_table
+    from pumit.followup.files import FACTS, SEGMENTATION, TABLE, facts_of, write_table
     from pumit.segmentation import Algorithm, ClassLabel, Segmentation
 
     write_table(result, args.output / TABLE)
-    write_facts(result, args.output / FACTS, model=model)
+    write_json(args.output / FACTS, facts_of(result, model=model))
     target = args.output / SEGMENTATION
     if args.later_mask and target.exists() and target.samefile(args.later_mask):
         return  # corrected by the user, and compared

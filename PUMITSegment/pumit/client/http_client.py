@@ -101,9 +101,9 @@ class Client(AbstractContextManager["Client"]):
         is_same_machine: bool = False,
         allow_unencrypted: bool = False,
     ) -> None:
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         try:
-            parts = urlsplit(self._url)
+            parts = urlsplit(self.url)
             host = parts.hostname or ""
         except ValueError:
             parts, host = urlsplit(""), ""
@@ -135,12 +135,7 @@ class Client(AbstractContextManager["Client"]):
         if self.codec == "stored":
             self._http.headers["Accept-Encoding"] = "identity"
         self._http.headers["User-Agent"] = f"pumit/{__version__}"
-        self._http.mount(self._url, HTTPAdapter(pool_maxsize=8))
-
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return self._url
+        self._http.mount(self.url, HTTPAdapter(pool_maxsize=8))
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -180,7 +175,7 @@ class Client(AbstractContextManager["Client"]):
         answer = self.raw_capabilities()
         capabilities = answer.get(PUMIT)
         if not isinstance(capabilities, dict):
-            return read_remote_capabilities(answer, self._url).capabilities()
+            return read_remote_capabilities(answer, self.url).capabilities()
         if capabilities.get("api_version") != API_VERSION:
             raise ServiceError(
                 f"The server (pumit {capabilities.get('version')}) speaks version "
@@ -223,7 +218,6 @@ class Client(AbstractContextManager["Client"]):
         """Send one request.
 
         Args:
-            body: JSON value to send.
             array: Array envelope to send instead of `body`.
             meta: JSON value of the header `X-Meta`.
             is_stream: Whether to return before the body of the response.
@@ -245,7 +239,7 @@ class Client(AbstractContextManager["Client"]):
         with self._readable_errors():
             response = self._http.request(
                 method,
-                self._url + path,
+                self.url + path,
                 headers=headers,
                 data=data,
                 timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
@@ -290,14 +284,14 @@ class Client(AbstractContextManager["Client"]):
             yield
         except requests.exceptions.SSLError:
             raise Unreachable(
-                f"The certificate of {self._url} is not trusted; ask its administrator, or give "
+                f"The certificate of {self.url} is not trusted; ask its administrator, or give "
                 "the file to check it with."
             ) from None
         except (requests.exceptions.RequestException, OSError) as error:
             if _is_late(error):
-                raise TimedOut(f"{self._url} does not answer in time; try again.") from None
+                raise TimedOut(f"{self.url} does not answer in time; try again.") from None
             raise Unreachable(
-                f"Nothing answers at {self._url}; start the server again, or check the address."
+                f"Nothing answers at {self.url}; start the server again, or check the address."
             ) from None
 
     def _refused(self, status: int, body: Any) -> PumitError:
@@ -320,7 +314,7 @@ class Client(AbstractContextManager["Client"]):
         if status == HTTPStatus.UNAUTHORIZED:
             remedy = "asks for a token" if not self._token else "does not accept this token"
             return NotAccepted(
-                f"{self._url} {remedy}; ask the person who started the server for it."
+                f"{self.url} {remedy}; ask the person who started the server for it."
             )
         if status == HTTPStatus.GONE:
             return LeaseExpired("The session on the server has ended; try again.")
@@ -332,7 +326,7 @@ class Client(AbstractContextManager["Client"]):
 
     def _unexpected(self, status: int) -> ServiceError:
         return UnexpectedResponse(
-            f"{self._url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
+            f"{self.url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
             "check the address, and any proxy in front of it.",
             status,
         )

@@ -94,9 +94,7 @@ class RemoteSession(RecoverableSession):
         """Segment by the given prompts in one request; the session's own prompts stay unchanged.
 
         Args:
-            prompts: All prompts of a segment, in order.
             segment: Name of the segment; a newer request for it cancels an older one.
-            place_count: Largest number of uncertain regions to return.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.

@@ -37,7 +37,6 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: `auto`, `cpu`, `cuda`, ...
         python: Interpreter that has pumit's dependencies; None for this one.
         command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
@@ -67,7 +66,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         self._process: subprocess.Popen[bytes] | None = None
         self._output: queue.Queue[bytes] = queue.Queue()
         self._error_lines: deque[str] = deque(maxlen=50)
-        self._url = ""
+        self.url = ""
         self.token = ""
         self.ended = threading.Event()
 
@@ -77,11 +76,6 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    @property
-    def url(self) -> str:
-        """URL of the server, such as `http://127.0.0.1:40123`."""
-        return self._url
 
     @property
     def pid(self) -> int:
@@ -120,7 +114,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         reader = _in_thread(_read_lines, process.stderr, self._note)
         _in_thread(self._wait, process, self.ended)
         try:
-            self._url = str(self._await_ready(reader)["url"])
+            self.url = str(self._await_ready(reader)["url"])
         except BaseException:
             self.close()
             raise
@@ -134,7 +128,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         self.check()
         # A long timeout: on a busy machine the worker answers late, and if it ends it refuses.
         usual = {"read_timeout_s": _BUSY_S, "is_same_machine": True}
-        return Client(self._url, self.token, **{**usual, **options})
+        return Client(self.url, self.token, **{**usual, **options})
 
     def check(self) -> None:
         """Raise a ServiceError with the exit status if the worker has ended."""

@@ -27,11 +27,7 @@ PICTURE = ".png"  # a mask of a photograph; next to label maps it is only a prev
 
 @dataclass(frozen=True)
 class CasePair:
-    """Prediction and labels of a case.
-
-    Attributes:
-        case: File name without suffix.
-    """
+    """Prediction and labels of a case."""
 
     case: str
     prediction: Path | None
@@ -45,7 +41,6 @@ class ComparedClass:
     Attributes:
         name: Name of the class; selects a segment in files with segment names.
         true_values: Its values in the labels; a region has several.
-        predicted_values: Its values in the predictions.
     """
 
     name: str
@@ -86,8 +81,6 @@ class ComparedMasks:
 
     Attributes:
         prediction: Predicted mask, (D, H, W).
-        truth: Ground truth mask.
-        grid: Volume with the grid of both.
     """
 
     label: str

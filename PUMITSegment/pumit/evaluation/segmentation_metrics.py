@@ -75,7 +75,6 @@ class Mean:
     Attributes:
         mean: Mean of the available values; None if there are none.
         low: Lower end of the 95 % bootstrap interval over cases; None for fewer than two.
-        cases: Number of cases with a value.
         missing: Number of cases without one, such as distances with an empty mask.
     """
 
@@ -183,7 +182,6 @@ def surface_dice(
         prediction: bool, (D, H, W).
         truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
-        tolerance_mm: Distance that still counts as on the surface.
 
     Returns:
         0 to 1; 1 if both are empty, 0 if one is.

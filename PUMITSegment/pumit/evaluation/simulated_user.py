@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,31 +151,13 @@ def targets_of(labels: npt.NDArray[Any], count: int) -> list[int]:
     return [int(values[i]) for i in np.argsort(-sizes) if sizes[i] >= MIN_VOXELS][:count]
 
 
-class Clickable(Protocol):
-    """Interface of a session for the simulated user."""
-
-    @property
-    def volume(self) -> Volume:
-        """The scan; masks are on its grid."""
-
-    def add_point(self, point_lps: Triple, *, positive: bool = True) -> None:
-        """Add a click."""
-
-    def add_prompt(self, prompt: Prompt) -> None:
-        """Add any prompt."""
-
-    def predict(self) -> Mask:
-        """Segment from all prompts so far."""
-
-
 def simulate_clicks(
-    session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
+    session: InteractiveSession, target: Mask, clicks: int, rng: np.random.Generator | None = None
 ) -> Iterator[tuple[Mask, float]]:
     """Simulate successive clicks on the error.
 
     Args:
         session: Session without prompts.
-        target: Ground truth mask, on the volume's grid.
         clicks: Maximum number of clicks; fewer if nothing is left to correct.
         rng: If given, clicks are human-like: at a random voxel of the error, moved by at most
             `JITTER_MM`. Otherwise each is in the middle of the error's largest component.
@@ -214,7 +196,6 @@ def moved_within(
 
     Args:
         side: Allowed voxels, (D, H, W).
-        jitter_mm: Maximum shift, mm.
     """
     direction = rng.normal(size=3)
     shift = jitter_mm * direction / np.linalg.norm(direction)
@@ -229,7 +210,7 @@ def moved_within(
 
 
 def dice_after_clicks(
-    session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
+    session: InteractiveSession, target: Mask, clicks: int, rng: np.random.Generator | None = None
 ) -> tuple[list[float], list[float]]:
     """Return Dice after each click (1 once nothing is left to correct), and seconds per click."""
     scores: list[float] = []
@@ -240,7 +221,7 @@ def dice_after_clicks(
     return scores + [1.0] * (clicks - len(scores)), seconds
 
 
-def simulate_gesture(session: Clickable, target: Mask, gesture: str) -> Mask:
+def simulate_gesture(session: InteractiveSession, target: Mask, gesture: str) -> Mask:
     """Return the mask for one of `GESTURES` drawn for the target, in a session without prompts."""
     for prompt in GESTURES[gesture](session.volume, target):
         session.add_prompt(prompt)

@@ -48,9 +48,6 @@ def manifest_of(
         weights_sha256: Hash of the model's weights, as in its checkpoint.
         options: JSON values of the options that affect the result, without names and paths.
         image: The scan's file, identified by its hash; None if it is not a single file.
-
-    Returns:
-        The manifest as JSON values.
     """
     return {
         "format": FORMAT,
@@ -76,15 +73,6 @@ def manifest_of(
             "segments": [f"{s.type.scheme}:{s.type.value}" for s in segments],
         },
     }
-
-
-def write_manifest(manifest: Mapping[str, Any], path: str | Path) -> None:
-    """Write a manifest as JSON.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
-    write_json(Path(path), manifest)
 
 
 def _versions() -> dict[str, str]:
@@ -163,7 +151,7 @@ class Companions:
         options: Mapping[str, Any] | None = None,
         image: Path | None = None,
     ) -> None:
-        """Write the selected files; see `segment_statistics` and `manifest_of` for the arguments.
+        """Write the selected files; arguments as of `segment_statistics` and `manifest_of`.
 
         Raises:
             ExportError: If a file cannot be written.
@@ -184,7 +172,7 @@ class Companions:
                 options=options,
                 image=image,
             )
-            write_manifest(content, manifest)
+            write_json(manifest, content)
 
 
 def _beside(result: Path, ending: str) -> Path:

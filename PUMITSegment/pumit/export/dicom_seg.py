@@ -40,7 +40,6 @@ def write_dicom_seg(
     *,
     kind: SegKind = "BINARY",
     series_description: str = "PUMIT segmentation",
-    series_number: int = SERIES_NUMBER,
     reviewer: str = "",
 ) -> None:
     """Write a DICOM-SEG on the frames of the source series.
@@ -54,7 +53,6 @@ def write_dicom_seg(
         segmentation: Segments of a volume that was read from DICOM.
         path: File to write, usually `.dcm`; or an open binary file or buffer.
         kind: SegmentationType; a LABELMAP holds one segment per voxel.
-        series_description: SeriesDescription, at most 64 characters.
         reviewer: ContentCreatorName: the person who approved the segments; empty for none.
 
     Raises:
@@ -74,7 +72,7 @@ def write_dicom_seg(
         name_true_class(seg, headers[0].SOPClassUID, source_class)
         if frames[0].geometry is None and frames[0].number is not None:
             name_true_frame(seg, frames[0].number)
-        seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
+        seg.SeriesDescription = series_description
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]
         if not isinstance(path, (str, Path)):

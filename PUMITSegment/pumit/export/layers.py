@@ -20,7 +20,6 @@ class Layers:
 
     Attributes:
         maps: Label maps, each (D, H, W); a segment's value is its number, from 1.
-        layer_of: Index of each segment's map.
     """
 
     maps: tuple[Labels, ...]

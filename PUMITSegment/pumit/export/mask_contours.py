@@ -20,9 +20,6 @@ def keyhole_contours(mask: Mask) -> list[Floats]:
     are half-way between pixel centres inside and outside, so that rounding does not change a pixel.
     Components are 4-connected.
 
-    Args:
-        mask: bool, (Rows, Columns).
-
     Returns:
         Vertices of each component, (N, 2), as (row, column); the first is not repeated at the end.
 

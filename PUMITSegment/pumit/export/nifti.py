@@ -21,9 +21,9 @@ _GZIP = 31  # zlib's `wbits` for the largest window and the gzip format
 _CODES = {"u1": 2, "i2": 4, "i4": 8, "f4": 16, "f8": 64, "i1": 256, "u2": 512, "u4": 768}
 
 
-def nifti_bytes(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> bytes:
+def nifti_bytes(array: npt.NDArray[Any], volume: Volume) -> bytes:
     """Return an uncompressed NIfTI-1 file; see `nifti_parts`."""
-    return b"".join(nifti_parts(array, volume, note=note))
+    return b"".join(nifti_parts(array, volume))
 
 
 def gzipped_labels(parts: Iterator[bytes]) -> Iterator[bytes]:

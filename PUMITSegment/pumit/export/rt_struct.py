@@ -37,7 +37,6 @@ def write_rt_struct(
     path: str | Path,
     *,
     series_description: str = "PUMIT structures",
-    series_number: int = SERIES_NUMBER,
 ) -> None:
     """Write an RTSTRUCT with CLOSED_PLANAR contours on the frames of the source series.
 
@@ -46,7 +45,6 @@ def write_rt_struct(
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
-        series_description: SeriesDescription, at most 64 characters.
 
     Raises:
         ExportError: If the volume has no DICOM source with positions, a source file is gone or
@@ -66,7 +64,8 @@ def write_rt_struct(
             )
         complete_headers(headers, frames)
         struct = _structure_set(segmentation, headers[0])
-        images = [_image(_header_of(headers, n), f, source_class) for n, f in enumerate(frames)]
+        of_frames = headers if len(headers) > 1 else headers * len(frames)
+        images = [_image(h, f, source_class) for h, f in zip(of_frames, frames, strict=True)]
         _refer(struct, headers[0], images)
         for number, segment in enumerate(segmentation.segments, start=1):
             mask = mask_on_frames(segmentation.volume, segment.mask, frames)
@@ -77,13 +76,9 @@ def write_rt_struct(
                 )
             contours = _contours(mask, frames, images)
             _add_region(struct, number, segment, contours, segmentation.algorithm.kind)
-        struct.SeriesDescription, struct.SeriesNumber = series_description, series_number
+        struct.SeriesDescription = series_description
         with atomic_path(Path(path)) as temporary:
             struct.save_as(temporary)
-
-
-def _header_of(headers: Sequence[Dataset], frame: int) -> Dataset:
-    return headers[frame if len(headers) > 1 else 0]
 
 
 def _structure_set(segmentation: Segmentation, header: Dataset) -> hd.SOPClass:

@@ -31,7 +31,6 @@ def write_seg_nrrd(
     Args:
         is_reviewed: Whether a person approved the segments; sets their status to "completed" with
             the current time, instead of "inprogress".
-        reviewer: Name of that person; empty to omit it.
 
     Raises:
         ExportError: If the file cannot be written.

@@ -28,7 +28,6 @@ class FrameGeometry:
         position_lps: Centre of the first pixel, LPS mm.
         row_lps: Unit vector along a row (increasing column index), LPS.
         column_lps: Unit vector along a column (increasing row index), LPS.
-        pixel_spacing_mm: PixelSpacing: distance between rows, between columns.
     """
 
     position_lps: Triple
@@ -76,7 +75,8 @@ def source_frames(
     if only is not None:
         return [SourceFrame(int(first.Rows), int(first.Columns), None, only)]
     is_older = "PerFrameFunctionalGroupsSequence" not in first
-    if is_older and not placed and "ImagePositionPatient" in first and _has_frames(first):
+    has_frames = str(first.get("NumberOfFrames") or 1) != "1"
+    if is_older and not placed and "ImagePositionPatient" in first and has_frames:
         raise ExportError(
             "The source DICOM file states one position for all of its frames; open it again, or "
             "write .seg.nrrd instead."
@@ -103,10 +103,6 @@ def source_frames(
             "A header of the source DICOM series has no usable size, position or orientation; "
             "write .seg.nrrd instead."
         ) from None
-
-
-def _has_frames(ds: Dataset) -> bool:
-    return str(ds.get("NumberOfFrames") or 1) != "1"
 
 
 def _single(ds: Dataset) -> FrameGeometry | None:
@@ -155,7 +151,6 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
     Other frames are sampled by nearest neighbour.
 
     Args:
-        volume: Volume whose grid the mask is on.
         mask: bool, (D, H, W).
         frames: F frames of one size.
 

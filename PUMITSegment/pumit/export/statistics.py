@@ -30,7 +30,6 @@ class SegmentStatistics:
     """Statistics of one segment; positions are RAS, as in Slicer.
 
     Attributes:
-        code: SegmentedPropertyType, such as SCT:10200004.
         volume_mm3: None for a 2D image.
         volume_ml: None for a 2D image.
         mean: Mean intensity; all intensities are in the units of the scan.
@@ -39,7 +38,6 @@ class SegmentStatistics:
         long_axis_mm: Longest diameter of one connected component within one slice.
         perpendicular_mm: Longest chord perpendicular to it, in the same component and slice.
         long_axis_slice: Number of that slice, from 1.
-        long_axis_from_ras_mm: One end of the longest diameter.
     """
 
     name: str
@@ -75,7 +73,6 @@ def segment_statistics(
 
     Args:
         segments: Segments on the volume's grid; they may overlap.
-        channel: Channel whose intensities are measured.
 
     Raises:
         ExportError: If the scan does not have the channel.
@@ -134,8 +131,8 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
     lower, upper = _bounds_lps(volume, mask, start)
     first, third = (float(v) for v in np.percentile(values, (25, 75)))
     centroid = volume.index_to_world(start + np.array(ndimage.center_of_mass(mask)))
-    axis = _long_axis(mask, volume.spacing_mm[1:])
-    ends = volume.index_to_world(np.column_stack([np.full(2, axis.slice), axis.ends]) + start)
+    k, axis_ends, long_mm, perpendicular_mm = _long_axis(mask, volume.spacing_mm[1:])
+    ends = volume.index_to_world(np.column_stack([np.full(2, k), axis_ends]) + start)
     voxel_mm3 = float(np.prod(volume.spacing_mm))
     mm3 = None if volume.is_planar else len(values) * voxel_mm3
     corners = np.sort([lower * _LPS_TO_RAS, upper * _LPS_TO_RAS], axis=0)
@@ -156,9 +153,9 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
         _triple(corners[0]),
         _triple(corners[1]),
         _triple(centroid * _LPS_TO_RAS),
-        _rounded(axis.long_mm),
-        _rounded(axis.perpendicular_mm),
-        int(axis.slice + start[0]) + 1,
+        _rounded(long_mm),
+        _rounded(perpendicular_mm),
+        int(k + start[0]) + 1,
         _triple(ends[0] * _LPS_TO_RAS),
         _triple(ends[1] * _LPS_TO_RAS),
     )
@@ -189,16 +186,12 @@ def _bounds_lps(volume: Volume, mask: Mask, start: Floats) -> tuple[Floats, Floa
     return places.min(axis=0) - half, places.max(axis=0) + half
 
 
-@dataclass(frozen=True, eq=False)
-class _LongAxis:
-    slice: int
-    ends: Floats  # (2, 2), index (h, w)
-    long_mm: float
-    perpendicular_mm: float
+def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> tuple[int, Floats, float, float]:
+    """Find the longest diameter of a component within a slice, and its perpendicular chord.
 
-
-def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> _LongAxis:
-    """Find the longest diameter of a component within a slice, and its perpendicular chord."""
+    Returns:
+        The slice, the ends of the diameter, (2, 2), index (h, w), and both lengths, mm.
+    """
     spacing = np.asarray(spacing_mm)
     best: tuple[float, int, Floats, Floats] | None = None
     for k in np.flatnonzero(mask.any(axis=(1, 2))).tolist():
@@ -215,7 +208,7 @@ def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> _LongAxis:
     assert best is not None
     long_mm, k, ends, corners = best
     along = (ends[1] - ends[0]) / long_mm
-    return _LongAxis(k, ends / spacing, long_mm, _widest_chord(corners, along))
+    return k, ends / spacing, long_mm, _widest_chord(corners, along)
 
 
 def _widest_chord(corners: Floats, along: Floats) -> float:

@@ -49,16 +49,7 @@ class SegmentTerminology:
 
     def segment(self, name: str, mask: Mask) -> Segment:
         """Make a segment of a mask, bool (D, H, W), with this terminology and colour."""
-        return Segment(
-            name,
-            mask,
-            category=self.category,
-            type=self.type,
-            type_modifier=self.type_modifier,
-            anatomic_region=self.anatomic_region,
-            region_modifier=self.region_modifier,
-            color_rgb=self.color_rgb,
-        )
+        return Segment(name, mask, **vars(self))
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,6 @@ def write_volume_file(
 ) -> None:
     """Write voxels, (D, H, W), with the geometry of a volume; a picture as a 2D image.
 
-    Args:
-        what: Name of the file in error messages.
-        header: ITK metadata by key.
-
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """

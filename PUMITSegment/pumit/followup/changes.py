@@ -35,10 +35,8 @@ class Measure:
     """Size of lesions at one date.
 
     Attributes:
-        volume_ml: Total volume.
         long_axis_mm: Sum of the longest diameters within a slice, as in RECIST.
         perpendicular_mm: Perpendicular diameter in the same slice, of the longest lesion.
-        longest_mm: Longest diameter in any direction, of all lesions.
     """
 
     volume_ml: float = 0.0
@@ -85,7 +83,6 @@ def changes_of(
     """Match lesions by position, and measure them.
 
     Args:
-        carried: Earlier lesions propagated to the later scan.
         later: Names and masks of the later segments. A segment may hold several lesions, and two
             segments the same one.
         tolerance_mm: Largest distance of a later lesion from the propagated position.

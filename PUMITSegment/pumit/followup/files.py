@@ -17,7 +17,7 @@ from pumit.followup.follow_up import FollowUp
 from pumit.followup.registration import Registration, brought_onto, itk_transform
 from pumit.geometry import Floats
 from pumit.segmentation import Mask
-from pumit.system.files import atomic_path, write_json, write_text
+from pumit.system.files import atomic_path, write_text
 from pumit.volume import Volume
 
 SEGMENTATION, TABLE, FACTS = "later.seg.nrrd", "follow-up.csv", "follow-up.json"
@@ -103,9 +103,6 @@ def write_registration(
 ) -> None:
     """Write the transform, which Slicer can apply to the later scan, and a picture of the fit.
 
-    Args:
-        mask: Lesions of the earlier scan.
-
     Raises:
         ExportError: If a file cannot be written.
     """
@@ -151,20 +148,12 @@ def read_transform(path: Path) -> Floats:
     return matrix
 
 
-def write_facts(result: FollowUp, path: Path, *, model: dict[str, Any] | None) -> None:
-    """Write all measures as JSON.
+def facts_of(result: FollowUp, *, model: dict[str, Any] | None) -> dict[str, Any]:
+    """Return all measures of a follow-up as JSON values.
 
     Args:
         model: Model that segmented the later scan; None if both segmentations were given.
-
-    Raises:
-        ExportError: If the file cannot be written.
     """
-    write_json(path, facts_of(result, model=model))
-
-
-def facts_of(result: FollowUp, *, model: dict[str, Any] | None) -> dict[str, Any]:
-    """Return all measures of a follow-up as JSON values."""
     return {
         "registration": registration_facts(result.registration),
         "lesions": table_of(result),

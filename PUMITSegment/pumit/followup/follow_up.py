@@ -44,7 +44,6 @@ class FollowUp:
         changes: One row for each lesion, or group of lesions that merged or split.
         segments: Names and masks on the grid of the later scan: one for each earlier segment that
             is still present, then new lesions.
-        prompts_kept: Number of transformed prompts that were used.
         prompts_left: Number of prompts that are outside the later scan or contradict it.
     """
 
@@ -70,7 +69,6 @@ def follow_up(
 
     Args:
         segments: Names and masks of the earlier scan, on its grid.
-        session: Session with the later scan.
         prompts: Prompts of the earlier scan, LPS mm. Only clicks are used, for the lesions that
             they still fit.
         new_points: Clicks on lesions that are only in the later scan, LPS mm of that scan.

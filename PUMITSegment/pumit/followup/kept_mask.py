@@ -20,7 +20,6 @@ class KeptMask:
     Attributes:
         shape: Shape of the whole grid.
         window: Bounding box as slices; empty slices for an empty mask.
-        part: Mask within the bounding box.
         count: Number of foreground voxels.
     """
 

@@ -38,11 +38,7 @@ class Lesion:
 
     Args:
         name: Name of the segment, with a number if it has several components.
-        segment: Name of the segment.
         mask: On the grid of its scan, (D, H, W).
-
-    Attributes:
-        kept: The cropped mask.
     """
 
     def __init__(self, name: str, segment: str, mask: Mask) -> None:
@@ -58,15 +54,10 @@ class CarriedLesion:
     """An earlier lesion propagated to the later scan.
 
     Args:
-        lesion: The earlier lesion.
         mask: Initial mask on the grid of the later scan; empty if nothing was found.
         found: "by its look": found by intensities; "by its place": only propagated; "given": to
             compare with given masks; "gone": nothing similar; "not shown": outside the later scan.
         place: The earlier mask, propagated to the grid of the later scan.
-
-    Attributes:
-        kept: The cropped `mask`.
-        kept_place: The cropped `place`.
     """
 
     def __init__(self, lesion: Lesion, mask: Mask, found: Found, place: Mask) -> None:
@@ -85,11 +76,7 @@ class CarriedLesion:
 
 
 def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
-    """Split segments into components, largest first; drop specks, unless a segment has no more.
-
-    Args:
-        segments: Names and masks.
-    """
+    """Split segments into components, largest first; drop specks, unless a segment has no more."""
     found = []
     for name, mask in segments:
         pieces, _count = ndimage.label(mask, np.ones((3, 3, 3)))

@@ -97,7 +97,6 @@ def register(
 
     Args:
         progress: Callback with the name of a step and the finished fraction, 0 to 1.
-        cancelled: Callback that returns whether to stop.
 
     Raises:
         VolumeError: If a scan is a 2D image, or they do not show the same part of a body.
@@ -159,8 +158,6 @@ def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray
     """Resample a scan onto the grid of another, (D, H, W), with its minimum as background.
 
     Args:
-        grid_of: The other scan.
-        volume: Scan to resample.
         matrix: 4 x 4, from points of the other scan to points of this one, LPS mm.
     """
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))

@@ -87,11 +87,7 @@ class Area:
     drawn: Mask
 
     def depth(self, *, is_filled: bool) -> Depth:
-        """Compute the distance of the cells to the border; in 2D for a thin sheet.
-
-        Args:
-            is_filled: Whether to fill outlines.
-        """
+        """Compute the distance of the cells to the border; in 2D for a thin sheet."""
         size = tuple(float(mm * b) for mm, b in zip(self.spacing_mm, self.block, strict=True))
         across = _thin_axis(self.mask, size, is_filled)
         if across is None:

@@ -23,7 +23,6 @@ class Outline:
 
     Attributes:
         points: (N, 3), indices (d, h, w) on the scan's grid; the last is connected to the first.
-        is_positive: Whether the area is inside the segment.
         is_whole: Whether the area is the whole segment in its slice, or only a part to add.
         later: Later clicks, (d, h, w, is_positive).
     """
@@ -65,7 +64,6 @@ class _Sheet:
     """The voxels of an outline's slice, one per column along the axis closest to its normal.
 
     Attributes:
-        axis: Axis of the columns.
         voxels: Index arrays (d, h, w), each (A, B), clipped to the scan.
         area: Columns inside the outline, bool (A, B).
         is_crossed: Columns that the slice crosses within the scan, bool (A, B).

@@ -49,7 +49,6 @@ def scribble_prompts(
         drawn: The strokes, a few voxels thick, in any plane or in space; bool (d, h, w), a crop of
             the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        is_positive: Whether the strokes are inside the segment.
 
     Returns:
         At most `MAX_PROMPTS` prompts, for the largest strokes; their points are centres of drawn
@@ -76,7 +75,6 @@ def lasso_prompts(
         drawn: The areas, filled or as closed outlines, on slices of any plane or in space; bool
             (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        is_positive: Whether the areas are inside the segment.
 
     Returns:
         One prompt per area, at most `MAX_PROMPTS`.

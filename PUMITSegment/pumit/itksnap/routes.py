@@ -28,7 +28,7 @@ from pumit.gestures.prompts import lasso_prompts, scribble_prompts
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.itksnap.paths import MODEL
 from pumit.nninteractive.server.image import volume_of
-from pumit.prompts import PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import PointPrompt, Prompt, has_positive
 from pumit.server.http.array_body import receive_array
 from pumit.server.http.lease_routes import State
 from pumit.server.sessions.fair_queue import Job
@@ -318,7 +318,7 @@ async def _interact(
         try:
             mask = np.zeros(session.volume.shape, bool)
             # With negative prompts only, the mask is empty.
-            if any(map(_says_where, session.prompts(SEGMENT))):
+            if has_positive(session.prompts(SEGMENT)):
                 mask = session.predict(SEGMENT, watch=job.watch)
         except BaseException:
             if prompts:
@@ -331,8 +331,3 @@ async def _interact(
 
     name = f"{protocol.VIEWER_JOB}:{secrets.token_hex(4)}"
     return await state.predict(request, lease, name, work)
-
-
-def _says_where(prompt: Prompt) -> bool:
-    """Return whether a prompt is positive; a prompt without a sign counts as positive."""
-    return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

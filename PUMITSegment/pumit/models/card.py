@@ -132,11 +132,7 @@ class Calibration:
     answers: int = 0
 
     def __post_init__(self) -> None:
-        """Check the knots.
-
-        Raises:
-            ValueError: If estimates do not increase, or IoUs decrease or leave 0..1.
-        """
+        """Check the knots."""
         is_curve = 2 <= len(self.estimate) == len(self.iou)
         is_rising = all(a < b for a, b in pairwise(self.estimate))
         is_monotone = all(a <= b for a, b in pairwise((0.0, *self.iou, 1.0)))

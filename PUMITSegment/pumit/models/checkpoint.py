@@ -34,7 +34,6 @@ class ModelHeader:
     """Metadata common to all kinds of models.
 
     Attributes:
-        name: Name of the model; may be empty.
         sizes: Network arguments that differ from the published ones.
         description: Purpose in a sentence; may be empty.
         step: Training step of the weights; None if unknown.
@@ -74,7 +73,6 @@ class Checkpoint:
     Attributes:
         state: Tensors by parameter name; quantised weights are restored to floats.
         recipe: Network name, sizes, training data, metrics, licence and so on; JSON values.
-        sha256: Fingerprint of the tensors in the file, hexadecimal.
     """
 
     state: dict[str, Tensor]

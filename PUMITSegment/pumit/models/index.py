@@ -22,13 +22,11 @@ class ModelEntry:
 
     Attributes:
         sha256: SHA-256 of the whole file, hexadecimal.
-        kind: "promptable", "automatic", "tokenizer", "encoder" or "classifier".
         source: "package", "own", or the URL that `pumit models fetch` downloads.
         folder: Folder of the checkpoint, or its target folder before it is fetched.
         added: Time when the user added it, ISO 8601; empty for shipped models.
         origin: Origin of a user's model, such as "trained here" or "imported".
         card: Path of its model card; empty for one next to the checkpoint, or none.
-        run: Identifier of the training run that made it.
     """
 
     name: str
@@ -60,7 +58,6 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
 
     Args:
         folder: Folder of `index.yaml` and the checkpoints; without an index there are no models.
-        fetched: Folder of downloaded checkpoints.
 
     Raises:
         CheckpointError: If the index is damaged.

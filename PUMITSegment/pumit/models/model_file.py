@@ -65,7 +65,6 @@ def export_model(model: str | Path, target: Path) -> None:
 
     Args:
         model: Name in the index, or a checkpoint; `card.md` in its folder is included.
-        target: File with the suffix `.pumit.zip`.
 
     Raises:
         CheckpointError: If the model is unknown or damaged.

@@ -33,7 +33,6 @@ class Evidence:
     """Features of an interactive prediction that need no ground truth.
 
     Attributes:
-        estimate: The network's own IoU estimate.
         doubt: Expected number of wrong voxels over the number of predicted voxels.
         width: Mean in-plane width, voxels.
         agreement: Dice with the prediction before the latest click; None after the first.
@@ -76,8 +75,6 @@ class OverlapModel:
 
     Attributes:
         weights: Feature weights by name; the weighted sum is the logit of the expected Dice.
-        good: Minimum Dice rated "good".
-        check: Minimum Dice rated "check".
         carefully: Minimum Dice rated "check carefully"; below, it is "unreliable".
     """
 
@@ -119,7 +116,6 @@ def is_doubtful(expected: Expected, usual: Expected, volumes_ml: Sequence[float]
     Args:
         expected: Expected Dice of each class in the scan; None for a class that was not found.
         usual: The same in scans that suit the model; empty if unknown.
-        volumes_ml: Volume of each class in the scan.
     """
     known = [
         (math.log1p(ml), mean - dice)

@@ -8,7 +8,7 @@ from pumit.errors import CheckpointError
 
 
 def is_pickle(path: Path) -> bool:
-    """Return whether a file begins like a pickle, or like the zip archive that torch.save writes.
+    """Return whether a file begins like a pickle or like an archive of torch.save.
 
     Raises:
         CheckpointError: If the file cannot be read.

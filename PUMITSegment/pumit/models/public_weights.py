@@ -59,9 +59,6 @@ def read_pickled_tensors(path: Path, *, instead: str) -> tuple[dict[str, Tensor]
     Only tensors, numbers and strings are read. A pickle with anything else is rejected without
     running its code.
 
-    Args:
-        instead: Expected file, for error messages.
-
     Returns:
         Tensors by name, and the strings stored beside them.
 

@@ -52,7 +52,6 @@ def register(
     """Add a checkpoint to the user's index, replacing an earlier one of the same run.
 
     Args:
-        checkpoint: Checkpoint to copy.
         name: Name in the index; None for the name in its recipe. A number is appended if the name
             is taken: `mine-2`.
         card: Model card, a Markdown file. Its linked pictures and `card.json` are copied too.

@@ -40,12 +40,7 @@ _MISMATCH: dict[ModelKind, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights as arrays, with their recipe.
-
-    Attributes:
-        arrays: Arrays by parameter name, float32.
-        sha256: Fingerprint of the tensors in the file, hexadecimal.
-    """
+    """Weights as arrays, with their recipe."""
 
     arrays: dict[str, npt.NDArray[np.float32]]
     recipe: dict[str, Any]

@@ -18,7 +18,6 @@ class BaSam(nn.Module):
         image_size: Side of a training image, pixels.
         patch: Side of a token, pixels.
         global_blocks: Indices of the blocks with global attention; the others are windowed.
-        window: Side of a window, tokens.
 
     Source:
         Kirillov et al., Segment Anything, ICCV 2023; Song et al., BA-SAM, CVPR 2024.
@@ -79,7 +78,6 @@ class BaSam(nn.Module):
         """Decode prompts; see `SamModel.forward`.
 
         Args:
-            embedding: Output of `embed`.
             prompts: `input_points`, `input_labels`, `input_boxes`, `multimask_output`.
 
         Returns:

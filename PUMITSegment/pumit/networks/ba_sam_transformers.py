@@ -49,10 +49,6 @@ def apply_ba_sam(
         beta: Slope, or one per head. The paper found 0.1 best, and names 1 for zero-shot inference.
         trainable: Whether the slopes are parameters, for fine-tuning. They are then part of the
             state dictionary; a checkpoint without them still loads strictly and keeps them.
-        bias_in_windows: Whether windowed blocks get the bias, too.
-
-    Returns:
-        The same model.
 
     Raises:
         ValueError: If the number of slopes is neither 1 nor the number of heads, or the model was
@@ -89,7 +85,6 @@ def image_size(model: SamModel, size: int) -> Iterator[None]:
     need the size, since prompts are in image pixels.
 
     Args:
-        model: A model from `apply_ba_sam`.
         size: Side of the square, padded image in pixels, a multiple of the patch size.
 
     Raises:
@@ -205,7 +200,6 @@ class BiasModeSamAttention(nn.Module):
 
         Args:
             hidden_states: Shape (B, H, W, C).
-            output_attentions: Ignored: the weights are never stored.
 
         Returns:
             Shape (B, H, W, C), and None for the attention weights.

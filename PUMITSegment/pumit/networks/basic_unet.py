@@ -17,7 +17,6 @@ class PlainUnet(nn.Module):
     """Plain U-Net with five levels and instance norms.
 
     Args:
-        num_classes: Output channels, including the background.
         features: Channels of the five levels, and of the last convolution.
         spatial_dims: 3, or 2 to process each slice as an image.
 

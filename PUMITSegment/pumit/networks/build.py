@@ -47,6 +47,7 @@ _VIT_B = {
 }
 _VIT_B_UNIVERSAL = {**_VIT_B, "patch_halvings": 4}
 _TOKENIZER_CODEBOOK = 1024
+_TOKENIZER = {"in_channels": 3, "num_tokens": _TOKENIZER_CODEBOOK, "groups": 8}
 _SEGMENTATION = {
     **_VIT_B,
     "fixed_patch": (4, 16, 16),
@@ -129,7 +130,10 @@ _MAMBA_MIM = {
     "official_compat": False,
 }
 
-_MAMBA_RENEWED = "pumit.networks.mamba_mim.renewed"
+_RENEWED_MAMBA: dict[str, Any] = {
+    "dropped": ("unused",),
+    "renewed_by": "pumit.networks.mamba_mim.renewed",
+}
 
 _UNETR_MAMBA = {
     "in_channels": 1,
@@ -153,17 +157,12 @@ RECIPES: dict[str, NetworkRecipe] = {
     "pumit_tokenizer": NetworkRecipe(
         "pumit.networks.pumit.tokenizer",
         "VisualTokenizer",
-        {
-            "in_channels": 3,
-            "widths": (128, 256, 512),
-            "num_tokens": _TOKENIZER_CODEBOOK,
-            "groups": 8,
-        },
+        {**_TOKENIZER, "widths": (128, 256, 512)},
     ),
     "pumit_tokenizer_small": NetworkRecipe(
         "pumit.networks.pumit.tokenizer",
         "VisualTokenizer",
-        {"in_channels": 3, "widths": (48, 96, 192), "num_tokens": _TOKENIZER_CODEBOOK, "groups": 8},
+        {**_TOKENIZER, "widths": (48, 96, 192)},
     ),
     "pumit_discriminator": NetworkRecipe(
         "pumit.networks.pumit.tokenizer",
@@ -202,10 +201,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         {
             "in_channels": 1,
             "num_classes": 2,
-            "widths": PROMPTABLE["widths"],
-            "dim": PROMPTABLE["dim"],
-            "depth": PROMPTABLE["depth"],
-            "num_heads": PROMPTABLE["num_heads"],
+            **{key: PROMPTABLE[key] for key in ("widths", "dim", "depth", "num_heads")},
             "train_tokens": (PROMPTABLE["field_size"] // 8) ** 3,
             "class_channels": 24,
             "da0": 0,
@@ -335,30 +331,26 @@ RECIPES: dict[str, NetworkRecipe] = {
         # 96^3 crops of CT at 1.5 mm; 13 organs of BTCV and the background.
         _HYMAMBA,
         earlier={"last_norm": "instance"},
-        dropped=("unused",),
-        renewed_by=_MAMBA_RENEWED,
+        **_RENEWED_MAMBA,
     ),
     "hymamba_small": NetworkRecipe(
         "pumit.networks.mamba_mim.hymamba",
         "HyMamba",
         {**_HYMAMBA, **_HYMAMBA_SMALL, "num_classes": 2, "last_width": 16},
         earlier={"last_norm": "instance"},
-        dropped=("unused",),
-        renewed_by=_MAMBA_RENEWED,
+        **_RENEWED_MAMBA,
     ),
     "mamba_mim": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
         "HyMambaMim",
         {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48)},
-        dropped=("unused",),
-        renewed_by=_MAMBA_RENEWED,
+        **_RENEWED_MAMBA,
     ),
     "mamba_mim_small": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
         "HyMambaMim",
         {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
-        dropped=("unused",),
-        renewed_by=_MAMBA_RENEWED,
+        **_RENEWED_MAMBA,
     ),
     "unetr_mamba": NetworkRecipe(
         "pumit.networks.mamba_mim.unetr_mamba",
@@ -400,9 +392,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         },
     ),
     "promptable": NetworkRecipe(
-        "pumit.networks.promptable.network",
-        "PromptableNetwork",
-        PROMPTABLE,
+        "pumit.networks.promptable.network", "PromptableNetwork", PROMPTABLE
     ),
 }
 

@@ -92,7 +92,6 @@ class MergingEvidence:
 
     Attributes:
         twice: The smaller cosine of the two pairs that the old order reads twice.
-        others: The largest cosine of all other pairs.
         gap: Mean of these two pairs minus the mean of the other pairs of their kind.
         alike: Mean of all other pairs: what training added to all of them in common.
         noise: Standard deviation of a cosine in an untrained network.

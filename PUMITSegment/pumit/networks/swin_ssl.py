@@ -38,9 +38,6 @@ class SwinSsl(nn.Module):
     """Swin transformer encoder with heads for rotation, contrastive coding and inpainting.
 
     Args:
-        feature_size: Width of the first stage, divisible by 12.
-        drop_path: Stochastic depth rate of the last block.
-        merging: Order in which patches are merged; see `swin_merging`.
         official_tokens: Whether the rotation and contrastive heads read the first and second
             bottleneck token, as published. These are two neighbouring corners of the crop, often
             air. Otherwise each head reads the mean over all tokens; parameters are the same.

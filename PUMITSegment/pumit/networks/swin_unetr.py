@@ -27,7 +27,6 @@ class SwinUnetr(nn.Module):
         num_classes: Output channels, including the background if it is a class.
         feature_size: Width of the first stage, divisible by 12.
         num_heads: Attention heads of the four stages; each divides its stage's width.
-        drop_path: Stochastic depth rate of the last block.
         spatial_dims: 3, or 2 to process each slice as an image.
         merging: Order in which patches are merged: "current", or "before_2025" for weights trained
             with earlier MONAI; see `swin_merging`. Both are equal in 2D.
@@ -111,7 +110,6 @@ def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[i
 
     Args:
         feature_size: Width of the first stage; doubles with each stage.
-        depths: Blocks of each stage.
     """
     if len(depths) != 4 or len(num_heads) != 4:
         raise ValueError(f"four stages need 4 depths and num_heads, got {depths} and {num_heads}")

@@ -24,9 +24,7 @@ class RemoteCapabilities:
     Attributes:
         license: Licence of the model as the server states it; None if not stated.
         interactions: Supported ones of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso`.
-        takes_mask: Whether an initial mask is supported.
         scribble_thickness: Thickness of scribbles, voxels along (D, H, W).
-        can_undo: Whether its last interaction can be undone.
     """
 
     version: str
@@ -51,9 +49,6 @@ class RemoteCapabilities:
 
 def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapabilities:
     """Parse the answer of `/capabilities`.
-
-    Args:
-        url: Address of the server, for error messages.
 
     Raises:
         ServiceError: If the server is not nnInteractive, or has another major version.

@@ -39,10 +39,6 @@ class ExpectedChannels:
 
         A network with one channel accepts any scan: it uses the chosen channel, or the grey image.
 
-        Args:
-            given: Channels of the scan.
-            count: Channels of the network.
-
         Raises:
             VolumeError: If the number does not fit.
         """

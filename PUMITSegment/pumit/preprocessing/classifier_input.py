@@ -33,7 +33,6 @@ class ClassifierInput:
         size: Grid (d, h, w), voxels.
         channels: Channels of the network; a grey image is repeated.
         normalization: Intensity normalisation, by default the percentiles 0.5 and 99.5 to 0..1.
-        orientation: Orientation of the axes, see `NetworkAxes.of`.
         factor: Intensity factor at inference; 0.5 after training with random factors from 0 to 1.
 
     Source:

@@ -331,7 +331,6 @@ def _turned(
     """Return the volume indices of a rotated field's sample points.
 
     Args:
-        offsets: Output of `_offsets`.
         matrix: From these offsets to offsets in the volume, (3, 3).
         centre: Centre of the field, volume index (3,).
 

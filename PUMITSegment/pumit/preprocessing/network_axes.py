@@ -23,7 +23,6 @@ def depth_first(
     """Return the axis order with the coarsest axis first and the others in order.
 
     Args:
-        spacing: Voxel size along each axis.
         shape: Voxels along each axis; an axis with a single voxel is the depth in any case.
     """
     if shape is not None and 1 in shape:
@@ -42,7 +41,6 @@ class NetworkAxes:
 
     Attributes:
         order: Volume axes in the network's order (d, h, w).
-        flipped: Whether each network axis is reversed.
     """
 
     order: tuple[int, int, int]

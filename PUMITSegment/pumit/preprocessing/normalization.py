@@ -28,7 +28,6 @@ class Normalization:
         method: "range" maps fixed intensities (CT in HU), "percentiles" those of the volume, both
             with clipping; "zscore" subtracts the mean and divides by the standard deviation.
         source: Intensities, or percentiles 0..100, that are mapped to `target`.
-        target: Output range.
         above_minimum: Whether to exclude the volume's minimum (air, padding) from the statistics.
     """
 

@@ -151,10 +151,6 @@ def prepare(
     4. If the shorter in-plane side has more than 512 voxels, down-sample it to 512 by area
        averaging, and adapt the spacing. The number of slices stays.
 
-    Args:
-        depth_axis: Description of the depth axis; see `find_depth_axis`.
-        scanned_axis: Axis according to the scan's file; see `find_depth_axis`.
-
     Raises:
         PumitError: If the description is unknown.
         VolumeError: If the image is empty (all voxels equal, or a black 8-bit image), or has voxels
@@ -220,9 +216,6 @@ def _foreground_box(channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Sca
 
     Args:
         channels: Intensities, each (D, H, W).
-
-    Raises:
-        VolumeError: If there is no such voxel.
     """
     rows, columns, depths = (np.zeros(channels[0].shape[axis], dtype=bool) for axis in (1, 2, 0))
     for channel, scaling in zip(channels, scalings, strict=True):

@@ -26,7 +26,6 @@ def slice_pixels(plane: npt.NDArray[Any], window: tuple[float, float], size: int
 
     Args:
         plane: Intensities (channels, H, W), one channel or RGB.
-        window: Output of `display_window`.
         size: Side of the square, pixels.
 
     Returns:

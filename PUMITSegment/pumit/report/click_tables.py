@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pumit.evaluation.click_scores import GOALS, means, means_of_groups, size_class, worst
-from pumit.evaluation.simulated_user import Clickable, read_case, simulate_clicks, simulate_gesture
-from pumit.prompts import Prompt
+from pumit.evaluation.simulated_user import read_case, simulate_clicks, simulate_gesture
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.report.error_picture import Stage, write_error_picture
 from pumit.volume import Volume
 
@@ -86,21 +86,11 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
-class ResettableSession(Clickable, Protocol):
-    """A session whose prompts can be read and reset."""
-
-    def prompts(self) -> list[Prompt]:
-        """All prompts so far."""
-
-    def reset(self) -> None:
-        """Remove all prompts."""
-
-
 def draw_worst_targets(
     rows: Sequence[Mapping[str, Any]],
     cases: Path,
     folder: Path,
-    open_session: Callable[[Volume], ResettableSession],
+    open_session: Callable[[Volume], InteractiveSession],
 ) -> Iterator[Path]:
     """Repeat the prompts of each target, and draw box, one, three and five clicks.
 
@@ -109,7 +99,6 @@ def draw_worst_targets(
 
     Args:
         rows: Rows of `simulated_user.evaluate_case`, the worst first.
-        cases: Folder of the cases.
         folder: Folder for the pictures, which are numbered from 1 on; created if missing.
 
     Yields:

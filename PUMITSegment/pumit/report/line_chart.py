@@ -38,9 +38,7 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        points: (x, y) of each point.
         color_rgb: Colour; None for one of the chart's palette.
-        is_faint: Whether to draw it faintly, for comparison.
     """
 
     name: str
@@ -57,7 +55,6 @@ class LineChart:
     Attributes:
         label: Label of the y axis, with its unit if any.
         limits: Limits of the y axis; None for automatic ones.
-        marks: Name and x of positions to mark.
     """
 
     label: str
@@ -76,7 +73,6 @@ def write_line_charts(
     """Write a PNG of charts over a common x axis.
 
     Args:
-        x_label: Label of the x axis, with its unit.
         second: Secondary axis at the top: its label, and ascending pairs (x, value on it).
 
     Raises:
@@ -157,7 +153,6 @@ class PointRow:
     Attributes:
         points: Values of the cases, by seed.
         mean: Mean of all values; None if undefined.
-        low: Lower bound of its interval, if any.
     """
 
     name: str
@@ -194,11 +189,7 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
 
 
 def curves_svg(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
-    """Return a line plot, with one colour and style per name.
-
-    Args:
-        x_label: Label of the x axis, with its unit.
-    """
+    """Return a line plot, with one colour and style per name."""
     names = list(dict.fromkeys(line.name for line in lines))
     with plot_style(_INK):
         figure = Figure(figsize=(_WIDTH, 3.2))

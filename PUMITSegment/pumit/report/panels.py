@@ -89,7 +89,6 @@ def draw_slice(
 
     Args:
         array: (D, H, W) or (C, D, H, W).
-        limits: Values of the darkest and the brightest colour.
     """
     plane = view.cut(array)
     if plane.ndim == 3 and len(plane) in (3, 4) and plane.dtype == np.uint8:

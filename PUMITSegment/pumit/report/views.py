@@ -49,7 +49,6 @@ class View:
 
     Attributes:
         name: "Axial", "Coronal" or "Sagittal"; empty for a 2D image.
-        normal: Array axis across the slice.
         down: Array axis along rows, and whether it is reversed.
         right: Array axis along columns, and whether it is reversed.
         index: Index of the slice along `normal`.

@@ -52,7 +52,6 @@ class ServeSettings:
         port: 0 for a free one.
         uds: Socket file to bind instead, for a proxy on this machine that terminates TLS.
         model: A name from the model index, or a checkpoint file.
-        device: `auto`, `cpu`, `cuda`, ...
         allowed_hosts: Further accepted host names of requests.
         instance: Prefix of each lease token; letters, digits and `-`.
         metrics_token: A second token that opens only `/metrics`.

@@ -140,7 +140,6 @@ class Search:
 
     Attributes:
         candidate: The model, and its classes that form the structure.
-        others: Further models with the structure.
         remarks: Remarks for the user before it runs, in sentences.
     """
 
@@ -211,11 +210,9 @@ def find_structure(
             terminology entry, or `everything` for all of the model's classes.
         model: An automatic model of the index; None for the best one with the structure.
         modality: "CT", "MR" or "PT"; overrides the scan's header. "" for that of the header.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
         channel: Channel to use if the volume has more channels than the model.
         roi_corners_lps: Eight corners of a region to search, LPS mm; None for the whole scan.
         anyway: Whether to run a model trained on another modality, or on an unfamiliar scan.
-        on_search: Callback with the planned search, before it runs.
 
     Returns:
         The segmented structure; its mask is empty if the model finds nothing.

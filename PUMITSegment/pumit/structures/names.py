@@ -48,7 +48,6 @@ class RequestedStructure:
     Attributes:
         words: Normalised words, to compare with a model's class names.
         meanings: Codes; several for a group, none if no code is known.
-        is_everything: Whether all classes of a model are requested.
         parts: Individual structures, if the text names several.
     """
 
@@ -124,11 +123,7 @@ def meaning_key(meaning: SegmentTerminology) -> tuple[str, ...]:
 def nearest_names(
     text: str, names: Iterable[str], count: int = 4, *, only_these: bool = False
 ) -> list[str]:
-    """Return the given names, and those of the terminology, most similar to a text.
-
-    Args:
-        only_these: Whether to leave out the terminology's names.
-    """
+    """Return the given names, and those of the terminology, most similar to a text."""
     own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))
     close = difflib.get_close_matches(" ".join(words_of(text)), own, n=count, cutoff=_CLOSE)
     rest = [] if only_these else [name for name in known_names() if name not in own]

@@ -151,7 +151,6 @@ def known_candidates(
     """Return the parsed request, and the models that have it, the best first.
 
     Args:
-        text: See `requested_structure`.
         model: Name of the model to use; None for any.
 
     Raises:

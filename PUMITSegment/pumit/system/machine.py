@@ -101,9 +101,7 @@ class ProcessorTimes:
     """CPU times so far, s.
 
     Attributes:
-        at_s: Monotonic time of the measurement.
         idle_s: Idle time of the cores that this process may use.
-        own_s: CPU time of this process.
     """
 
     at_s: float

@@ -63,11 +63,7 @@ def python_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 def start_program(
     command: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
-    """Start a child program with `python_environment`, on Windows without a console.
-
-    Args:
-        variables: Additional environment variables.
-    """
+    """Start a child program with `python_environment`, on Windows without a console."""
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NO_WINDOW
     environment = {**python_environment(), **(variables or {})}

@@ -67,7 +67,6 @@ class ArrayHeader:
     """Header of an envelope.
 
     Attributes:
-        dtype: Plain numeric type.
         shape: Axis lengths, all positive.
         payload_offset: Offset of the chunks, bytes.
     """
@@ -193,10 +192,6 @@ def unpack_array(
 ) -> Array:
     """Decode an array from an untrusted source.
 
-    Args:
-        max_bytes: Largest accepted decoded size.
-        axes: Accepted numbers of axes.
-
     Raises:
         ArrayError: If the envelope is damaged, or its size or number of axes is not accepted.
     """
@@ -319,9 +314,6 @@ def unpack_bundle(
     body: bytes | bytearray, *, max_bytes: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Decode a bundle to its metadata and its arrays by name.
-
-    Args:
-        max_bytes: Largest decoded size of one array.
 
     Raises:
         ArrayError: If it is damaged, or an array is larger than accepted.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -102,14 +101,10 @@ def pack_answer(answer: PromptAnswer, *, codec: Codec = "zstd") -> bytes:
         "expected_dice": answer.expected_dice,
         "quality": answer.quality,
         "choice": asdict(answer.choice),
-        "places": [_region_row(region) for region in answer.places],
+        # Earlier clients read `doubt`.
+        "places": [{**asdict(r), "doubt": r.error_share} for r in answer.places],
     }
     return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec=codec)
-
-
-def _region_row(region: UncertainRegion) -> dict[str, Any]:
-    # Earlier clients read `doubt`.
-    return {**asdict(region), "doubt": region.error_share}
 
 
 def unpack_answer(body: bytes | bytearray, shape: tuple[int, int, int]) -> PromptAnswer:

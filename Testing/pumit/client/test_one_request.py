@@ -43,7 +43,7 @@ def test_a_click_is_one_request_and_one_turn(
     session: RemoteSession, server: Running, requests: list[str], volume: Volume
 ) -> None:
     turns: list[str] = []
-    server.state.queue.on_done = lambda done: turns.append(done.kind)
+    server.state.queue.on_done = lambda kind, *times: turns.append(kind)
     session.add_point(tuple(volume.index_to_world((4, 5, 5))))
     answer = session.answer(session.prompts(), place_count=2)
     assert requests == [protocol.PATH_PREDICT]

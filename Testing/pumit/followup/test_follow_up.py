@@ -12,9 +12,9 @@ import pytest
 from pumit.errors import PumitError
 from pumit.evaluation.metrics import dice
 from pumit.followup.files import (
+    facts_of,
     read_transform,
     table_of,
-    write_facts,
     write_registration,
     write_table,
 )
@@ -185,19 +185,17 @@ def test_files_hold_what_was_found(
 ) -> None:
     lesions = np.logical_or.reduce(list(dates.earlier_masks.values()))
     write_table(result, tmp_path / "table.csv")
-    write_facts(result, tmp_path / "facts.json", model=None)
     write_registration(registration, dates.earlier, dates.later, lesions, tmp_path)
     lines = (tmp_path / "table.csv").read_text().splitlines()
     assert len(lines) == len(CHANGES) + 2
     assert lines[1].startswith("grown,grown,3.1")
-    facts = json.loads((tmp_path / "facts.json").read_text())
+    facts = json.loads(json.dumps(facts_of(result, model=None)))
     assert facts["registration"]["fit"] == "good"
     assert (tmp_path / "registration.png").read_bytes().startswith(b"\x89PNG")
     np.testing.assert_allclose(
         read_transform(tmp_path / "registration.tfm"), registration.matrix, atol=1e-9
     )
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "facts.json",
         "registration.png",
         "registration.tfm",
         "table.csv",

@@ -17,11 +17,7 @@ from pumit.training.recipes.reader import recipe_names, shipped_recipe
 def add_training_options(
     parser: argparse.ArgumentParser, command: str, *, needs_recipe: bool = True
 ) -> None:
-    """Declare the recipe, the output folder and the options that override the recipe.
-
-    Args:
-        command: `train` or `pretrain`.
-    """
+    """Declare the recipe, the output folder and the options that override the recipe."""
     output = f"runs/{command}"
     parser.add_argument(
         "config",

@@ -73,8 +73,6 @@ class Classifier:
     """A classifier ready for inference.
 
     Attributes:
-        network: Network in evaluation mode on its device.
-        classes: Class names in the order of the outputs.
         is_multi_label: Whether a scan may have several classes, or none.
     """
 
@@ -89,9 +87,6 @@ class Classifier:
 
     def classify(self, volume: Volume) -> Classification:
         """Classify a scan.
-
-        Args:
-            volume: The scan, cropped like the training scans.
 
         Raises:
             VolumeError: If its channels do not fit the classifier, or the output is not finite.
@@ -123,7 +118,6 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another kind.

@@ -45,9 +45,6 @@ class EverythingSettings:
 
     Attributes:
         points_per_side: Points along the in-plane side of a field.
-        levels: Number of field sizes, from the coarsest.
-        min_iou: Minimum estimated IoU of a mask.
-        min_stability: Minimum stability; see `stability`.
         max_contact: Maximum cut-off by the field; see `face_contact`.
         max_overlap: IoU from which two masks are duplicates.
         max_inside: Maximum share of a mask inside a better one.

@@ -110,11 +110,7 @@ class NetworkPlan:
 
 @dataclass(frozen=True)
 class Member:
-    """A network of an ensemble.
-
-    Attributes:
-        network: Network in evaluation mode on its device.
-    """
+    """A network of an ensemble."""
 
     network: nn.Module
     plan: NetworkPlan
@@ -127,7 +123,6 @@ class AutomaticSegmenter:
     Attributes:
         network: Network in evaluation mode on its device.
         classes: Meaning of the output channels from 1 on (0 is background); with regions, from 0.
-        has_regions: Whether classes may overlap.
         channels: Channels that a scan must have; see `preprocessing.channels`.
         single_piece: Values of classes reduced to their largest component; see
             `components.keep_largest`. Not applied if classes may overlap.
@@ -293,7 +288,6 @@ def network_image(
     """Pre-process a volume for a network, both for training and inference.
 
     Args:
-        axes: The network's axes in the volume.
         box: Part of the volume on these axes; None for all of it.
         channel: Channel to use if the volume has more channels than the network.
 
@@ -326,11 +320,7 @@ def network_image(
 
 
 class _OverlapSums:
-    """Running sums for the expected Dice of a network's probabilities.
-
-    Args:
-        classes: Number of classes, without the background.
-    """
+    """Running sums for the expected Dice of a network's probabilities."""
 
     def __init__(self, classes: int) -> None:
         self._inside, self._all = torch.zeros(classes), torch.zeros(classes)
@@ -396,7 +386,6 @@ def _planes(
 
     Args:
         shares: Probabilities (K, h, w) of consecutive slices.
-        depth: Number of these slices.
         shape: The scan's grid over the same box.
 
     Yields:
@@ -429,7 +418,6 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another kind, or its licence was
@@ -464,11 +452,7 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
 
 
 def _single_piece(recipe: Mapping[str, Any], classes: int) -> tuple[int, ...]:
-    """Read the values of single-component classes from a recipe.
-
-    Raises:
-        CheckpointError: If these are not class values.
-    """
+    """Read the values of single-component classes from a recipe."""
     values = recipe.get("single_piece", [])
     if not isinstance(values, list) or not all(
         isinstance(v, int) and 0 <= v <= classes for v in values

@@ -73,17 +73,11 @@ class Features(Protocol):
 
 
 class Engine(Protocol):
-    """Interface to run the encoder and the decoder of a promptable network.
-
-    Attributes:
-        name: "torch" or "openvino".
-        device: Device as text, such as `cpu` or `cuda:0`.
-        field_size: In-plane voxels of a training field.
-    """
+    """Interface to run the encoder and the decoder of a promptable network."""
 
     @property
     def name(self) -> str:
-        """Name of the engine."""
+        """Either "torch" or "openvino"."""
 
     @property
     def device(self) -> str:

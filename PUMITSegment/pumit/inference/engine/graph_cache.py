@@ -35,7 +35,6 @@ class GraphCache:
     """Disk cache of the compiled graphs of one model on one machine.
 
     Args:
-        folder: Cache folder; created on the first write.
         identity: Everything but the field that a compiled graph depends on: weights, processor,
             versions.
         is_read_only: Whether to write nothing, as on a server.

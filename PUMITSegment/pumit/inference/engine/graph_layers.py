@@ -47,9 +47,6 @@ def grids(shape: Shape, da0: int) -> list[Shape]:
 class GraphLayers:
     """Builder of layers from a network's weights.
 
-    Args:
-        weights: Weights of the whole network, by name, float32.
-
     Attributes:
         used: Names of the weights used so far.
     """
@@ -104,8 +101,6 @@ class GraphLayers:
         """Add `SACUpsample` by two to a level.
 
         Args:
-            x: Coarser features.
-            level: Halvings of the output.
             shown: Weights (C', S) and bias (C') of a 1^3 convolution of the last S channels of x;
                 its result is up-sampled by nearest neighbour and added.
         """

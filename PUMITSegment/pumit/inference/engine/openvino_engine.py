@@ -106,7 +106,6 @@ class GraphFeatures:
     """Encoder output of a field, and the prompt-independent part of its maps.
 
     Attributes:
-        full: Features at full resolution.
         half: The image's part of the features at 1/2 resolution.
         quarter: The image's part of the features at 1/4 resolution.
         places: Position codes of the tokens, (1, N, dim).
@@ -143,7 +142,6 @@ class _Compiled:
     Attributes:
         encoder: Compiled graph and its inference request; likewise `decoder`.
         distances: Pairwise token distances, (1, 1, N, N).
-        in_use: Lock held during inference.
     """
 
     encoder: tuple[Any, Any]
@@ -164,7 +162,6 @@ class OpenVinoEngine:
     are not pinned to cores, since other programs may use them.
 
     Args:
-        weights: Weights of a promptable network, by name.
         threads: Number of cores to use; None for all available to this process.
         precision: "bf16" is faster and less exact than "f32", on CPUs that support it; see
             `best_precision`.
@@ -190,6 +187,7 @@ class OpenVinoEngine:
     ) -> None:
         self._weights = weights
         self._sizes = sizes
+        self.field_size = sizes.field_size
         self._core = shared_core()
         self.precision = precision
         cores = threads or usable_cores()
@@ -226,11 +224,6 @@ class OpenVinoEngine:
                 self._check()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError("The weights do not fit the network that they name.") from error
-
-    @property
-    def field_size(self) -> int:
-        """In-plane voxels of a training field."""
-        return self._sizes.field_size
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to fields, two in parallel; see `Engine`."""

@@ -60,7 +60,6 @@ def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
 
     Args:
         seeds: Bool (d, h, w).
-        along: Output of `path_costs`.
     """
     distance = np.where(seeds, np.float32(0), np.float32(UNREACHED))
     for _ in range(ROUNDS):
@@ -106,7 +105,6 @@ class MapGrid:
     """Grid of the prompt maps of a field, with their prompt-independent part.
 
     Attributes:
-        full: Shape of the field.
         image: Channels at the grid's resolution, (C, d, h, w).
         along: Output of `path_costs`; empty for a network without geodesic maps.
     """
@@ -355,7 +353,6 @@ class PromptTokens:
     """Conversion of prompts to tokens.
 
     Args:
-        weights: Weights of the whole network, by name.
         field_size: In-plane voxels of a training field.
     """
 

@@ -36,9 +36,6 @@ class SideBySide:
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to each item.
 
-        Returns:
-            Results, in the order of the items.
-
         Raises:
             Exception: The error of the first failed item, after all threads have finished.
         """
@@ -88,11 +85,7 @@ class TorchFeatures:
 
 
 class TorchEngine:
-    """Engine with PyTorch.
-
-    Args:
-        network: Network in evaluation mode on its device.
-    """
+    """Engine with PyTorch."""
 
     name = "torch"
 
@@ -100,7 +93,8 @@ class TorchEngine:
         self, network: PromptableNetwork, device: torch.device, precision: torch.dtype
     ) -> None:
         self.network = network
-        self.torch_device = device
+        self.torch_device, self.device = device, str(device)
+        self.field_size = network.field_size
         self.precision = precision
         self._side_by_side = SideBySide()
 
@@ -109,16 +103,6 @@ class TorchEngine:
         if self.torch_device.type != "cpu":
             return [work(item) for item in items]
         return self._side_by_side.map(work, items)
-
-    @property
-    def device(self) -> str:
-        """Device as text, such as `cpu` or `cuda:0`."""
-        return str(self.torch_device)
-
-    @property
-    def field_size(self) -> int:
-        """In-plane voxels of a training field."""
-        return self.network.field_size
 
     def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
         """Do nothing: PyTorch needs no compilation; see `Engine`."""

@@ -183,7 +183,6 @@ class FamiliarityScale:
     """Familiarity scale of one tokenizer.
 
     Attributes:
-        figures: Usual range and weights by name.
         bias: Log-odds of an image with all metrics at the median.
         usual_shares: Usual share of each token, positive, (K,).
     """

@@ -53,12 +53,7 @@ def figures_of(
         seen: Input of the tokenizer, 0..1, depth first, (d, h, w).
         back: Reconstruction, likewise.
         usual_shares: Usual share of each token, positive; None omits the metrics that need it.
-        cell: Voxels per cell.
         spacing: Voxel spacing along the axes, in any one unit.
-        colour: See `colour_of`.
-
-    Returns:
-        Metrics by their names in `familiarity.SAYINGS`.
     """
     lost, plain = (error + _NOISE_FLOOR for error in _errors(seen, back, cell))
     figures = {

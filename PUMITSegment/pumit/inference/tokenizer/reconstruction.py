@@ -105,7 +105,6 @@ class TokenizerPlan:
     Attributes:
         in_plane: In-plane side of a window, voxels, a multiple of 16.
         depth: Slices of a window at isotropic spacing; fewer if they are thicker.
-        normalization: Scaling of intensities to 0..1.
         reference: Reference metrics; see `pumit.inference.tokenizer.familiarity`.
     """
 
@@ -151,7 +150,6 @@ class Tokenizer:
     """A visual tokenizer ready for inference.
 
     Attributes:
-        network: Network in evaluation mode on its device.
         channels: Image channels; a grey image is repeated.
     """
 
@@ -294,7 +292,6 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
     Args:
         model: A name from the model index, or a checkpoint file; None for the first installed
             tokenizer.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
         CheckpointError: If there is no tokenizer, or the model is damaged or of another kind.

@@ -63,7 +63,6 @@ class Reconstruction:
         difference: `image` minus the clipped input of the tokenizer, float32 (D, H, W).
         psnr_db: Peak signal-to-noise ratio on the tokenizer's scale 0..1, dB.
         ssim: Mean structural similarity of the slices; None if they are too small.
-        sentence: Summary of familiarity and reconstruction quality.
         familiarity: Score with its reasons; None if the tokenizer has no scale or the image is too
             small.
         usual_shares: Codebook usage of known images, (K,); None if the tokenizer has no scale.
@@ -110,22 +109,16 @@ def quality(psnr_db: float, reference: object) -> str:
             "figures to compare it with."
         )
     measured = f"PSNR {psnr_db:.1f} dB; {usual:.1f} dB is typical of images like its training data"
+    advice = ""
     if psnr_db >= usual:
-        return (
-            "The model reconstructs this image as well as images like its training data "
-            f"({measured})."
+        how = "as well as images"
+    elif psnr_db >= low:
+        how = "about as well as images"
+    elif psnr_db >= low - _CLEARLY_WORSE_DB:
+        how, advice = (
+            "less well than most images",
+            "; check the error image before relying on it",
         )
-    if psnr_db >= low:
-        return (
-            "The model reconstructs this image about as well as images like its training data "
-            f"({measured})."
-        )
-    if psnr_db >= low - _CLEARLY_WORSE_DB:
-        return (
-            "The model reconstructs this image less well than most images like its training data "
-            f"({measured}); check the error image before relying on it."
-        )
-    return (
-        "The model reconstructs this image clearly worse than images like its training data "
-        f"({measured})."
-    )
+    else:
+        how = "clearly worse than images"
+    return f"The model reconstructs this image {how} like its training data ({measured}){advice}."

@@ -36,7 +36,6 @@ class Stack:
         choice: Identifier by which a user selects it: the SeriesInstanceUID, followed by `#1`,
             `#2` ... if the series holds several stacks.
         description: Modality, SeriesDescription and number of slices; no patient data.
-        slices: Slices in any order.
     """
 
     choice: str
@@ -51,7 +50,6 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
     position (echoes, time points) or several orientations is split into stacks.
 
     Args:
-        files: All DICOM objects found.
         series: SeriesInstanceUID, with `#k` for the k-th stack of the series; None for the only
             series.
 

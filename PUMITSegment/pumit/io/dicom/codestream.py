@@ -39,7 +39,6 @@ class Codestream:
 
     Attributes:
         samples: Samples per pixel.
-        bits: Bits per sample.
         is_ordinary: Whether it is encoded as scanners do it. Other frames may be valid, but may
             also be crafted to take any amount of time and memory to decode.
     """
@@ -59,9 +58,6 @@ def frame_bytes(ds: Dataset) -> int:
 
 def check_frame(ds: Dataset, encoded: bytes) -> bool:
     """Compare a compressed frame with the header of its object.
-
-    Args:
-        encoded: One compressed frame.
 
     Returns:
         Whether the frame is encoded as scanners do it; see `Codestream.is_ordinary`.

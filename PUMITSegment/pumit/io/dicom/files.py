@@ -295,9 +295,7 @@ def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
     """Refuse a zip that would fill memory or disk.
 
     Args:
-        members: Members to unpack.
         packed: Their compressed size, bytes.
-        folder: Folder to unpack into.
 
     Raises:
         VolumeError: If they are too large for a scan or for the disk, or encrypted.

@@ -26,7 +26,6 @@ class Mosaic:
     Attributes:
         count: Number of slices; tiles are in row-major order.
         normal_lps: Direction from one slice to the next, LPS.
-        gap_mm: Distance between adjacent slice centres.
     """
 
     count: int

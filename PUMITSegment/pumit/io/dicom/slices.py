@@ -79,8 +79,6 @@ class DicomSlice:
         position_lps: Centre of the first pixel, LPS mm; None for a projection image.
         axes_lps: 3 x 2, columns: unit vectors of increasing column and row index; LPS.
         pixel_spacing_mm: Distance between rows, between columns (H, W order); None if unknown.
-        slope: RescaleSlope.
-        intercept: RescaleIntercept.
         differences: Attributes by keyword that may distinguish slices at the same position.
         times: Number of frames, from `frame` on, that show the slice at successive times.
         tile: First row, first column, rows and columns within the frame; None for the whole frame.

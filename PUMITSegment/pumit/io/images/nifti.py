@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +46,6 @@ MAX_GZIP_RATIO = 1100
 _PATIENT_SPACE = (1, 2)
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
 _CHUNK_BYTES = _BLOCK_VALUES = 1 << 20
-
-
-class _Stream(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-    def seek(self, offset: int, /) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -180,7 +174,7 @@ def nifti_slice_axis(path: Path) -> int | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[_Stream, int]]:
+def _opened(path: Path) -> Iterator[tuple[BufferedIOBase, int]]:
     """Open a file for reading decompressed bytes; also yield their largest possible number."""
     size = path.stat().st_size
     with path.open("rb") as raw:
@@ -276,7 +270,7 @@ def _check(header: _Header) -> None:
         )
 
 
-def _read_voxels(stream: _Stream, header: _Header, limit_bytes: int) -> Array:
+def _read_voxels(stream: BufferedIOBase, header: _Header, limit_bytes: int) -> Array:
     """Read scaled voxels as (D, H, W) or (C, D, H, W)."""
     kind, samples = _TYPES[header.datatype]
     w, h, d, time, components = header.shape[:5]
@@ -304,7 +298,7 @@ def _read_voxels(stream: _Stream, header: _Header, limit_bytes: int) -> Array:
     return _scaled(array, header)
 
 
-def _fill(stream: _Stream, buffer: npt.NDArray[np.uint8]) -> None:
+def _fill(stream: BufferedIOBase, buffer: npt.NDArray[np.uint8]) -> None:
     done = 0
     while done < len(buffer):
         data = stream.read(min(_CHUNK_BYTES, len(buffer) - done))
@@ -346,7 +340,8 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
         sform, sform_code = np.zeros_like(sform), 0
     speaks_of_patient = sform_code > 0 and (header.qform_code == 0 or sform_code in _PATIENT_SPACE)
     if speaks_of_patient and is_sheared(sform[:, :3]):
-        lps = _RAS_TO_LPS @ sform * _unit_mm(header.xyzt_units)
+        unit_mm = {1: 1000.0, 3: 0.001}.get(header.xyzt_units & 0x07, 1.0)
+        lps = _RAS_TO_LPS @ sform * unit_mm
         return lps[:, :3], lps[:, 3]
     # Give ITK a header of its own with the same geometry: version 1, little-endian, uint8.
     spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
@@ -370,7 +365,3 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
         reader.ReadImageInformation()
     direction = np.array(reader.GetDirection()).reshape(3, 3)
     return direction * np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
-
-
-def _unit_mm(xyzt_units: int) -> float:
-    return {1: 1000.0, 3: 0.001}.get(xyzt_units & 0x07, 1.0)

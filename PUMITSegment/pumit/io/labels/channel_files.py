@@ -47,9 +47,6 @@ def read_channels(files: Sequence[Path]) -> Volume:
 def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
     """Concatenate the channels of volumes, (C, D, H, W); return a single volume unchanged.
 
-    Args:
-        names: Name of each volume in messages.
-
     Raises:
         VolumeError: If a volume is on another grid than the first.
     """
@@ -63,9 +60,6 @@ def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
 
 def require_same_grid(volume: Volume, other: Volume, what: str) -> None:
     """Check that two volumes have the same shape and axes, and coincide within half a voxel.
-
-    Args:
-        what: Name of the second volume in messages.
 
     Raises:
         VolumeError: If they do not; the message says how they differ.

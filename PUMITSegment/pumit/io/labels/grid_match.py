@@ -63,9 +63,6 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
     The part may have other axis orders or directions, and may be smaller or larger than the image,
     but its voxels must coincide with the image's.
 
-    Args:
-        what: Name of the part in messages.
-
     Raises:
         VolumeError: If voxels do not coincide; the message says how the grids differ.
     """

@@ -32,12 +32,8 @@ class LabelledSegment:
     """One segment of a label file.
 
     Attributes:
-        layer: Index of the layer that holds it.
-        name: Its name; empty if the file states none.
         terminology: Slicer's terminology entry; empty if not stated.
-        color_rgb: Display colour, each component in 0..1.
         unreviewed: Why it is not ground truth, as `unreviewed_sentence` words it; else empty.
-        is_in_progress: Whether Slicer's status is "inprogress".
     """
 
     value: int
@@ -57,7 +53,6 @@ class LabelFile:
         volume: Label values on the grid, one channel for each layer.
         segments: All segments named in the file, empty ones included; without names, one for each
             value above 0.
-        doubts: Warnings for the user.
     """
 
     volume: Volume

@@ -33,7 +33,6 @@ class LabelLayers:
         """Add a segment to the first layer where it overlaps no other; return the layer's index.
 
         Args:
-            value: Label value, from 1.
             mask: (d, H, W), slices from `start` on.
 
         Raises:

@@ -41,16 +41,12 @@ class LabelObject:
 
     Attributes:
         path: The file, or the zip that holds it.
-        instance: SOPInstanceUID.
         series: SeriesInstanceUID of the source scan; empty if not stated.
-        frame_of_reference: FrameOfReferenceUID; empty if not stated.
         patient: PatientID; never shown.
-        instances: SOPInstanceUIDs that it references.
         written: Dates and times as one text, to sort the objects of one scan.
         concatenation: ConcatenationUID; empty if the object is not part of a concatenation.
         number: InConcatenationNumber, from 1; 0 if not stated.
         count: InConcatenationTotalNumber; 0 if not stated.
-        others: The other parts of the concatenation, in order.
     """
 
     path: Path
@@ -76,7 +72,7 @@ def label_object(path: Path) -> LabelObject | None:
     """
     file, part = split_part(path)
     if file.is_dir():
-        return _only(_objects_of_folder(file), part)
+        return _only(joined(_objects_in(file)), part)
     if not file.is_file():
         return None
     with parsing("file"), file.open("rb") as stream:
@@ -105,10 +101,6 @@ def _readable(path: Path) -> LabelObject | None:
     except (OSError, VolumeError):
         logger.debug("Skipped an unreadable file next to a part of a segmentation.")
         return None
-
-
-def _objects_of_folder(folder: Path) -> list[LabelObject]:
-    return joined([o for o in map(read_label_object, _label_files(folder)) if o])
 
 
 def joined(objects: Iterable[LabelObject]) -> list[LabelObject]:
@@ -164,12 +156,12 @@ def require_all_parts(found: LabelObject) -> str:
 def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
     """List the label objects in a zip, cached until the file changes."""
     with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
-        found = (read_label_object(file) for file in _label_files(Path(folder)))
-        return tuple(joined(item for item in found if item is not None))
+        return tuple(joined(_objects_in(Path(folder))))
 
 
-def _label_files(folder: Path) -> list[Path]:
-    return [f.path for f in find_dicom(folder) if str(f.header.get("SOPClassUID", "")) in KINDS]
+def _objects_in(folder: Path) -> list[LabelObject]:
+    labels = [f for f in find_dicom(folder) if str(f.header.get("SOPClassUID", "")) in KINDS]
+    return [found for file in labels if (found := read_label_object(file.path))]
 
 
 def _only(found: list[LabelObject], series: str) -> LabelObject | None:

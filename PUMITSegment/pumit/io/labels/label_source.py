@@ -213,7 +213,6 @@ def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, Labe
     """Move two label files to one grid; a file with named segments may be cropped to them.
 
     Args:
-        labels: Labels to move.
         other: Labels whose grid is used, extended to cover `labels` if its segments are named.
 
     Raises:

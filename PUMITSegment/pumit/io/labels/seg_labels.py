@@ -128,7 +128,8 @@ def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Fr
         number = int(first_value(items[0], "ReferencedSegmentNumber") or 0)
         if where.position_lps is None or where.pixel_spacing_mm is None:
             if _is_on_picture(group, where, image):
-                found.append(_Frame(part, index, number, _whole(image)))
+                whole = Placement((0, 1, 2), (False, False, False), (0, 0, 0), image.shape)
+                found.append(_Frame(part, index, number, whole))
             continue
         key = (*where.position_lps, *where.axes_lps.ravel(), *where.pixel_spacing_mm)
         if key not in known:
@@ -158,17 +159,9 @@ def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
             "with that picture."
         )
     frames = [first_value(s, "ReferencedFrameNumber") for s in sources]
-    numbers = {int(n) for f in frames if f is not None for n in (f if _is_list(f) else [f])}
+    numbers = {int(n) for f in frames if f is not None for n in np.atleast_1d(f)}
     only = image.source.frame if image.source else None
     return only is None or not numbers or only in numbers
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _whole(image: Volume) -> Placement:
-    return Placement((0, 1, 2), (False, False, False), (0, 0, 0), image.shape)
 
 
 def _plane(where: DicomSlice) -> Volume:

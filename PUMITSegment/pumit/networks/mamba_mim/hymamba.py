@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,12 +34,10 @@ class HyMambaEncoder(nn.Module):
     Args:
         stem_width: Channels between the two convolutions of the stem.
         widths: Channels of the maps, the finest first; tokens have the last width.
-        depths: Number of MedNeXt blocks after each pooling.
         expansions: Bottleneck expansion of the blocks after each pooling.
         poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
-        mlp_ratio: See `MambaLayer`.
-        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
         reads_finest: Whether a decoder uses the finest map; otherwise it has no skip block.
+        layer: Sizes of each `MambaLayer`.
 
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
@@ -60,12 +59,8 @@ class HyMambaEncoder(nn.Module):
         expansions: Sequence[int],
         poolings: Sequence[Sequence[int]],
         num_layers: int,
-        mlp_ratio: int,
-        state: int,
-        conv: int,
-        expand: int,
-        dt_rank: int,
         reads_finest: bool = True,
+        **layer: Any,
     ) -> None:
         super().__init__()
         _require_stages(widths, depths, expansions, poolings)
@@ -88,17 +83,7 @@ class HyMambaEncoder(nn.Module):
             ResidualConvBlock(width) if number > 0 or reads_finest else _Unread()
             for number, width in enumerate(widths)
         )
-        self.layers = nn.ModuleList(
-            MambaLayer(
-                self.dim,
-                mlp_ratio=mlp_ratio,
-                state=state,
-                conv=conv,
-                expand=expand,
-                dt_rank=dt_rank,
-            )
-            for _ in range(num_layers)
-        )
+        self.layers = nn.ModuleList(MambaLayer(self.dim, **layer) for _ in range(num_layers))
 
     def forward(
         self,
@@ -180,11 +165,9 @@ class HyMamba(nn.Module):
     """Hybrid of MedNeXt and Mamba.
 
     Args:
-        num_classes: Output channels, including the background.
-        stem_width: See `HyMambaEncoder`, also for the other encoder sizes.
-        last_width: Input channels of the head.
         last_norm: Norm of the last block: "layer" over the channels, or "instance" as in models of
             PUMIT 0.2 and before.
+        encoder: Further sizes of the `HyMambaEncoder`.
 
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
@@ -204,38 +187,16 @@ class HyMamba(nn.Module):
         *,
         in_channels: int,
         num_classes: int,
-        stem_width: int,
         widths: Sequence[int],
-        depths: Sequence[int],
-        expansions: Sequence[int],
-        poolings: Sequence[Sequence[int]],
-        num_layers: int,
-        mlp_ratio: int,
-        state: int,
-        conv: int,
-        expand: int,
-        dt_rank: int,
         last_width: int,
         last_norm: str,
+        **encoder: Any,
     ) -> None:
         super().__init__()
         if num_classes < 1:
             raise ValueError(f"num_classes must be at least 1, got {num_classes}")
         self.in_channels = in_channels
-        self.encoder = HyMambaEncoder(
-            in_channels=in_channels,
-            stem_width=stem_width,
-            widths=widths,
-            depths=depths,
-            expansions=expansions,
-            poolings=poolings,
-            num_layers=num_layers,
-            mlp_ratio=mlp_ratio,
-            state=state,
-            conv=conv,
-            expand=expand,
-            dt_rank=dt_rank,
-        )
+        self.encoder = HyMambaEncoder(in_channels=in_channels, widths=widths, **encoder)
         self.stride = self.encoder.stride
         self.ups = nn.ModuleList(
             UnetrUpBlock(3, below, width, 3, steps, "instance", res_block=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +21,6 @@ class MambaBlock(nn.Module):
     Causal: a token sees only itself and earlier tokens.
 
     Args:
-        state: States per channel.
-        conv: Kernel size of the causal convolution.
-        expand: Inner width, in multiples of `dim`.
-        dt_rank: Rank of the projection to the steps.
         official_compat: Initialise as MambaMIM's published code, which re-initialises all linear
             layers (Xavier, zero biases). Initial steps are then near softplus(0) = 0.69 instead of
             between 0.001 and 0.1.
@@ -110,15 +107,13 @@ class MambaLayer(nn.Module):
 
     Args:
         mlp_ratio: Inner width of the MLP, in multiples of `dim`; 0 for no MLP.
-        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
+        block: Sizes of the `MambaBlock`.
     """
 
-    def __init__(
-        self, dim: int, *, mlp_ratio: int, state: int, conv: int, expand: int, dt_rank: int
-    ) -> None:
+    def __init__(self, dim: int, *, mlp_ratio: int, **block: Any) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim)
-        self.mamba = MambaBlock(dim, state=state, conv=conv, expand=expand, dt_rank=dt_rank)
+        self.mamba = MambaBlock(dim, **block)
         self.mlp: nn.Sequential | None = None
         if mlp_ratio:
             self.mlp = nn.Sequential(

@@ -20,7 +20,6 @@ def kernel_for(u: Tensor, states: int) -> Callable[..., Tensor] | None:
 
     Args:
         u: Tokens; the kernel requires float32 on a GPU.
-        states: States per channel.
     """
     if u.device.type != DEVICE or u.dtype != torch.float32 or states > MOST_STATES:
         return None

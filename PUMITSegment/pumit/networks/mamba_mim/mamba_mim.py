@@ -119,7 +119,6 @@ class EnlargingBlock(nn.Module):
     """Fusion with a map of the same scale, transposed convolution, and convolutions.
 
     Args:
-        channels: Channels of the input and of the map.
         steps: Up-sampling factors (d, h, w).
         is_fusing: Whether there is a map to fuse.
     """
@@ -163,7 +162,6 @@ class MambaMim(nn.Module):
             or the names of some.
 
     Attributes:
-        encoder: Encoder to fine-tune.
         state_matrix: Matrix A of the interpolation, initially zero as published.
         stride: Voxels of a cell, (d, h, w).
 
@@ -263,7 +261,6 @@ class HyMambaMim(MambaMim):
 
     Args:
         decoder_widths: See `MambaMim`, also for `official_compat`.
-        encoder: Sizes of the `HyMambaEncoder`.
     """
 
     encoder: HyMambaEncoder
@@ -289,7 +286,6 @@ class UnetrMambaMim(MambaMim):
     Args:
         decoder_widths: See `MambaMim`, also for `official_compat`; one more than log2 of the
             patch's longest side.
-        encoder: Sizes of the `VisionMambaEncoder`.
     """
 
     def __init__(

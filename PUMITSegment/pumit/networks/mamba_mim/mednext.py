@@ -14,9 +14,6 @@ NORM_EPS = 1e-6
 class MedNextBlock(nn.Module):
     """x + contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
 
-    Args:
-        expansion: Width of the bottleneck, in multiples of `channels`.
-
     Source:
         Roy et al., MedNeXt, MICCAI 2023, figure 1. Differs from the source: layer norm over the
         channels, as in MambaMIM's code, instead of group norm with one channel per group, whose

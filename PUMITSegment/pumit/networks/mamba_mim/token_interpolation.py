@@ -65,7 +65,6 @@ def state_space_token_interpolation(
     Args:
         y_visible: Visible tokens, (B, K, C).
         visible_index: Their ascending positions in the sequence, (B, K), or (K,) for all samples.
-        length: Length of the sequence.
         A: State matrix, (C, C); it acts on tokens as columns.
         official_compat: True for all `QUIRKS` of the published code, or the names of some.
 

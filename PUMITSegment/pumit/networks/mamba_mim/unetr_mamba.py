@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ class VisionMambaEncoder(nn.Module):
         patch: Voxels of a patch along (d, h, w).
         taps: Layers whose tokens are returned, counted from 1. The last one is the number of
             layers; its tokens are normalised.
-        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
+        block: Sizes of each `MambaBlock`.
 
     Attributes:
         stride: Divisor of a field's size, (d, h, w): the patch.
@@ -53,10 +54,7 @@ class VisionMambaEncoder(nn.Module):
         patch: Sequence[int],
         dim: int,
         taps: Sequence[int],
-        state: int,
-        conv: int,
-        expand: int,
-        dt_rank: int,
+        **block: Any,
     ) -> None:
         super().__init__()
         if len(patch) != 3 or min(patch) < 1:
@@ -71,10 +69,7 @@ class VisionMambaEncoder(nn.Module):
         self.dim = dim
         self._taps = tuple(taps)
         self.embedding = nn.Conv3d(in_channels, dim, self.stride, stride=self.stride)
-        self.layers = nn.ModuleList(
-            MambaLayer(dim, mlp_ratio=0, state=state, conv=conv, expand=expand, dt_rank=dt_rank)
-            for _ in range(taps[-1])
-        )
+        self.layers = nn.ModuleList(MambaLayer(dim, mlp_ratio=0, **block) for _ in range(taps[-1]))
         self.norm = nn.LayerNorm(dim)
 
     def forward(
@@ -118,11 +113,10 @@ class UnetrMamba(nn.Module):
     """Vision Mamba encoder with UNETR's convolutional decoder.
 
     Args:
-        num_classes: Output channels, including the background.
         patch: Voxels of a patch along (d, h, w): 1, 2, 4, 8 or 16 each.
         taps: Four layers whose tokens the decoder uses, counted from 1; the last is the last layer.
         feature_size: Channels at full resolution; doubled at each of the three levels below.
-        state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
+        block: Sizes of each `MambaBlock`.
 
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
@@ -146,10 +140,7 @@ class UnetrMamba(nn.Module):
         dim: int,
         taps: Sequence[int],
         feature_size: int,
-        state: int,
-        conv: int,
-        expand: int,
-        dt_rank: int,
+        **block: Any,
     ) -> None:
         super().__init__()
         if num_classes < 1:
@@ -159,14 +150,7 @@ class UnetrMamba(nn.Module):
         steps = up_steps(patch)
         self.in_channels = in_channels
         self.encoder = VisionMambaEncoder(
-            in_channels=in_channels,
-            patch=patch,
-            dim=dim,
-            taps=taps,
-            state=state,
-            conv=conv,
-            expand=expand,
-            dt_rank=dt_rank,
+            in_channels=in_channels, patch=patch, dim=dim, taps=taps, **block
         )
         self.stride = self.encoder.stride
         widths = [feature_size * 2**level for level in range(NUM_LEVELS)]

@@ -103,10 +103,10 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
             origin = torch.arange(full, device=device) + s
             side.append(origin >= full)  # wrapped around
             is_real.append(origin % full < n)
-        real = _windows_of(unrolled, _at_each(is_real).all(-1, keepdim=True))  # (windows, N, 1)
+        real = unrolled.split(_at_each(is_real).all(-1, keepdim=True)[None])  # (windows, N, 1)
         seen = real.transpose(1, 2)
         if not wraps:
-            sides = _windows_of(unrolled, _at_each(side))  # (windows, N, 3)
+            sides = unrolled.split(_at_each(side)[None])  # (windows, N, 3)
             seen = seen & (sides[:, :, None] == sides[:, None]).all(-1)
         return seen | torch.eye(math.prod(layout.window), dtype=torch.bool, device=device)
 
@@ -114,10 +114,6 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
 def _at_each(axes: Sequence[Tensor]) -> Tensor:
     """Combine (D,), (H,) and (W,) to a grid (D, H, W, 3)."""
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
-
-
-def _windows_of(layout: WindowLayout, x: Tensor) -> Tensor:
-    return layout.split(x[None])
 
 
 def grid_of(numbers: Sequence[int]) -> Grid:
@@ -197,7 +193,6 @@ def relative_index(window: Grid, largest: Grid, steps: Grid, device: torch.devic
 
     Args:
         window: Window (d, h, w) of N tokens in raster order.
-        largest: Window of the table.
         steps: Strides of the table along the offsets (d, h, w).
 
     Returns:
@@ -218,7 +213,6 @@ class AttentionSizes:
     """Attention settings of a stage.
 
     Attributes:
-        heads: Attention heads, a divisor of the width.
         window: Largest local volume (d, h, w), tokens.
         official_index: Whether relative positions share biases as in the authors' code.
         official_unmasked_shift: Whether opposite ends of the grid see each other in shifted
@@ -271,9 +265,6 @@ class VolumeAttention(_WindowedAttention):
     """Self-attention within local volumes (LV-MSA) or shifted ones (SLV-MSA).
 
     If one volume covers the grid, attention is global (GV-MSA).
-
-    Args:
-        is_shifted: Whether volumes are shifted by half their size.
 
     Raises:
         ValueError: If the heads do not divide the width.

@@ -188,7 +188,6 @@ class EncoderStage(nn.Module):
 
     Args:
         mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
-        drop_path: Stochastic depth rate of each block.
     """
 
     def __init__(
@@ -216,8 +215,6 @@ class Encoder(nn.Module):
         dim: Width of the first stage; doubles with each stage.
         patch: Voxels of a first-stage token, (d, h, w).
         merges: Down-sampling factors between stages, (d, h, w) each.
-        rounds_down: Whether halving an odd grid rounds down.
-        depths: Blocks of each stage.
         mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
         drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first.
 

@@ -17,7 +17,6 @@ class DecoderStage(nn.Module):
 
     Args:
         mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
-        drop_path: Stochastic depth rate of each block.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class Decoder(nn.Module):
 
     Args:
         merges: Down-sampling factors between stages, the finest first, (d, h, w) each.
-        depths: Blocks of each stage, the finest first.
         sizes: Attention settings of each stage, the finest first.
         mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
         drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first, the
@@ -89,7 +87,6 @@ class NnFormer(nn.Module):
     """Transformer of local and global volume attention, interleaved with convolutions.
 
     Args:
-        num_classes: Output channels, including the background.
         dim: Width of the first stage; doubles with each stage.
         patch: Voxels of a first-stage token along (d, h, w), each 1, 2 or 4.
         merges: Down-sampling factors between stages, 1 or 2 along (d, h, w).
@@ -242,10 +239,6 @@ def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
     """Return the stride that field sizes (d, h, w) are padded to.
 
     The last merge is left out: it may round an odd grid, as for the 14 slices of ACDC.
-
-    Args:
-        patch: Voxels of a token.
-        merges: Down-sampling factors between stages.
     """
     return grid_of([math.prod(axis) for axis in zip(patch, *merges[:-1], strict=True)])
 
@@ -260,10 +253,7 @@ def stage_grids(
     """Return the token grid (d, h, w) of every stage, the finest first.
 
     Args:
-        patch: Voxels of a first-stage token.
-        merges: Down-sampling factors between stages.
         field: Input size (d, h, w), voxels.
-        rounds_down: Whether halving an odd grid rounds down.
     """
     grids = [grid_of([-(-n // p) for n, p in zip(field, patch, strict=True)])]
     for merge in merges:
@@ -287,7 +277,6 @@ def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> l
 
     Args:
         windows: Volumes of each stage (d, h, w).
-        grids: Output of `stage_grids`.
 
     Source:
         nnFormer, section III-C, "Bottleneck": six layers of GV-MSA.

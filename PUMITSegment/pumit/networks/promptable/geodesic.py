@@ -46,7 +46,6 @@ def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) 
     Args:
         seeds: Bool (B, d, h, w).
         costs: Output of `edge_costs`.
-        rounds: Sweeps over the three axes.
 
     Returns:
         Distances (B, d, h, w); at least `UNREACHED` without a seed.

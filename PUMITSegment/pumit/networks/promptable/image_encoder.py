@@ -55,11 +55,7 @@ class ImageEmbedding:
 
 
 class ContextPath(nn.Module):
-    """Up-sampling path of the ViT's context features to 1/2 resolution.
-
-    Args:
-        widths: Stem channels at full, 1/2 and 1/4 resolution.
-    """
+    """Up-sampling path of the ViT's context features to 1/2 resolution."""
 
     def __init__(self, widths: tuple[int, int, int], dim: int, class_channels: int) -> None:
         super().__init__()
@@ -84,7 +80,6 @@ class ContextPath(nn.Module):
             tokens: ViT features (B, dim, d, h, w).
             quarter: Stem features at 1/4 in-plane.
             half: Stem features at 1/2 in-plane.
-            anisotropy: State at full resolution.
         """
         a = anisotropy
         x = self.up_quarter(tokens, a.down(3)) + quarter
@@ -103,8 +98,6 @@ class ImageEncoder(nn.Module):
 
     Args:
         widths: Channels at full, 1/2 and 1/4 resolution.
-        depth: Number of EVA-02 blocks.
-        train_tokens: Tokens of a training field, N_train of BA-SAM.
         class_channels: Channels of the class vectors, 0 for none.
 
     Source:
@@ -144,7 +137,6 @@ class ImageEncoder(nn.Module):
 
         Args:
             image: Shape (B, C, D, H, W); H and W divisible by 4, D by `anisotropy.depth_stride(2)`.
-            anisotropy: State at full resolution.
         """
         a = anisotropy
         full = self.stem(image, a)
@@ -158,7 +150,6 @@ class ImageEncoder(nn.Module):
 
         Args:
             image: Shape (B, C, D, H, W); H and W divisible by 8, D by `anisotropy.depth_stride(3)`.
-            anisotropy: State at full resolution.
         """
         a = anisotropy
         full, half, quarter = self.stem_features(image, a)

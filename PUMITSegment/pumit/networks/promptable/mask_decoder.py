@@ -139,7 +139,6 @@ class MaskDecoder(nn.Module):
     """Decoder: image embedding and prompts in, mask logits and IoU estimates out.
 
     Args:
-        widths: Stem channels at full, 1/2 and 1/4 resolution.
         num_masks: Output masks; the first serves several prompts, the rest one ambiguous prompt.
         shown_maps: Channels of the shown maps and the prior; see `PromptEncoder.shown`.
         qk_norm: See `CrossAttention`.

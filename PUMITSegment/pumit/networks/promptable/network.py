@@ -21,15 +21,11 @@ class PromptableNetwork(nn.Module):
     Args:
         widths: Channels at full, 1/2 and 1/4 in-plane resolution.
         dim: Width of the ViT and of the prompt tokens.
-        depth: EVA-02 blocks of the image encoder.
         field_size: In-plane voxels of a training field, divisible by 8.
-        num_masks: Output masks per prompt set.
-        num_decoder_blocks: Two-way blocks of the mask decoder.
         geodesic: Whether to add geodesic maps of the prompts, and feed them to the output directly.
         class_channels: Channels of the prompt-independent class vectors, which separate voxels of
             different structures; 0 for none.
         num_classes: Number of structures and backgrounds that the class vectors are trained on.
-        qk_norm: Whether the decoder's attention normalises queries and keys.
 
     Raises:
         ValueError: If the sizes do not fit together.

@@ -101,7 +101,6 @@ class PromptEncoder(nn.Module):
 
     Args:
         field_size: In-plane voxels of a training field; positions are scaled by it.
-        image_channels: Image channels used for intensity likeness.
         class_channels: Channels of the class vectors, 0 for none.
 
     Source:

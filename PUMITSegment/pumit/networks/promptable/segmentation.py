@@ -27,10 +27,6 @@ class EncodedSegmentation(nn.Module):
     are absolute in CT, are added at full resolution.
 
     Args:
-        num_classes: Classes including the background.
-        widths: Channels at full, 1/2 and 1/4 in-plane resolution.
-        train_tokens: Tokens of the encoder's training fields.
-        da0: Degree of anisotropy of the fields.
         num_supervised_levels: Levels with a head, from the finest.
         head_width: See `SegmentationHead`.
 

@@ -67,9 +67,6 @@ class AuthorWeights:
 def authors_weights(state: Mapping[str, Tensor]) -> AuthorWeights | None:
     """Convert the PUMIT authors' weights, recognised by their names; None for other weights.
 
-    Args:
-        state: Tensors by their names in the file.
-
     Raises:
         CheckpointError: If they are PUMIT's, but not of the architecture of its release.
     """

@@ -20,7 +20,6 @@ class AdditiveRotaryEmbedding3D(nn.Module):
     Args:
         head_dim: Size of one attention head, divisible by 4.
         base: In-plane base b_x = b_y.
-        base_z: Depth base b_z.
 
     Source:
         PUMIT, appendix "Additive 3D RoPE", eqs. 13-14. Differs from the source: the printed

@@ -35,8 +35,6 @@ class UpBlock(nn.Module):
     """Up-sampling, concatenation with a skip, and two convolutions; no residual.
 
     Args:
-        in_channels: Channels of the coarser features.
-        out_channels: Channels of the skip and of the output.
         scale: Up-sampling factors along (D, H, W).
     """
 
@@ -118,7 +116,6 @@ class SegmentationNetwork(nn.Module):
     """Multi-class segmentation at one fixed spacing.
 
     Args:
-        num_classes: Classes including the background.
         detail_widths: Channels of the raw-image branch at full in-plane resolution, half of it and
             so on. Required for the scales finer than a quarter of a patch, where the ViT has no
             features. At further scales, with the widths of the pyramid, the branch is added to the

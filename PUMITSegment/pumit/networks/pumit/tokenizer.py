@@ -225,7 +225,6 @@ class VisualTokenizer(nn.Module):
         Args:
             x: Intensities in [-1, 1], shape (B, in_channels, D, H, W); H and W divisible by 16,
                 D by `anisotropy.depth_stride(4)`.
-            anisotropy: State at full resolution.
 
         Raises:
             PumitError: If the size is not divisible.

@@ -240,9 +240,6 @@ class MaskedImageModel(nn.Module):
     The mask token replaces both patch embedding and absolute position before the first block, so a
     masked patch has only its rotary position.
 
-    Args:
-        vit: Sizes of the `UniversalViT`.
-
     Source:
         PUMIT, section "MIM Pre-training". The loss is eq. 6 with the missing minus sign:
         `torch.nn.functional.cross_entropy(logits, probabilities)`.
@@ -263,7 +260,6 @@ class MaskedImageModel(nn.Module):
 
         Args:
             x: ImageNet-normalised intensities, shape (B, in_channels, D, H, W).
-            anisotropy: State at full resolution.
             is_masked: Boolean (B, N), N patches in raster order.
 
         Returns:

@@ -26,7 +26,7 @@ from pumit.nninteractive.client.interactions import interactions_of
 from pumit.nninteractive.client.wire import NNInteractiveWire, claim
 from pumit.nninteractive.remote_capabilities import RemoteCapabilities, read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
-from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import AnswerPrompt, MaskPrompt, Prompt, has_positive
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
@@ -44,7 +44,6 @@ class RemoteInteractionObject:
     object is reset and all prompts are sent again, in order: each answer depends on those before.
 
     Args:
-        wire: Requests for one lease.
         is_empty: Whether the server's object is known to be empty.
     """
 
@@ -111,9 +110,7 @@ class RemoteInteractionObject:
                 return sent
             if surplus == 1 < len(sent) and self._can_undo:
                 self._can_undo = False  # one level only
-                patch = self._wire.undo()
-                if patch.has_run:
-                    patch.apply(self._mask)
+                if self._wire.undo(self._mask):
                     return sent[:-1]
         self._wire.reset()
         self._mask[:] = False
@@ -129,11 +126,9 @@ class RemoteInteractionObject:
     def _send(self, prompt: Prompt) -> None:
         interactions = interactions_of(prompt, self._volume, self._remote)
         for interaction in interactions:
-            patch = self._wire.add(interaction)
+            self._wire.add(interaction, self._mask)
             if isinstance(prompt, MaskPrompt):
                 self._mask[:] = prompt.mask  # the server does not return an initial mask
-            else:
-                patch.apply(self._mask)
         self._can_undo = self._remote.can_undo and len(interactions) == 1
 
 
@@ -187,9 +182,6 @@ class NNInteractiveSession(RecoverableSession):
     Has the methods of `RemoteSession`. The protocol has no IoU estimate, no uncertain regions and
     no automatic models. The server's answer depends on its earlier answers, so a new prompt in
     another segment replays that segment's prompts. Known masks, undo and redo use the cache.
-
-    Args:
-        heartbeat_s: Longest time between two heartbeats, seconds.
 
     Raises:
         ServiceError: If the server cannot be used, or has no free session.
@@ -251,7 +243,7 @@ class NNInteractiveSession(RecoverableSession):
         volume = self.volume
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
-        if not any(map(_is_positive, prompts)):
+        if not has_positive(prompts):
             raise PromptError("There are only negative prompts; add one inside the structure.")
         answers = self._answers
         known = answers.find(prompts, volume.shape)
@@ -308,14 +300,13 @@ class NNInteractiveSession(RecoverableSession):
     def _claim(self) -> None:
         capabilities = self._client.raw_capabilities()
         self._remote = read_remote_capabilities(capabilities, self._client.url)
-        claimed = claim(self._client)
+        self._lease, liveness_s = claim(self._client)
         if capabilities != self._capabilities:
             self._answers = AnswerCache()  # another model gives other masks
         self._capabilities = capabilities
-        self._lease = claimed.token
         between_s = self._heartbeat_s
-        if claimed.liveness_s:
-            between_s = min(between_s, claimed.liveness_s / 3)
+        if liveness_s:
+            between_s = min(between_s, liveness_s / 3)
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
 
     def _send_again(self, volume: Volume) -> None:
@@ -353,16 +344,8 @@ class NNInteractiveSession(RecoverableSession):
         return mask
 
 
-def _is_positive(prompt: Prompt) -> bool:
-    return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive
-
-
 def _image_of(volume: Volume, channel: int) -> Array:
-    """Return the array to send: one channel, (D, H, W), float64 converted to float32.
-
-    Raises:
-        VolumeError: If the image has no contrast.
-    """
+    """Return the array to send: one channel, (D, H, W), float64 converted to float32."""
     array = finite_voxels(grey(volume, channel))
     check_contrast(array)
     return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import requests
 
 from pumit.client.http_client import Client, RequestRejected, UnexpectedResponse
 from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.interactions import Interaction
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, Codec, pack_array_in_parts, unpack_array
+from pumit.wire.arrays import Array, pack_array_in_parts, unpack_array
+from pumit.wire.prompt_answer import Mask
 
 # In effect no timeout: cancellation and the heartbeat end the wait for a prediction.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
@@ -26,42 +25,12 @@ _TARGET_TYPE = "uint8"
 _LARGEST_ITEM_BYTES = 8
 
 
-@dataclass(frozen=True)
-class Claimed:
-    """A lease that the server granted.
-
-    Attributes:
-        token: Sent with every request.
-        liveness_s: Seconds without a request after which the server ends the lease; None if the
-            server does not say.
-    """
-
-    token: str
-    liveness_s: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class MaskChange:
-    """Change of the server's mask.
-
-    Attributes:
-        has_run: Whether the server executed the request.
-        box: Half-open bounds of the change, (D, H, W); None if nothing changed.
-        inside: The new voxels of that box, bool.
-    """
-
-    has_run: bool
-    box: tuple[slice, slice, slice] | None = None
-    inside: npt.NDArray[np.bool_] | None = None
-
-    def apply(self, mask: npt.NDArray[np.bool_]) -> None:
-        """Write the change into the whole mask."""
-        if self.box is not None and self.inside is not None:
-            mask[self.box] = self.inside
-
-
-def claim(client: Client) -> Claimed:
+def claim(client: Client) -> tuple[str, float | None]:
     """Open a session on the server.
+
+    Returns:
+        Lease token, and the seconds without a request after which the server ends the lease; None
+        if it does not say.
 
     Raises:
         BusyError: If all its sessions are taken.
@@ -70,7 +39,7 @@ def claim(client: Client) -> Claimed:
     answer = client.call_json("POST", protocol.PATH_CLAIM, timeout_s=_CLAIM_TIMEOUT_S)
     try:
         silence = answer.get("liveness_timeout_seconds")
-        return Claimed(str(answer["lease_token"]), None if silence is None else float(silence))
+        return str(answer["lease_token"]), None if silence is None else float(silence)
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(error) from None
 
@@ -90,75 +59,59 @@ class NNInteractiveWire:
             VolumeError: If the server rejects it.
             ServiceError: If it cannot be sent.
         """
+        packed = pack_array_in_parts(image[None], codec=self._client.codec)
+        meta: dict[str, object] = {"image_properties": {}}
+        timeout_s = _VOLUME_TIMEOUT_S
         try:
-            self._send(
-                protocol.PATH_SET_IMAGE,
-                {"image_properties": {}},
-                image[None],
-                codec=self._client.codec,
-                timeout_s=_VOLUME_TIMEOUT_S,
-            )
+            self._call(protocol.PATH_SET_IMAGE, array=packed, meta=meta, timeout_s=timeout_s)
             # After the image, because a new image drops the target buffer.
             body = {"shape": list(self._shape), "dtype": _TARGET_TYPE}
-            self._post(protocol.PATH_SET_TARGET_BUFFER, body, _VOLUME_TIMEOUT_S)
+            self._call(protocol.PATH_SET_TARGET_BUFFER, body=body, timeout_s=timeout_s)
         except RequestRejected as error:
             raise VolumeError(str(error)) from None
 
-    def add(self, interaction: Interaction) -> MaskChange:
-        """Add an interaction and return its effect on the mask.
+    def add(self, interaction: Interaction, mask: Mask) -> None:
+        """Add an interaction, and write its effect into the mask.
 
         Raises:
             PromptError: If the server rejects it.
             ServiceError: If the server failed or is unreachable.
         """
+        content: dict[str, Any] = {"body": interaction.meta}
+        if interaction.drawn is not None:
+            content = {"array": pack_array_in_parts(interaction.drawn), "meta": interaction.meta}
         try:
-            if interaction.drawn is None:
-                answer = self._post(interaction.path, interaction.meta, _PREDICT_TIMEOUT_S)
-            else:
-                answer = self._send(interaction.path, interaction.meta, interaction.drawn)
+            answer = self._call(interaction.path, **content)
         except RequestRejected as error:
             raise PromptError(str(error)) from None
-        return self._read(answer)
+        self._apply(answer, mask)
 
-    def undo(self) -> MaskChange:
-        """Undo the last interaction; `has_run` is False if there was none."""
-        return self._read(self._post(protocol.PATH_VIEWER_UNDO, {}, _PREDICT_TIMEOUT_S))
+    def undo(self, mask: Mask) -> bool:
+        """Undo the last interaction, also in the mask; False if there was none."""
+        return self._apply(self._call(protocol.PATH_VIEWER_UNDO, body={}), mask)
 
     def reset(self) -> None:
         """Remove all interactions and the mask."""
-        self._post(protocol.PATH_RESET_INTERACTIONS, {}, _PREDICT_TIMEOUT_S)
+        self._call(protocol.PATH_RESET_INTERACTIONS, body={})
 
-    def _post(self, path: str, body: object, timeout_s: float) -> requests.Response:
-        try:
-            return self._client.call(
-                "POST", path, lease=self._lease, body=body, timeout_s=timeout_s
-            )
-        except UnexpectedResponse as error:
-            raise _failed(error) from None
-
-    def _send(
-        self,
-        path: str,
-        meta: dict[str, object],
-        array: Array,
-        *,
-        codec: Codec = "lz4",
-        timeout_s: float = _PREDICT_TIMEOUT_S,
+    def _call(
+        self, path: str, *, timeout_s: float = _PREDICT_TIMEOUT_S, **content: Any
     ) -> requests.Response:
-        packed = pack_array_in_parts(array, codec=codec)
+        """Send a request with the content that `Client.call` takes."""
         try:
             return self._client.call(
-                "POST", path, lease=self._lease, array=packed, meta=meta, timeout_s=timeout_s
+                "POST", path, lease=self._lease, timeout_s=timeout_s, **content
             )
         except UnexpectedResponse as error:
             raise _failed(error) from None
 
-    def _read(self, response: requests.Response) -> MaskChange:
+    def _apply(self, response: requests.Response, mask: Mask) -> bool:
+        """Write the change of a response into a mask; return whether the request was executed."""
         try:
             meta: dict[str, Any] = json.loads(response.headers[protocol.META_HEADER])
             has_run, box = bool(meta["ran_prediction"]), meta["bbox"]
             if not has_run or box is None:
-                return MaskChange(has_run)
+                return has_run
             bounds = [(int(start), int(stop)) for start, stop in box]
             if not all(
                 0 <= start < stop <= size
@@ -172,8 +125,8 @@ class NNInteractiveWire:
                 raise ValueError(f"an array of shape {inside.shape} instead of {extent}")
         except (KeyError, TypeError, ValueError) as error:
             raise _unreadable(error) from None
-        (a, b), (c, d), (e, f) = bounds
-        return MaskChange(True, (slice(a, b), slice(c, d), slice(e, f)), inside != 0)
+        mask[tuple(slice(start, stop) for start, stop in bounds)] = inside != 0
+        return True
 
 
 def _unreadable(error: Exception) -> ServiceError:

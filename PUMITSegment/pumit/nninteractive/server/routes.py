@@ -32,7 +32,7 @@ from pumit.nninteractive.server.schemas import (
     PredictPendingIn,
     TargetBuffer,
 )
-from pumit.prompts import MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import MaskPrompt, PointPrompt, Prompt, has_positive
 from pumit.server.http.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.sessions.fair_queue import Job
@@ -320,7 +320,7 @@ async def _run(
 
 def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Response:
     prompts = session.prompts(SEGMENT)
-    if any(map(_says_where, prompts)):
+    if has_positive(prompts):
         mask = session.predict(SEGMENT, watch=job.watch)
         after = ObjectMask.of(np.asarray(mask, dtype=bool))
         job.watch.check()  # if the client has left, the server's copy of its buffer must not change
@@ -394,8 +394,3 @@ def _viewer(lease: Lease) -> ViewerObject:
 
 def _count_prompts(session: InteractiveSession, lease: Lease) -> None:
     lease.prompt_count = sum(len(session.prompts(name)) for name in session.segments)
-
-
-def _says_where(prompt: Prompt) -> bool:
-    """Return whether a prompt is positive: it marks the object, not the background."""
-    return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

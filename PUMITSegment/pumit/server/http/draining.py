@@ -33,12 +33,7 @@ class Draining:
             self._begun_at = self._clock()
 
     def is_over(self, *, sessions: int, in_flight: int) -> bool:
-        """Return whether the server may exit now.
-
-        Args:
-            sessions: Number of open sessions.
-            in_flight: Number of requests not answered yet.
-        """
+        """Return whether the server may exit now."""
         if self._begun_at is None:
             return False
         waited = self._clock() - self._begun_at

@@ -81,9 +81,6 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
 def bind_address(host: str, port: int) -> socket.socket:
     """Return a socket bound to an address of this machine.
 
-    Args:
-        port: 0 for a free one.
-
     Raises:
         ServiceError: If the address is in use, or not one of this machine.
     """

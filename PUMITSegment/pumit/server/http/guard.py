@@ -57,10 +57,8 @@ class Guard:
     """ASGI middleware that checks each request before it reaches the application.
 
     Args:
-        limits: Largest sizes of bodies, and their time limits.
         allowed_hosts: Accepted host names, without port; None for any. This refuses a web page
             whose own name resolves to loopback (DNS rebinding).
-        open_paths: Paths that need no token.
         path_tokens: Second tokens by path; each opens only its path.
         viewer: Paths of a local viewer that sends no token.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,8 +21,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pumit import __version__
-from pumit.server.sessions.engine import ModelInfo
-from pumit.server.sessions.fair_queue import Done
+from pumit.server.sessions.fair_queue import Kind, Outcome
+from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,42 +30,21 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """State of a server at one moment.
-
-    Attributes:
-        is_ready: Whether a new session could be opened.
-        in_flight: Number of requests not answered yet.
-        sleep: Number of sessions with a volume, `awake` and `asleep`.
-        memory_bytes: Memory by use: `scans`, `embeddings`, `process`, ...
-        leases_ended: Number of leases ended since the start, by reason.
-    """
-
-    is_ready: bool
-    is_draining: bool
-    sessions: int
-    session_limit: int
-    queue_length: int
-    in_flight: int
-    model: ModelInfo
-    sleep: Mapping[str, int]
-    memory_bytes: Mapping[str, int]
-    leases_ended: Mapping[str, int]
-
-
 class Metrics:
     """All metrics of one application, in their own registry.
 
     Args:
-        snapshot: Callback that returns the server's state; None while it does not run.
+        state: Callback that returns the server's state; None while it does not run.
+        gauges: Callback that returns `ready`, `draining` and `requests_in_flight`.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+    def __init__(
+        self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
+    ) -> None:
         registry = self._registry = CollectorRegistry()
         # Resident memory, CPU time and open files of this process, under Prometheus' usual names.
         ProcessCollector(registry=registry)
-        registry.register(_Gauges(snapshot))
+        registry.register(_Gauges(state, gauges))
         self._jobs = Counter(
             "pumit_jobs", "Jobs of the queue.", ("kind", "outcome"), registry=registry
         )
@@ -91,11 +70,11 @@ class Metrics:
             "pumit_upload_bytes", "Bytes of array bodies, as sent.", registry=registry
         )
 
-    def count_job(self, done: Done) -> None:
+    def count_job(self, kind: Kind, waited_s: float, ran_s: float, outcome: Outcome) -> None:
         """Count a job that has ended."""
-        self._jobs.labels(done.kind, done.outcome).inc()
-        self._waiting.labels(done.kind).observe(done.waited_s)
-        self._running.labels(done.kind).observe(done.ran_s)
+        self._jobs.labels(kind, outcome).inc()
+        self._waiting.labels(kind).observe(waited_s)
+        self._running.labels(kind).observe(ran_s)
 
     def count_request(self, route: str, status: str) -> None:
         """Count a request by its route template, never by the path that the client sent."""
@@ -114,8 +93,11 @@ class Metrics:
 class _Gauges(Collector):
     """Gauges read at each scrape."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
-        self._snapshot = snapshot
+    def __init__(
+        self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._state = state
+        self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
         yield InfoMetricFamily(
@@ -128,40 +110,45 @@ class _Gauges(Collector):
                 "python": platform.python_version(),
             },
         )
-        now = self._snapshot()
-        if now is None:
+        state = self._state()
+        if state is None:
             return
-        model = now.model
+        now = self._gauges()
         yield InfoMetricFamily(
             "pumit_model",
             "The served model.",
-            {
-                "name": model.name,
-                "version": model.version,
-                "sha256": model.sha256,
-                "device": model.device,
-            },
+            asdict(state.engine.info),
         )
         for name, meaning, value in (
-            ("ready", "Whether a new session can be opened.", now.is_ready),
-            ("draining", "Whether the server is shutting down.", now.is_draining),
-            ("sessions_open", "Open sessions.", now.sessions),
-            ("sessions_limit", "Maximum number of open sessions.", now.session_limit),
-            ("queue_length", "Waiting jobs.", now.queue_length),
-            ("requests_in_flight", "Requests not answered yet.", now.in_flight),
+            ("ready", "Whether a new session can be opened.", now["ready"]),
+            ("draining", "Whether the server is shutting down.", now["draining"]),
+            ("sessions_open", "Open sessions.", len(state.leases)),
+            ("sessions_limit", "Maximum number of open sessions.", state.limits.max_sessions),
+            ("queue_length", "Waiting jobs.", state.queue.waiting),
+            ("requests_in_flight", "Requests not answered yet.", now["requests_in_flight"]),
         ):
             yield GaugeMetricFamily(f"pumit_{name}", meaning, value)
+        memory = state.memory()
+        held = {
+            "scans": memory.scan_bytes,
+            "embeddings": memory.embedding_bytes,
+            "limit": memory.limit_bytes,
+            "process": memory.process_bytes,
+            "process_peak": memory.process_peak_bytes,
+            "device_free": memory.device_free_bytes,
+            "device_total": memory.device_total_bytes,
+        }
         yield _labelled(
             GaugeMetricFamily("pumit_sessions", "Sessions with a volume.", labels=("state",)),
-            now.sleep,
+            {"awake": memory.awake, "asleep": memory.asleep},
         )
         yield _labelled(
             GaugeMetricFamily("pumit_memory_bytes", "Memory by use.", labels=("of",)),
-            now.memory_bytes,
+            {name: size for name, size in held.items() if size is not None},
         )
         yield _labelled(
             CounterMetricFamily("pumit_leases_ended", "Leases ended.", labels=("reason",)),
-            now.leases_ended,
+            state.leases.ended,
         )
 
 

@@ -16,7 +16,7 @@ from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import PATH_CLAIM, PATH_HEALTHZ, BusyError
 
 if TYPE_CHECKING:
-    from pumit.server.http.metrics import Metrics, Snapshot
+    from pumit.server.http.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -82,35 +82,12 @@ class Operations:
             return "All sessions of the server are in use."
         return None
 
-    def snapshot(self) -> Snapshot | None:
-        """Return the server's current state; None while it does not run."""
-        from pumit.server.http.metrics import Snapshot
-
-        state = self.state
-        if state is None:
-            return None
-        memory = state.memory()
-        held = {
-            "scans": memory.scan_bytes,
-            "embeddings": memory.embedding_bytes,
-            "limit": memory.limit_bytes,
-            "process": memory.process_bytes,
-            "process_peak": memory.process_peak_bytes,
-            "device_free": memory.device_free_bytes,
-            "device_total": memory.device_total_bytes,
+    def _gauges(self) -> dict[str, int]:
+        return {
+            "ready": self.why_not_ready() is None,
+            "draining": self.draining.is_begun,
+            "requests_in_flight": self.traffic.in_flight,
         }
-        return Snapshot(
-            is_ready=self.why_not_ready() is None,
-            is_draining=self.draining.is_begun,
-            sessions=len(state.leases),
-            session_limit=state.limits.max_sessions,
-            queue_length=state.queue.waiting,
-            in_flight=self.traffic.in_flight,
-            model=state.engine.info,
-            sleep={"awake": memory.awake, "asleep": memory.asleep},
-            memory_bytes={name: size for name, size in held.items() if size is not None},
-            leases_ended=dict(state.leases.ended),
-        )
 
     def _load_metrics(self, is_required: bool) -> Metrics | None:
         try:
@@ -119,7 +96,7 @@ class Operations:
             level = logging.WARNING if is_required else logging.INFO
             logger.log(level, "no /metrics: prometheus-client is not installed")
             return None
-        return Metrics(self.snapshot)
+        return Metrics(lambda: self.state, self._gauges)
 
 
 def operations_of(request: Request) -> Operations:

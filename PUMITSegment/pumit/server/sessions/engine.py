@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pumit.errors import CheckpointError
 from pumit.segmentation import LabelMap
 from pumit.server.sessions.model_cache import LazyModelCache
 from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
-    from pumit.inference.interactive.image_store import ImageStore
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.inference.tokenizer.token_use import Reconstruction
     from pumit.models.card import ModelCard
@@ -25,7 +23,6 @@ class ModelInfo:
 
     Attributes:
         name: The model's name in the index or in its checkpoint; never a path.
-        device: Such as `cpu` or `cuda:0`.
     """
 
     name: str
@@ -39,7 +36,6 @@ class SegmenterEngine:
 
     Args:
         model: A name from the model index, or a checkpoint file.
-        device: `auto`, `cpu`, `cuda`, ...
         keeps_graphs: Whether compiled graphs may be cached in the user's folder.
 
     Raises:
@@ -57,7 +53,7 @@ class SegmenterEngine:
         # `pumit` resolves its classes lazily: torch is imported here.
         self._segmenter: Any = pumit.load_segmenter(model, device=device, keeps_graphs=keeps_graphs)
         self._open: Callable[..., InteractiveSession] = pumit.InteractiveSession
-        self._images = ImageStore(is_shared=True)
+        self.holdings = ImageStore(is_shared=True)  # scans and embeddings of all sessions
         description = ModelHeader.of(self._segmenter.recipe).description
         description = description or "Finds the structure at the prompts, without naming it."
         own = ModelCard(self.info.name, "promptable", self.info.version, description)
@@ -74,11 +70,6 @@ class SegmenterEngine:
             str(segmenter.device),
         )
 
-    @property
-    def holdings(self) -> ImageStore:
-        """Scans and embeddings of all sessions."""
-        return self._images
-
     def rest(self) -> None:
         """Release compiled graphs and the models loaded on demand."""
         self._segmenter.engine.rest()
@@ -86,7 +77,7 @@ class SegmenterEngine:
 
     def open_session(self) -> InteractiveSession:
         """Open a `pumit.InteractiveSession` on this model; identical scans are stored once."""
-        return self._open(self._segmenter, images=self._images)
+        return self._open(self._segmenter, images=self.holdings)
 
     def models(self) -> list[ModelCard]:
         """List every model that can be requested by name, this one first."""
@@ -104,7 +95,7 @@ class SegmenterEngine:
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
         watch: Watch = UNWATCHED,
     ) -> LabelMap:
-        """Label a session's volume with an automatic model; a promptable one segments everything.
+        """Label a session's volume with a model; a promptable one segments everything.
 
         Raises:
             CheckpointError: If there is no such model.
@@ -114,12 +105,9 @@ class SegmenterEngine:
             from pumit.inference.automatic.everything import segment_everything
 
             return segment_everything(session, roi_corners_lps=roi_corners_lps, watch=watch)
-        from pumit.inference.automatic.segmentation import load_automatic
-
-        found: LabelMap = self._models.load(card.name, load_automatic).segment(
+        return self._models.automatic(card.name).segment(
             session.volume, channel=session.channel, roi_corners_lps=roi_corners_lps, watch=watch
         )
-        return found
 
     def plan_search(
         self,
@@ -177,13 +165,6 @@ class SegmenterEngine:
         Raises:
             CheckpointError: If there is no such tokenizer, or none at all.
         """
-        from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
-
-        names = [card.name for card in self._models.cards() if card.kind == "tokenizer"]
-        if not names:
-            raise CheckpointError(NO_TOKENIZER)
-        card = self._models.find(model or names[0], ("tokenizer",))
-        answer: Reconstruction = self._models.load(card.name, load_tokenizer).reconstruct(
+        return self._models.tokenizer(model).reconstruct(
             session.volume, channel=session.channel, watch=watch
         )
-        return answer

@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from pumit.inference.interactive.image_store import ImageStore
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.limits import MemoryFull
+from pumit.server.sessions.limits import MemoryFull, MemoryReport
 from pumit.wire.protocol import BusyError
 
 MIB = 1 << 20
@@ -29,30 +28,8 @@ MIB = 1 << 20
 _SESSION_EMBEDDING_BYTES = 256 * MIB
 
 
-@dataclass(frozen=True)
-class MemoryUsage:
-    """Memory that sessions used after the latest job.
-
-    Attributes:
-        scan_bytes: Scans, prompts, mask priors and cached answers.
-        awake: Number of sessions with an uncompressed volume.
-        asleep: Number of sessions with a compressed one.
-    """
-
-    scan_bytes: int = 0
-    embedding_bytes: int = 0
-    awake: int = 0
-    asleep: int = 0
-
-
 class SessionEvictor:
     """Suspends and wakes sessions.
-
-    Args:
-        holdings: Scans and embeddings of all sessions.
-        limit_bytes: Limit of all sessions together.
-        device_bytes: Total memory of the accelerator; None without one.
-        leases: Callback that returns the open leases.
 
     Attributes:
         held: Memory in use; may be read from any thread.
@@ -71,7 +48,7 @@ class SessionEvictor:
         self._leases = leases
         self._ended: deque[Lease] = deque()
         self._in_use: list[Lease] = []  # the running job's session, and that of a nested job
-        self.held = MemoryUsage()
+        self.held = MemoryReport(0, 0, limit_bytes, 0, 0)
         # A quarter: embeddings should neither push scans to sleep nor leave an automatic model
         # without accelerator memory.
         room = limit_bytes if device_bytes is None else min(limit_bytes, device_bytes)
@@ -227,9 +204,10 @@ class SessionEvictor:
     def _count(self) -> None:
         sessions = [lease.session for lease in self._leases() if lease.session and lease.shape]
         asleep = sum(session.is_asleep for session in sessions)
-        self.held = MemoryUsage(
+        self.held = MemoryReport(
             self._holdings.scan_bytes + self._kept_bytes(),
             self._holdings.embedding_bytes,
+            self._limit,
             len(sessions) - asleep,
             asleep,
         )

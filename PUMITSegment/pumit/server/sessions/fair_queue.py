@@ -22,7 +22,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pumit.errors import Cancelled
@@ -32,7 +31,9 @@ from pumit.wire.protocol import BusyError
 logger = logging.getLogger(__name__)
 
 Kind = Literal["click", "foresight", "volume", "change", "automatic", "reconstruction"]
-Outcome = Literal["done", "cancelled", "failed"]
+Outcome = Literal["done", "cancelled", "failed"]  # `failed` also for a refused request
+# Kind, waiting and running time in seconds, without nested jobs, and outcome.
+OnDone = Callable[[Kind, float, float, Outcome], None]
 
 # These take a minute or more, and never run nested in another job.
 LONG_KINDS: frozenset[Kind] = frozenset({"automatic", "reconstruction"})
@@ -47,28 +48,12 @@ class Deferred(Exception):
     """Raised by a job that has no memory next to the long job that yielded; it runs afterwards."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """Outcome of a job.
-
-    Attributes:
-        ran_s: Run time without nested jobs, seconds.
-        outcome: `failed` also for a refused request.
-    """
-
-    kind: str
-    waited_s: float
-    ran_s: float
-    outcome: Outcome
-
-
 class Job:
     """One piece of work.
 
     Attributes:
         segment: The segment it predicts; None for work that cannot be cancelled.
         fraction: Progress, 0 to 1.
-        lent_s: Time spent in nested jobs, seconds.
     """
 
     def __init__(
@@ -146,7 +131,6 @@ class FairQueue:
     """Jobs of many sessions, run by one thread in rotation.
 
     Args:
-        max_queued: Largest number of waiting jobs of one session.
         patience_s: A job that runs for longer yields, whatever its kind.
 
     Attributes:
@@ -161,7 +145,7 @@ class FairQueue:
         self._postponed: set[Job] = set()
         self._is_closed = False
         self._changed = threading.Condition()
-        self.on_done: Callable[[Done], None] | None = None
+        self.on_done: OnDone | None = None
         self._thread = threading.Thread(target=self._loop, name="pumit-predict", daemon=True)
         self._thread.start()
 
@@ -213,9 +197,6 @@ class FairQueue:
 
         Args:
             segment: Only this segment's; None for all.
-
-        Returns:
-            Number of cancelled jobs.
         """
         with self._changed:
             dropped = self._pull(owner, lambda job: _is_meant(job, segment))
@@ -269,7 +250,7 @@ class FairQueue:
         """End jobs that never ran, each with its own copy of the error."""
         for job in dropped:
             job.future.set_exception(type(error)(*error.args))
-            self._report_done(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))
+            self._report_done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled")
 
     def _loop(self) -> None:
         """Run jobs one after the other, until the queue is closed.
@@ -334,9 +315,8 @@ class FairQueue:
                 return
         # 3. Deliver the result, then count the job.
         job.settle()
-        self._report_done(
-            Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome)
-        )
+        waited_s = job.started_at - job.queued_at
+        self._report_done(job.kind, waited_s, ran_s - job.lent_s, outcome)
 
     def _postpone(self, job: Job) -> None:
         """Put a job back to the front of its queue; the caller holds the lock."""
@@ -369,11 +349,11 @@ class FairQueue:
                     self._run(other)
                 del other
 
-    def _report_done(self, done: Done) -> None:
+    def _report_done(self, kind: Kind, waited_s: float, ran_s: float, outcome: Outcome) -> None:
         if self.on_done is None:
             return
         try:
-            self.on_done(done)
+            self.on_done(kind, waited_s, ran_s, outcome)
         except Exception as error:
             # A failing counter must not end the compute thread.
             logger.error("counting a job failed: %s", type(error).__name__)

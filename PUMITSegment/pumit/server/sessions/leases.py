@@ -66,13 +66,10 @@ class Lease:
 
     Attributes:
         token: Secret that the client sends with each request.
-        active_at: Time of the last user action.
-        seen_at: Time of the last request of any kind.
         session: Opened by the first job; used only on the queue's thread.
         shape: Grid (D, H, W) of the volume; None before there is one.
         priors: Mask priors of the volume, which prompts refer to by hash.
         prompt_count: Number of prompts of an nnInteractive viewer, for the limit.
-        uploads: Number of uploads under way.
         is_idle: Whether the user has been idle long enough for suspension.
         is_silent: Whether the client sends no heartbeats and cannot claim again, as ITK-SNAP; its
             session is kept for `SILENT_S` after the last action.
@@ -101,7 +98,6 @@ class LeaseRegistry:
 
     Args:
         is_busy: Whether a lease has waiting or running jobs; such a lease does not expire.
-        on_free: Callback for a released or expired lease.
         on_idle: Callback, once, for a lease without user action for `sleep_after_s`.
         prefix: Prefix of each token, by which a proxy finds the server of a lease.
 
@@ -134,9 +130,6 @@ class LeaseRegistry:
 
     def claim(self, *, is_silent: bool = False) -> Lease:
         """Open a session.
-
-        Args:
-            is_silent: Whether its client sends no heartbeats.
 
         Raises:
             BusyError: If all sessions are taken.

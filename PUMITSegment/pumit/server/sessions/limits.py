@@ -24,19 +24,15 @@ class MemoryFull(ServiceError):
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Memory of a server's sessions and of the machine.
+    """Memory of a server's sessions after the latest job, and of the machine if it was asked.
 
     Attributes:
         scan_bytes: Voxels of all scans with their downsampled levels, compressed voxels of
             suspended sessions, prompts and cached answers. An image shared by several sessions
             counts once.
         embedding_bytes: Embeddings of all images, in the memory of the device.
-        limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
-        awake: Number of sessions with an uncompressed volume.
         asleep: Number of suspended sessions, which the next request wakes.
-        process_peak_bytes: Peak of `process_bytes`.
         device_free_bytes: Free memory of the accelerator; None without one.
-        device_total_bytes: All memory of the accelerator; None without one.
     """
 
     scan_bytes: int
@@ -44,10 +40,10 @@ class MemoryReport:
     limit_bytes: int
     awake: int
     asleep: int
-    process_bytes: int
-    process_peak_bytes: int
-    device_free_bytes: int | None
-    device_total_bytes: int | None
+    process_bytes: int | None = None
+    process_peak_bytes: int | None = None
+    device_free_bytes: int | None = None
+    device_total_bytes: int | None = None
 
 
 def device_bytes(device: str) -> tuple[int | None, int | None]:
@@ -68,11 +64,6 @@ def default_limit_bytes() -> int:
     """Return the default limit of sessions: half of the memory, or if larger 3/4 up to 4 GiB."""
     total = machine_bytes()
     return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))
-
-
-def default_upload_bytes() -> int:
-    """Return the default limit of uploads: an eighth of the memory, up to 4 GiB."""
-    return min(machine_bytes() // 8, 4 * GIB)
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,7 @@ class Limits:
     max_queued: int = 64
     idle_timeout_s: float = 600.0
     liveness_timeout_s: float = 60.0
-    max_upload_bytes: int = field(default_factory=default_upload_bytes)
+    max_upload_bytes: int = field(default_factory=lambda: min(machine_bytes() // 8, 4 * GIB))
     body_timeout_s: float = 30.0
     min_body_rate: int = 64 * 1024
     header_timeout_s: float = 10.0

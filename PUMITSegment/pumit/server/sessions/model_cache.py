@@ -57,18 +57,19 @@ class LazyModelCache:
         found: AutomaticSegmenter = self.load(name, load_automatic)
         return found
 
-    def tokenizer(self) -> Tokenizer:
-        """Load the first tokenizer.
+    def tokenizer(self, name: str | None = None) -> Tokenizer:
+        """Load a tokenizer by name, by default the first.
 
         Raises:
             CheckpointError: If there is none.
         """
         from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
 
-        name = next((card.name for card in self.cards() if card.kind == "tokenizer"), None)
-        if name is None:
+        names = [card.name for card in self.cards() if card.kind == "tokenizer"]
+        if not names:
             raise CheckpointError(NO_TOKENIZER)
-        found: Tokenizer = self.load(name, load_tokenizer)
+        card = self.find(name or names[0], ("tokenizer",))
+        found: Tokenizer = self.load(card.name, load_tokenizer)
         return found
 
     def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -76,13 +77,8 @@ class ServerState:
     def memory(self) -> MemoryReport:
         """Return the memory of all sessions after the latest job, and of the machine now."""
         free, total = device_bytes(self.engine.info.device)
-        held = self._evictor.held
-        return MemoryReport(
-            scan_bytes=held.scan_bytes,
-            embedding_bytes=held.embedding_bytes,
-            limit_bytes=self.limits.max_memory_bytes,
-            awake=held.awake,
-            asleep=held.asleep,
+        return replace(
+            self._evictor.held,
             process_bytes=process_bytes(),
             process_peak_bytes=peak_process_bytes(),
             device_free_bytes=free,

@@ -28,7 +28,6 @@ class ObjectMask:
 
     Attributes:
         box: Half-open range on each axis; None for an empty mask.
-        bits: Packed bits inside the box.
     """
 
     box: BoundingBox | None = None
@@ -85,11 +84,7 @@ class _Step:
 
 
 class ViewerObject:
-    """The contents of a target buffer, and the steps that led to them.
-
-    Args:
-        dtype: Type of the buffer and of the answers.
-    """
+    """The contents of a target buffer, and the steps that led to them."""
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
         self.dtype = dtype
@@ -112,7 +107,6 @@ class ViewerObject:
 
         Args:
             changes: Number of changes in the session's history that the step makes.
-            prompts: Prompts before the step.
         """
         self._steps.append(_Step(self.mask, self._answered, _marks(prompts), changes))
         del self._steps[:-_KEPT_STEPS]
@@ -130,9 +124,6 @@ class ViewerObject:
 
     def undo_step(self, prompts: Sequence[Prompt]) -> bool:
         """Restore the state before the last step.
-
-        Args:
-            prompts: The session's prompts after undoing the step's changes.
 
         Returns:
             Whether they are the prompts before the step. If not, another client has changed the

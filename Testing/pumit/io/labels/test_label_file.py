@@ -9,13 +9,14 @@ import pytest
 import SimpleITK
 from PIL import Image
 from pumit.errors import VolumeError
-from pumit.export.companions import manifest_of, write_manifest
+from pumit.export.companions import manifest_of
 from pumit.export.labelmap import write_labelmap
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.io.labels.grid_match import same_grid
 from pumit.io.labels.label_file import read_label_file
 from pumit.io.labels.label_source import unreviewed_of
 from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.system.files import write_json
 from pumit.volume import Volume
 
 
@@ -195,7 +196,7 @@ def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(
     save(np.ones((4, 5, 6), np.uint8), path)
     assert unreviewed_of([path]) == ""
     algorithm = Algorithm("hippo", "1", "AUTOMATIC")
-    write_manifest(manifest_of(path, VOLUME, KIDNEY, algorithm), tmp_path / "a.manifest.json")
+    write_json(tmp_path / "a.manifest.json", manifest_of(path, VOLUME, KIDNEY, algorithm))
     assert unreviewed_of([path]) == BY_HIPPO
     assert read_label_file(path).unreviewed == BY_HIPPO
     save(np.zeros((4, 5, 6), np.uint8), path)

@@ -7,10 +7,10 @@ import pytest
 from fake_engine import FakeSession, FakeSessionsMemory
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.prompts import PointPrompt
-from pumit.server.sessions.evictor import MemoryUsage, SessionEvictor
+from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.limits import MemoryFull
+from pumit.server.sessions.limits import MemoryFull, MemoryReport
 from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject
 from pumit.volume import Volume
 from pumit.wire.protocol import BusyError
@@ -56,7 +56,7 @@ def test_the_session_used_least_recently_sleeps_first():
     sessions.use(first)
     sessions.open()
     assert sessions.asleep == [False, True, False, False]
-    assert sessions.evictor.held == MemoryUsage(6500, 0, 3, 1)
+    assert sessions.evictor.held == MemoryReport(6500, 0, 7 * PLAIN, 3, 1)
     sessions.use(second)
     assert sessions.asleep == [False, False, True, False]
     # No more sleep than have to.
@@ -138,7 +138,7 @@ def test_what_grew_during_a_job_is_brought_back_after_it():
         sessions.holdings.embedding_bytes = 2 * PLAIN
     assert first.session.is_asleep
     assert not second.session.is_asleep
-    assert sessions.evictor.held == MemoryUsage(2500, 2 * PLAIN, 1, 1)
+    assert sessions.evictor.held == MemoryReport(2500, 2 * PLAIN, 5 * PLAIN, 1, 1)
     sessions.holdings.embedding_bytes = 4 * PLAIN
     sessions.use(second)
     assert sessions.holdings.embedding_bytes == 0
@@ -177,9 +177,9 @@ def test_a_session_that_ended_holds_nothing():
     sessions.evictor.end(first)
     sessions.evictor.forget_ended()
     assert first.session is None
-    assert sessions.evictor.held == MemoryUsage(2 * PLAIN, 0, 1, 0)
+    assert sessions.evictor.held == MemoryReport(2 * PLAIN, 0, 5 * PLAIN, 1, 0)
     sessions.evictor.suspend(second)
-    assert sessions.evictor.held == MemoryUsage(PLAIN // 2, 0, 0, 1)
+    assert sessions.evictor.held == MemoryReport(PLAIN // 2, 0, 5 * PLAIN, 0, 1)
 
 
 def test_room_is_made_first_of_those_who_have_ended():
