@@ -17,12 +17,7 @@ TASK = "pretraining"
 
 
 def read_recipe_file(path: Path) -> PretrainingRecipe:
-    """Read a YAML recipe and check its keys.
-
-    Raises:
-        PumitError: If it cannot be read, a key is unknown (the closest match is suggested), or a
-            value is invalid.
-    """
+    """Read a YAML recipe and check its keys."""
     keys = {"task": TASK, **read_yaml(path)}
     if keys["task"] != TASK:
         raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {keys['task']}.")
@@ -49,7 +44,6 @@ def pretrain(
     Args:
         path: YAML recipe; its relative paths start from the working directory.
         overrides: Values of `schedule` to override, such as `seconds`.
-        real_folder: Folder of real scans, to override the recipe.
         is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
             model to the user's index.
 

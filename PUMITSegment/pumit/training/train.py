@@ -103,7 +103,6 @@ def finetune(
     Args:
         folder: Base folder of the recipe's relative paths; None for its own.
         changes: Keys of the recipe to override; `data` and `schedule` are merged key by key.
-        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
         since: Time when the user started it, Unix time; None for now.
         finish: Whether to stop training and finish with the best model of `output`.
 

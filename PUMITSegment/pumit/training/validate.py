@@ -65,11 +65,7 @@ def problem_of(text: str) -> str:
 
 
 def answer(given: TextIO, output: TextIO) -> None:
-    """Answer line after line until the input ends.
-
-    Args:
-        given: JSON lines, each the text of a recipe.
-    """
+    """Answer line after line until the input ends."""
     for line in given:
         output.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
         output.flush()

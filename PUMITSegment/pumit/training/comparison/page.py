@@ -156,10 +156,6 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
 
     Returns:
         The page; None if no training is finished yet.
-
-    Raises:
-        TrainingError: If the rows cannot be read.
-        ExportError: If the page cannot be written.
     """
     names = [network.name for network in comparison.recipe.networks]
     rows = [row for row in read_rows(output / ROWS) if row.name in names]

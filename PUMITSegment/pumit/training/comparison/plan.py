@@ -242,11 +242,7 @@ class _Planner:
 
 
 def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) -> None:
-    """Plan and build every network as its training will.
-
-    Raises:
-        PumitError: If something does not fit a network, which the message names.
-    """
+    """Plan and build every network as its training will."""
     planner = _Planner(comparison, data, facts, torch.device("cpu"))
     for network in comparison.recipe.networks:
         ready = planner.plan(network)

@@ -74,11 +74,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def read_row(training: Training, folder: Path) -> TrainingRow:
-    """Read the result of a finished training.
-
-    Raises:
-        TrainingError: If a part of it is missing or damaged.
-    """
+    """Read the result of a finished training."""
     try:
         judged = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
         with safe_open(str(folder / LAST), framework="pt") as handle:
@@ -114,21 +110,13 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
 
 
 def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
-    """Write rows, one per line.
-
-    Raises:
-        ExportError: If the file cannot be written.
-    """
+    """Write rows, one per line."""
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
     write_text(path, text)
 
 
 def read_rows(path: Path) -> list[TrainingRow]:
-    """Read the rows of a file.
-
-    Raises:
-        TrainingError: If the file is missing, or holds something else.
-    """
+    """Read the rows of a file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [TrainingRow.of(json.loads(line)) for line in lines]

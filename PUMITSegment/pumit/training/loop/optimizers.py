@@ -35,9 +35,6 @@ class Muon(torch.optim.AdamW):
     Muon updates are scaled to the root mean square of a typical AdamW update (0.2), so that both
     share learning rate and weight decay. Convolution kernels are treated as matrices (out, rest).
 
-    Args:
-        momentum: Decay of the momentum buffer.
-
     Source:
         Jordan et al., Muon, 2024; Liu et al., Muon is Scalable for LLM Training, 2025, eq. 4.
     """
@@ -114,9 +111,6 @@ def optimizer_of_groups(
     Args:
         groups: Each with `params`, and optionally `weight_decay` (overrides the schedule's, for all
             of its parameters) and `rate` (factor on the learning rate).
-
-    Raises:
-        ValueError: If a trainable parameter of the network is in no group or in several.
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     weights = {id(p) for name, p in network.named_parameters() if name.endswith("weight")}

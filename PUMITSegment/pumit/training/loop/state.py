@@ -125,9 +125,6 @@ class WeightAverage:
     """Exponential moving average of the floating-point entries of a network's state.
 
     Other entries, such as counters, are copied. If the network is sharded, so is the average.
-
-    Args:
-        decay: Weight of the previous average at every step.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -175,12 +172,6 @@ class Run:
         folder: Folder of the run; the run resumes from its last save, if any.
         optimizer_of: Function that creates the optimiser, called after sharding.
         validates: Whether validations choose the best model; otherwise the last save counts.
-
-    Attributes:
-        rank_sync: CPU communication between the processes.
-
-    Raises:
-        CheckpointError: If the folder holds anything but a save of this run.
     """
 
     def __init__(
@@ -388,11 +379,7 @@ class Run:
             raise stops[0] if stops else RunStopped
 
     def handle_request(self, requested: Request) -> None:
-        """Pause or stop, as agreed by the processes; the run must be saved before.
-
-        Raises:
-            RunStopped: If the run is to stop.
-        """
+        """Pause or stop, as agreed by the processes; the run must be saved before."""
         if requested is Request.PAUSE:
 
             def pause() -> None:

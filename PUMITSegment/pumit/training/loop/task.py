@@ -68,9 +68,6 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
     """Yield the batches of `steps` in order, independent of the number of workers.
 
     Without worker processes, each batch is drawn on demand in this one.
-
-    Raises:
-        PumitError: If a batch could not be drawn.
     """
     if workers == 0:
         yield from (draws[step] for step in steps)
@@ -145,11 +142,7 @@ class Task(Protocol):
 
 
 class SourceTask(nn.Module):
-    """Base class of tasks whose batches come from a source independent of the network.
-
-    Args:
-        source: Object with a `draw` method like that of `Task`.
-    """
+    """Base class of tasks whose batches come from a source independent of the network."""
 
     def __init__(self, network: nn.Module, source: Any) -> None:
         super().__init__()

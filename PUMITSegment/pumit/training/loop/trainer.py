@@ -43,7 +43,6 @@ def train(
 
     Args:
         folder: Folder of `last.safetensors`, accessible to every process.
-        degrees: Share of steps per degree of anisotropy.
         report: Callback for a progress record every `log_every` steps, and for validation results
             as {"step": ..., "validation": {...}}.
         on_checkpoint: Callback with the averaged weights and the step at every save.

@@ -54,12 +54,9 @@ class CaseFact:
     """A case without its name.
 
     Attributes:
-        case: Number, such as "case 7".
         role: "training", "validation", "test", or several joined by "and".
         shape: Number of voxels, depth axis first; empty if not recorded.
-        spacing_mm: Voxel spacing along these axes, mm.
         sha256: Fingerprint of the image's stored voxels.
-        class_voxels: Number of voxels of each class in its label.
     """
 
     case: str
@@ -84,7 +81,6 @@ class Scores:
 
     Attributes:
         means: Row, such as a class, to metric to its mean with interval.
-        cases: Metrics by case, the worst first.
         split: Role of the cases: "validation", "test" or "cross-validation".
         step: Step of the evaluated checkpoint.
     """

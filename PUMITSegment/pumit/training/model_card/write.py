@@ -234,11 +234,7 @@ def numbered(facts: Mapping[str, CaseFact], numbers: Mapping[str, str]) -> tuple
 
 
 def best_of(folder: Path) -> Path:
-    """Return the best checkpoint of a run so far.
-
-    Raises:
-        CheckpointError: If there is none, as before the first validation.
-    """
+    """Return the best checkpoint of a run so far."""
     status = read_status(folder)
     name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
     model = status.model if status is not None and status.model else ""
@@ -255,9 +251,6 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
 
     The card can be published: cases are numbered, and it does not identify patients. The mapping of
     numbers to cases stays in `case_numbers.json`.
-
-    Returns:
-        Path of `card.md`.
 
     Raises:
         PumitError: If the checkpoint cannot be read, or the card cannot be written.

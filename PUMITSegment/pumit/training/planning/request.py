@@ -117,11 +117,7 @@ class PlanRequest:
     def measure(
         self, kind: type[C], keys: Mapping[str, Any], preset: Length, **more: Any
     ) -> tuple[C, float]:
-        """Try steps of a planned recipe, and return their cost and the load time of the program, s.
-
-        Args:
-            more: Further values for the trial of the task.
-        """
+        """Try steps of a planned recipe; return their cost and the load time of the program, s."""
         length = StepPlan(1000, 1, preset.seconds, preset.seconds)
         given = self.recipe.schedule.named()
         schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)

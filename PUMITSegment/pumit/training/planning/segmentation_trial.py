@@ -40,8 +40,6 @@ class SegmentationCost:
         preparing_seconds: Time to read and pre-process a case, per voxel of the network's grid.
         validation_seconds: Time of a case in a validation without its windows, per voxel.
         final_validation_seconds: The same in the final validation, per voxel.
-        peak_bytes: Peak memory of the training device.
-        process_bytes: Peak main memory.
     """
 
     step: StepCost

@@ -122,9 +122,6 @@ class ImageSource:
             generator: CPU generator of this process and step.
             shared: Generator with the same state in every process, for the crop size, which
                 determines the duration of a step.
-
-        Raises:
-            PumitError: If an image has another shape than the batch.
         """
         images, cases = [], []
         crops = (self.crops,) if isinstance(self.crops, Crop) else self.crops
@@ -181,11 +178,7 @@ def varied(image: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
-    """Return the degrees of anisotropy that have a share; None means `DEGREE_SHARES`.
-
-    Raises:
-        PumitError: If a degree is not 0 to 5, or a share is negative or all are zero.
-    """
+    """Return the degrees of anisotropy that have a share; None means `DEGREE_SHARES`."""
     shares = DEGREE_SHARES if given is None else given
     if not all(da0 in range(MAX_DEGREE + 1) and share >= 0 for da0, share in shares.items()):
         raise PumitError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")

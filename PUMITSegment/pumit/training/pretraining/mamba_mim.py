@@ -46,9 +46,6 @@ def draw_hidden(
 class MambaMimTask(SourceTask):
     """Masked image modelling of MambaMIM: mask cells and reconstruct them.
 
-    Args:
-        network: Network to train, with one or three input channels.
-
     Source:
         Tang et al., MambaMIM, 2024, sections 2 and 3.2.
 
@@ -125,11 +122,7 @@ def check(recipe: MambaMimRecipe) -> None:
 
 
 def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing or do not fit the network.
-    """
+    """Build network, data and task of a recipe."""
     source = image_recipe.image_source(recipe, context.reporter)
     task = MambaMimTask(begun_network(recipe, MambaMim), source, mask_ratio=recipe.mask_ratio)
     content = image_recipe.model_content(recipe, kind="encoder")

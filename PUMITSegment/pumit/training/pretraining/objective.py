@@ -40,7 +40,6 @@ class Objective:
     """A training task with the content of its checkpoint.
 
     Attributes:
-        degrees: Share of steps of each degree of anisotropy.
         content: Checkpoint metadata: `network`, `sizes` and what inference needs.
         prefix: Prefix of the model's weights, removed in the checkpoint; other weights are left
             out.
@@ -69,11 +68,7 @@ def sizes_of(recipe: PretrainingRecipe) -> dict[str, Any]:
 
 
 def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
-    """Build a recipe's network, and load its initial model if given.
-
-    Raises:
-        CheckpointError: If the initial model is missing, or of another network or size.
-    """
+    """Build a recipe's network, and load its initial model if given."""
     network = build_network(recipe.network, **sizes_of(recipe))
     assert isinstance(network, kind)
     if recipe.initial is not None:
@@ -84,15 +79,7 @@ def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
 def load_initial_network(
     network: nn.Module, model: str, names: tuple[str, ...]
 ) -> Mapping[str, Tensor]:
-    """Load the weights of a model into a network, which keeps its precision; return the weights.
-
-    Args:
-        model: Name in the model index, or path of a checkpoint.
-        names: Accepted network names of the checkpoint.
-
-    Raises:
-        CheckpointError: If the model is missing, or of another network or size.
-    """
+    """Load the weights of a model into a network, which keeps its precision; return the weights."""
     path = find_model(model)
     checkpoint = load_checkpoint(path)
     if checkpoint.header.network not in names:

@@ -66,10 +66,6 @@ class PerceptualLoss(nn.Module):
         Args:
             reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped; receives gradients.
             image: The same shape, -1 to 1.
-            generator: Random generator for the choice of slices.
-
-        Raises:
-            ValueError: If the shapes differ.
         """
         if reconstruction.shape != image.shape or image.ndim != 5:
             raise ValueError(
@@ -162,11 +158,7 @@ class StemPerceptualLoss(PerceptualLoss):
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
-        """Return stem features of a random slab.
-
-        Raises:
-            PumitError: If the in-plane size is not a multiple of 4.
-        """
+        """Return stem features of a random slab."""
         require_reducible(image, anisotropy, 2)
         slab = _some_slab(image.shape[2], self.max_slices, anisotropy.depth_stride(2), generator)
 
@@ -249,11 +241,7 @@ def _vgg16(weights: str | None) -> VggPerceptualLoss:
 
 
 def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
-    """Extract LPIPS's five linear layers, (C,) each; None if there are none.
-
-    Raises:
-        CheckpointError: If some are missing or have other shapes.
-    """
+    """Extract LPIPS's five linear layers, (C,) each; None if there are none."""
     names = [f"lin{i}.model.1.weight" for i in range(len(STAGES))]
     if not any(name.startswith("lin") for name in given):
         return None
@@ -265,11 +253,7 @@ def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
 
 
 def _weights_of_torchvision() -> Mapping[str, Tensor]:
-    """Load VGG16's published weights from torchvision's cache or server, with `weights_only`.
-
-    Raises:
-        PumitError: If torchvision is not installed, or the weights cannot be downloaded.
-    """
+    """Load VGG16's published weights from torchvision's cache or server, with `weights_only`."""
     other = f"or give as perceptual_weights {_VGG_FILE}, or choose perceptual: default or none."
     try:
         models = import_module("torchvision.models")

@@ -76,7 +76,6 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
     Args:
         vectors: Class vectors, (B, E, d, h, w).
         truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where not annotated.
-        count: Number of classes N.
 
     Returns:
         Sums (N, E), and size of each class (N,) in cells of the vectors' grid.
@@ -92,11 +91,7 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
 
 
 def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data are missing, or keys of the recipe are inconsistent.
-    """
+    """Build network, data and task of a recipe."""
     scene_device = _scene_device(recipe, context)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
     scans = None

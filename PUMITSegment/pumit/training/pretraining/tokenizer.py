@@ -29,7 +29,6 @@ class TokenizerTraining(nn.Module):
         discriminator: Discriminator, or None to train without adversarial loss.
 
     Attributes:
-        running_loss: Running mean of the discriminator's loss.
         last_loss: Loss of the discriminator in the previous step.
     """
 
@@ -149,11 +148,7 @@ class TokenizerTask(SourceTask):
 
 
 def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
-    """Build networks, data and task of a recipe.
-
-    Raises:
-        PumitError: If the data or the perceptual network are missing.
-    """
+    """Build networks, data and task of a recipe."""
     from pumit.training.pretraining.perceptual import build_perceptual
 
     tokenizer = begun_network(recipe, VisualTokenizer)

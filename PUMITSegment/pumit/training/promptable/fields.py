@@ -129,7 +129,6 @@ class FieldBatch(Batch):
         classes: Class of each voxel, (B, D, H, W); `UNKNOWN` if not annotated.
         regions: Region of each voxel within its field, (B, D, H, W); `UNKNOWN` if not annotated.
         more: Additional images (M, 3, D, H, W) with classes but no targets.
-        more_classes: Classes of `more`, (M, D, H, W).
     """
 
     image: Tensor
@@ -160,7 +159,6 @@ class FieldSource:
     """Source of fields from generated and real scans, with simulated first prompts.
 
     Attributes:
-        field_size: In-plane size of a field, voxels.
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields from real scans, for all degrees of anisotropy or by degree.
         label_maps: Label maps to generate scans from, or None.
@@ -172,7 +170,6 @@ class FieldSource:
             `first_prompts`, like generated ones.
         more_fields: Number of fields for the class loss only, per field with targets.
         generated_from: Number of the first class of generated scenes; None gives them no classes.
-        scene_shares: See `draw_scene`.
     """
 
     field_size: int

@@ -48,8 +48,6 @@ class RealScans:
     one of its structures. Large data sets therefore do not dominate.
 
     Args:
-        cases: Names of the cases to read.
-        unlabelled: Additional scans without labels.
         unlabelled_targets: Share of scenes with pseudo-targets, drawn from the image alone.
         shares: Fixed shares of some data sets, 0 to 1; the others divide the rest.
         upright: Share of scenes of scans with labels that keep the orientation, do not invert

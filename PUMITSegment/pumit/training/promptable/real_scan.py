@@ -29,7 +29,6 @@ class RealScan:
         places: Sampled voxels (n, 3) and in-plane extent in mm of each structure that has at least
             `FEWEST_VOXELS` voxels.
         values: Labels that make up each structure.
-        voxels: Number of voxels of each structure.
         classes: Class number of each label, indexed by label from 0; empty without classes.
     """
 

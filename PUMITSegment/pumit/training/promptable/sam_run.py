@@ -52,7 +52,6 @@ class SamScan:
     Attributes:
         pixels: (channels, D, H, W), one channel or three.
         labels: (D, H, W), from `read_labelled`.
-        window: Intensities shown as black and white.
     """
 
     name: str
@@ -126,8 +125,6 @@ class SamTask:
         network: SAM network; parameters outside `part` are frozen here.
         structures: Labels that make up each class, by class number.
         size: Longer side of the encoder input, pixels.
-        boxes: Share of box prompts; the others are points.
-        part: "slopes", or "decoder" for the decoder and the slopes.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, section 5: fine-tuned with one random point.
@@ -318,11 +315,7 @@ class SamJob(TrainingJob[SamRecipe]):
         run.report({"plan": {**self._settings(), "network": "sam", "initial": self.path.name}})
 
     def prepare(self) -> None:
-        """Read the training cases.
-
-        Raises:
-            PumitError: If no slice has enough pixels of any class.
-        """
+        """Read the training cases."""
         self.scans = self._scans(self.data.training)
         if not places_of(self.scans, structures_of(self.classes)):
             raise PumitError("No slice of a training case has enough of any class to point at.")

@@ -21,7 +21,6 @@ class PromptState:
 
     Attributes:
         points: Clicks (d, h, w, is_positive).
-        box: Lower and upper corner, or None.
         prior: Previous prediction as probabilities (D, H, W), or None.
         is_human: Whether clicks fall anywhere in an error, like those of real users.
     """
@@ -60,7 +59,6 @@ def click_in(
     Args:
         mask: Bool (D, H, W), not empty.
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        deepest: Share of clicks at the deepest voxel.
 
     Source:
         RITM (Sofiiuk et al., 2021): clicks deeper than half of the maximum distance.

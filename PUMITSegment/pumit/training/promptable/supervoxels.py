@@ -20,7 +20,6 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
     """Compute watershed supervoxels of the gradient magnitude, labels from 1, shape (D, H, W).
 
     Args:
-        image: Intensities, shape (D, H, W).
         sigma: Standard deviation of the Gaussian smoothing, in-plane voxels.
         ratio: Slice spacing over in-plane spacing.
     """
@@ -38,8 +37,6 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
     """Merge adjacent regions that differ less than they vary inside, most similar first.
 
     Args:
-        image: Intensities, shape (D, H, W).
-        labels: Regions, from 1.
         scale: Larger values give larger regions; in units of intensity times voxels.
 
     Returns:
@@ -91,7 +88,6 @@ def region_pieces(
 
     Args:
         image: Intensities of about [0, 1], shape (D, H, W).
-        ratio: Slice spacing over in-plane spacing.
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))

@@ -88,7 +88,6 @@ class PromptableTask(SourceTask):
     Args:
         network: Network to train; its device is used for all computation.
         compiler: Backend of `torch.compile` for the image encoder, such as `inductor`, or None.
-        stability_weight: Weight of `stability_loss`.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
     """

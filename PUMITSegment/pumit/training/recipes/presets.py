@@ -213,15 +213,7 @@ def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Prese
 
 
 def preset_for(name: str, kind: str) -> Preset:
-    """Return a preset for CPU or GPU.
-
-    Args:
-        name: One of `NAMES`.
-        kind: "cpu" or "gpu".
-
-    Raises:
-        PumitError: If there is no such preset.
-    """
+    """Return a preset for CPU or GPU."""
     if name not in NAMES:
         raise PumitError(f"There is no preset {name!r}; choose {', '.join(NAMES)}.")
     return PRESETS[kind][name]

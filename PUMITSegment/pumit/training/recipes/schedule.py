@@ -79,9 +79,6 @@ class Schedule:
         activation_checkpointing: Whether to recompute blocks in the backward pass to save memory.
         validate_every: Steps between validations; 0 validates only at the end.
         largest_norm: Steps with a larger gradient norm are skipped.
-
-    Raises:
-        PumitError: If a choice is unknown, or two settings exclude each other.
     """
 
     steps: int = 10000
@@ -132,12 +129,7 @@ class Schedule:
             )
 
     def rate_at(self, step: int, elapsed: float = 0.0) -> float:
-        """Return the learning rate of a step.
-
-        Args:
-            step: Number of steps done.
-            elapsed: Time used of the budget, s.
-        """
+        """Return the learning rate of a step."""
         rise = min(1.0, (step + 1) / max(self.warm_up, 1))
         fall = self._fall(step, elapsed)
         if self.seconds is not None and self.decay_seconds > 0:

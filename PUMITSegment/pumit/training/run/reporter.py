@@ -253,11 +253,7 @@ class RunReporter:
         self.update(state=state, sentence=sentence)
 
     def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
-        """Report which case is prepared next, and pause or stop if requested.
-
-        Raises:
-            RunStopped: If the run is to stop.
-        """
+        """Report which case is prepared next, and pause or stop if requested."""
         self.state("preparing", f"{doing} case {number}.")
         if checks:
             self.check()

@@ -29,10 +29,8 @@ class Position:
     """Progress of a run.
 
     Attributes:
-        elapsed_s: Time used of the budget, s.
         other_clock_s: Time by the clock that the schedule does not use, in the first process, s.
         skipped: Number of latest consecutive steps that were skipped for their gradient.
-        best: Best validation score, or None.
         owes_validation: Whether this step has yet to be validated.
     """
 
@@ -151,11 +149,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def load_network(network: nn.Module, saved: Saved) -> None:
-    """Load the saved weights into the network.
-
-    Raises:
-        CheckpointError: If they belong to another network.
-    """
+    """Load the saved weights into the network."""
     try:
         network.load_state_dict(saved.network)
     except RuntimeError:

@@ -152,7 +152,6 @@ def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> T
     Args:
         logits: (B, K, d, h, w).
         masks: Masks of the same shape, 0 or 1.
-        known: Voxels that count, see `known_regions`.
 
     Returns:
         A scalar; NaN without any region.

@@ -149,7 +149,6 @@ def draw_scene(
     Args:
         size: In-plane voxels per side; the depth is that of `field_shape`.
         generator: CPU generator; the same state gives the same scene on the same kind of device.
-        device: Device to generate on; None means CPU.
 
     Returns:
         Scene with one or more targets of 0.2 % to 55 % of the field.

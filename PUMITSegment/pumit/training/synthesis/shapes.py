@@ -161,7 +161,6 @@ class Layout:
 
     Attributes:
         labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
-        objects: Possible targets, each a list of labels.
         parents: Label -> most frequent label underneath.
         twins: Label -> earlier label with the same intensity.
         contrasts: Label -> smallest difference in mean intensity from the label underneath.

@@ -247,11 +247,7 @@ def spleen(body: Body) -> list[int]:
 
 
 def kidney(body: Body, side: int) -> list[int]:
-    """Paint a kidney: cortex and pyramids around the sinus, in perirenal fat.
-
-    Args:
-        side: 1 for the left, -1 for the right.
-    """
+    """Paint a kidney: cortex and pyramids around the sinus, in perirenal fat."""
     g = body.grid.generator
     centre = body.moved(CENTRES["left kidney" if side > 0 else "right kidney"], 8)
     radii = body.scaled(54, 27, 27, by=1.2)
