@@ -20,11 +20,12 @@ from pumit.training.cross_validation import FOLD_KEYS, cross_validate
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
-from pumit.training.preceding import model_of, preceding_of, train_before
+from pumit.training.preceding import FOLDER, preceding_of
 from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
-from pumit.training.recipes.reader import RecipeFile
+from pumit.training.recipes.reader import RecipeFile, shipped_recipe
 from pumit.training.recipes.tasks import task_of
+from pumit.training.run.relay import require_one_process, train_part
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import (
     plain,
@@ -155,22 +156,30 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
     before = preceding_of(keys, output, unlabelled=unlabelled)
     if before is None:
         return file
-    own = str(model_of(before, output))
-    if keys.get(before.gives) not in (None, OWN_TOKENIZER, own):
+    own = (output / FOLDER / f"{before.recipe}.safetensors").absolute()
+    if keys.get(before.gives) not in (None, OWN_TOKENIZER, str(own)):
         raise PumitError(
             f"{file.source} has both `unlabelled` and `{before.gives}`; begin with one of them."
         )
     # Report errors of the recipe before the preceding run begins.
-    read_recipe({**keys, before.gives: own}, file.source)
-
-    def train_first(recipe: Path, below: Path, changes: Mapping[str, Any]) -> Path:
-        first = RecipeFile.read(recipe, file.folder).changed(changes)
-        return train(first, below, since=time.time())
-
+    read_recipe({**keys, before.gives: str(own)}, file.source)
+    require_one_process(
+        "What precedes a run is trained in one process; train it by itself, and name its "
+        f"model in `{before.gives}`."
+    )
     named = keys.get("schedule", {})
     limits = {k: named[k] for k in ("seconds", "steps") if k in named}
-    made = train_before(before, output, reporter, train_first, limits)
-    return file.changed({before.gives: str(made)})
+    if limits.get("seconds") is not None:
+        seconds = before.share * limits["seconds"]
+        limits |= {"seconds": seconds, "decay_seconds": seconds / 2}
+    recipe = RecipeFile.read(shipped_recipe(before.recipe), file.folder)
+    recipe = recipe.changed({**before.changes, "schedule": limits})
+
+    def train_first(folder: Path) -> Path:
+        return train(recipe, folder, since=time.time())
+
+    made = train_part(reporter, output, FOLDER, before.title, train_first, event="preceding")
+    return file.changed({before.gives: str(made.absolute())})
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:

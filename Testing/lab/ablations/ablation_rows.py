@@ -120,8 +120,10 @@ def build(row: Row) -> PromptableNetwork:
     return row.network_class(**{**BASE, **row.sizes})
 
 
-def without_muon(network: torch.nn.Module, schedule: trainer.Schedule) -> torch.optim.Optimizer:
-    optimizer = MUON(network, schedule)
+def without_muon(
+    network: torch.nn.Module, schedule: trainer.Schedule, groups: Any = None
+) -> torch.optim.Optimizer:
+    optimizer = MUON(network, schedule, groups)
     for group in optimizer.param_groups:
         group["orthogonal"] = False
     return optimizer

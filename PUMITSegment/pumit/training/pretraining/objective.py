@@ -15,7 +15,7 @@ from pumit.models.index import find_model
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.promptable.growth import with_class_path
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.loop.trainer import Task
+from pumit.training.loop.task import Task
 from pumit.training.recipes.pretraining import PretrainingRecipe
 from pumit.training.run.reporter import RunReporter
 

@@ -14,7 +14,8 @@ from line_task import DEGREES, SCHEDULE, LineTask, losses, run
 from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
 from pumit.training.loop.state import WeightAverage
 from pumit.training.loop.task import Draw
-from pumit.training.loop.trainer import Schedule, train
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.resume_state import read_run, step_saved
 from torch import Tensor, nn
 

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 from pumit.networks.build import build_network
-from pumit.training.loop.trainer import Schedule
 from pumit.training.pretraining.image_source import Crop, ImageBatch, ImageSource
 from pumit.training.pretraining.tokenizer import (
     TokenizerLoss,
@@ -15,6 +14,7 @@ from pumit.training.pretraining.tokenizer import (
     TokenizerTraining,
     spread,
 )
+from pumit.training.recipes.schedule import Schedule
 from torch import nn
 
 SIZES = {"widths": (8, 8, 16), "num_tokens": 32, "groups": 4}
