@@ -127,6 +127,14 @@ class CropSize(RecipeModel):
     depth: int = 64
     in_plane: int = 128
 
+    @model_validator(mode="after")
+    def _require_whole_tokens(self) -> CropSize:
+        if min(self.depth, self.in_plane) < 16 or self.depth % 16 or self.in_plane % 16:
+            raise PumitError(
+                f"Crops must be multiples of 16, got {self.depth} x {self.in_plane} voxels."
+            )
+        return self
+
 
 class ImagePattern(RecipeModel):
     """A pattern of image files.
