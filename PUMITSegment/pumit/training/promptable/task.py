@@ -392,33 +392,27 @@ def score(
         beyond = torch.zeros(len(target), device=target.device)
     # CUDA autocast rejects binary cross-entropy.
     with torch.autocast(logits.device.type, enabled=False):
-        return _score(logits.float(), iou.float(), target, ambiguous, beyond)
-
-
-def _score(
-    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor, beyond: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute `score` in the precision of the arguments."""
-    losses = mask_loss(logits, target)  # (B, M)
-    single, others = losses[:, 0], losses[:, 1:]
-    several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
-    mask = torch.where(ambiguous, several, single)
-    hard = (logits.detach() > 0).flatten(2)
-    truth = target[:, None].flatten(2)
-    is_known = ~beyond.isnan()
-    union = (hard | truth).sum(-1) + beyond.nan_to_num()[:, None]
-    true_iou = (hard & truth).sum(-1) / union.clamp_min(1)
-    counts = torch.ones_like(iou)
-    counts[:, 1:] = ambiguous[:, None].to(iou.dtype)
-    counts = counts * is_known[:, None]
-    total = counts.sum().clamp_min(1)
-    error = ((iou - true_iou).abs() * counts).sum() / total
-    # Unlike squared error, cross-entropy keeps a gradient where the estimate saturates. It rejects
-    # NaN, on CUDA by aborting the process; NaN is passed to the loss instead.
-    likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
-    cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
-    cross = torch.where(iou.isnan(), iou, cross)
-    estimate = (cross * counts).sum() / total
-    best = iou.detach().argmax(1)
-    chosen = torch.where(ambiguous, best, torch.zeros_like(best))
-    return mask.mean() + estimate, chosen, error
+        logits, iou = logits.float(), iou.float()
+        losses = mask_loss(logits, target)  # (B, M)
+        single, others = losses[:, 0], losses[:, 1:]
+        several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
+        mask = torch.where(ambiguous, several, single)
+        hard = (logits.detach() > 0).flatten(2)
+        truth = target[:, None].flatten(2)
+        is_known = ~beyond.isnan()
+        union = (hard | truth).sum(-1) + beyond.nan_to_num()[:, None]
+        true_iou = (hard & truth).sum(-1) / union.clamp_min(1)
+        counts = torch.ones_like(iou)
+        counts[:, 1:] = ambiguous[:, None].to(iou.dtype)
+        counts = counts * is_known[:, None]
+        total = counts.sum().clamp_min(1)
+        error = ((iou - true_iou).abs() * counts).sum() / total
+        # Unlike squared error, cross-entropy keeps a gradient where the estimate saturates. It
+        # rejects NaN, on CUDA by aborting the process; NaN is passed to the loss instead.
+        likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
+        cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
+        cross = torch.where(iou.isnan(), iou, cross)
+        estimate = (cross * counts).sum() / total
+        best = iou.detach().argmax(1)
+        chosen = torch.where(ambiguous, best, torch.zeros_like(best))
+        return mask.mean() + estimate, chosen, error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -92,10 +92,6 @@ class Grid:
     def middles(self) -> slice:
         """Slices of the scene in the middle of each slice of the field."""
         return slice(self.oversampling // 2, None, self.oversampling)
-
-    def without_oversampling(self) -> Grid:
-        """Return the grid of the final field, with the same generators."""
-        return replace(self, oversampling=1)
 
     def on(self, tensor: Tensor) -> Tensor:
         """Move a tensor to the device of the grid."""

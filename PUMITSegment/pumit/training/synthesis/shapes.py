@@ -188,10 +188,6 @@ class Layout:
         if self.count == 0:
             self.count = int(self.labels.max()) + 1
 
-    def shows(self, parts: Sequence[int]) -> Tensor:
-        """Return the mask of the given labels, bool (D', H, W)."""
-        return any_of(self.labels, parts)
-
 
 def any_of(labels: Tensor, parts: Sequence[int]) -> Tensor:
     """Return the mask of the labels `parts`; faster than `torch.isin` for a few labels."""
