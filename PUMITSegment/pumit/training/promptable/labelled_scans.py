@@ -169,23 +169,20 @@ class RealScans:
         # 1. Centre and in-plane spacing: around a structure, or anywhere.
         ratio = slice_ratio_for(da0, generator)
         spacing = np.asarray(scan.image.spacing_mm)
+        whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
         value = 0
         is_upright = is_wide or (bool(scan.places) and rng.random() < self.upright)
-        if is_wide:
-            value = int(rng.choice(list(scan.places)))
-            voxels, _ = scan.places[value]
-            centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
-            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
-            in_plane = whole / size * log_uniform(generator, *VIEW)
-        elif scan.places and rng.random() >= self.unlabelled_targets:
+        if is_wide or (scan.places and rng.random() >= self.unlabelled_targets):
             value = int(rng.choice(list(scan.places)))
             voxels, extent = scan.places[value]
             centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
-            share = log_uniform(generator, *WIDE) if is_upright else share_of_field(generator)
-            in_plane = extent / (size * share)
+            if is_wide:
+                in_plane = whole / size * log_uniform(generator, *VIEW)
+            else:
+                share = log_uniform(generator, *WIDE) if is_upright else share_of_field(generator)
+                in_plane = extent / (size * share)
         else:
             centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
-            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
             in_plane = whole / size * float(np.exp(rng.uniform(np.log(0.25), np.log(1.1))))
         # 2. Field there; slices are never thinner than those of the scan.
         in_plane = float(np.clip(in_plane, 0.7 * spacing[1], None))
@@ -212,8 +209,7 @@ class RealScans:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
         # 3. Targets: labelled structures, or pseudo-targets.
-        classes = None
-        labels = None
+        classes = labels = None
         if scan.labels is not None and (value or len(scan.classes)):
             labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
         if labels is not None and len(scan.classes):
