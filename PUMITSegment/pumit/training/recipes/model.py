@@ -1,4 +1,4 @@
-"""Base classes of typed recipes, validation of YAML keys, and the recipe reference."""
+"""Base classes of typed recipes, and validation of YAML keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import (
     TypeAlias,
     TypeVar,
     get_args,
-    get_origin,
     get_type_hints,
 )
 
@@ -164,29 +163,6 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
         raise PumitError(_sentence_of(error, model, where)) from None
 
 
-def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
-    """Return Markdown tables of all keys with their types, defaults and descriptions.
-
-    The path, such as `data.cases`, is the table's title; nested parts follow in their own tables.
-    """
-    described = descriptions(model)
-    lines = [f"### {path}", ""] if path else []
-    lines += ["| key | type | default | |", "|---|---|---|---|"]
-    parts: list[str] = []
-    for field_name, info in model.model_fields.items():
-        name = info.alias or field_name
-        default = "required"
-        if not info.is_required():
-            default = _default_text(info.get_default(call_default_factory=True))
-        kind = _type_text(info.annotation).replace("|", "\\|")
-        lines.append(f"| `{name}` | {kind} | {default} | {described.get(name, '')} |")
-        parts += [
-            recipe_reference(part, f"{path}.{name}".removeprefix("."))
-            for part in _models_in(info.annotation)
-        ]
-    return "\n".join([*lines, "", *parts])
-
-
 def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -> str:
     """Return the most relevant validation error as a sentence."""
     # Among the members of a union, the best match fails at the deepest location.
@@ -241,7 +217,7 @@ def _place_of(
 def part_of(model: type[RecipeModel], key: str) -> type[RecipeModel] | None:
     """Return the model of a key's value, or None if the value has no keys."""
     info = _fields_by_key(model).get(key)
-    models = [] if info is None else _models_in(info.annotation)
+    models = [] if info is None else models_in(info.annotation)
     return models[0] if models else None
 
 
@@ -256,37 +232,11 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> str:
     return f"Unknown key {key!r} in {where}{hint}"
 
 
-def _models_in(annotation: Any) -> list[type[RecipeModel]]:
+def models_in(annotation: Any) -> list[type[RecipeModel]]:
     """Return the recipe models within an annotation, such as `list[CropSize]`."""
     if inspect.isclass(annotation) and issubclass(annotation, RecipeModel):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
-
-
-def _type_text(annotation: Any) -> str:
-    """Return a readable name of a type, such as `list of int` or `str or none`."""
-    if annotation is type(None):
-        return "none"
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type_text(parts[0])
-    if not parts:
-        is_part = bool(_models_in(annotation))
-        return "keys" if is_part or annotation is dict else getattr(annotation, "__name__", "any")
-    texts = list(dict.fromkeys(_type_text(part) for part in parts))
-    name = getattr(origin, "__name__", "")
-    if name == "Literal":
-        return " or ".join(f"`{part}`" for part in parts)
-    if name == "dict":
-        return f"{texts[0]} to {texts[-1]}"
-    return f"list of {texts[0]}" if name in ("list", "Sequence") else " or ".join(texts)
-
-
-def _default_text(value: Any) -> str:
-    is_part = isinstance(value, BaseModel) or (isinstance(value, list) and len(value) == 1)
-    if value is None or is_part or value in ({}, [], (), ""):
-        return ""
-    return f"`{list(value) if isinstance(value, tuple) else value}`"
+    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
 @cache
