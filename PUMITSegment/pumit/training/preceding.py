@@ -24,7 +24,6 @@ class Preceding:
 
     Attributes:
         recipe: Name of its shipped recipe.
-        changes: Overrides of its keys.
         gives: Key of the main recipe that is set to its model.
         share: Ratio of its time budget to that of the main run.
     """

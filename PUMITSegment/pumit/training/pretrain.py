@@ -43,12 +43,8 @@ def pretrain(
 
     Args:
         path: YAML recipe; its relative paths start from the working directory.
-        overrides: Values of `schedule` to override, such as `seconds`.
         is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
             model to the user's index.
-
-    Returns:
-        The checkpoint with the averaged weights, half precision.
     """
     read_recipe_file(path)
     changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}

@@ -54,11 +54,6 @@ class NetworkScores:
         dice = self.values["dice", label]
         return int((np.isfinite(dice) & ~np.isfinite(self.values[metric, label])).sum())
 
-    @property
-    def lacking_distances(self) -> int:
-        """Number of predictions without a Hausdorff distance."""
-        return self.undefined("hd95_mm")
-
     def worst(self) -> tuple[TrainingRow, str, float] | None:
         """Return training, case and Dice of the prediction with the lowest mean Dice."""
         dice = self.values["dice", ALL]
@@ -174,6 +169,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         "scores": scores,
         "differences": differences_of(scores),
         "labels": class_names(rows),
+        "lacking": [f"{one.name} {n}" for one in scores if (n := one.undefined("hd95_mm"))],
         "missing": [
             f"{name}, seed {seed}"
             for name in names

@@ -25,7 +25,6 @@ class TrainingRun:
     """A recipe with the folders, device and workers of a run.
 
     Attributes:
-        file: Recipe file, saved with the run.
         given: Recipe as given by the user, to detect changes on resume.
     """
 
@@ -50,8 +49,7 @@ class TrainingRun:
     @property
     def schedule(self) -> Schedule:
         """Training schedule of the recipe."""
-        schedule: Schedule = self.recipe.schedule.as_schedule()
-        return schedule
+        return self.recipe.schedule.as_schedule()
 
     @property
     def model(self) -> Path:

@@ -24,8 +24,6 @@ from pumit.training.loop.trainer import train
 from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.schedule import Schedule
 
-ONE_SPACING: Mapping[int, float] = {0: 1.0}
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -88,7 +86,7 @@ class TrainingJob(ABC, Generic[R]):
 
     def degrees(self) -> Mapping[int, float]:
         """Return the share of steps of each degree of anisotropy."""
-        return ONE_SPACING
+        return {0: 1.0}
 
     def model_state(self, state: State) -> State:
         """Extract the weights of the model from the trained weights."""

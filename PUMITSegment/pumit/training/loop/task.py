@@ -147,8 +147,7 @@ class SourceTask(nn.Module):
 
     def worker_draw(self) -> Draw:
         """Return the function that draws batches in worker processes."""
-        draw: Draw = self.source.draw
-        return draw
+        return self.source.draw
 
 
 def cases_of(batch: Any) -> list[str]:

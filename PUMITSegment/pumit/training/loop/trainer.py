@@ -48,7 +48,6 @@ def train(
             the end.
         on_best: Callback with the averaged weights, the step and the scores whenever the
             validation's `score` improves.
-        device: None means CPU.
         workers: Worker processes that prefetch batches; their number does not change the batches.
 
     Returns:

@@ -78,7 +78,6 @@ class TimeParts:
 
     Attributes:
         starting: Loading the program and reading every case.
-        preparing: Pre-processing the training cases.
     """
 
     starting: float
@@ -184,7 +183,6 @@ class Estimate:
     """Estimated time, memory and disk space of a run.
 
     Attributes:
-        seconds: Time from the start to the final validation.
         memory_gib: GPU memory when training on a GPU, else main memory.
     """
 

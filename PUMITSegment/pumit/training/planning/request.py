@@ -47,7 +47,10 @@ class TrialProcess:
 
     def __exit__(self, *error: object) -> None:
         """End the process if it was not used."""
-        self.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measure the cost of a planned training; see `trial.answer`.
@@ -80,13 +83,6 @@ class TrialProcess:
         if found.get("out_of_memory"):
             raise MemoryTooSmallError("The memory is too small for this plan.")
         return found
-
-    def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
 
     def _launch(self) -> subprocess.Popen[str]:
         return start_program(

@@ -75,11 +75,9 @@ class ImageSource:
     Attributes:
         crops: Crop sizes; each step draws one, with fewer crops if it is larger. A network with
             group norms must be trained on several sizes, since its output depends on the crop size.
-        images: Real images, or None for generated ones only.
         batch_size: Crops of the first size per step, before the factor in `IMAGES`.
         generated_size: Largest in-plane size of a generated scan, which is then resized to the
             crop. With large values, drawing takes longer than training.
-        is_upright: Whether crops keep their orientation, without flips and rotations.
     """
 
     crops: Sequence[CropSize]

@@ -170,9 +170,6 @@ def build_perceptual(
             LPIPS publishes its layers as weights/v0.1/vgg.pth; convert it to safetensors first.
             For default, name or file of another promptable model.
 
-    Returns:
-        The frozen loss, or None for `none`.
-
     Raises:
         PumitError: If the choice is unknown, or its weights are not available; names a remedy.
     """

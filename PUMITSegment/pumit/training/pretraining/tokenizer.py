@@ -26,9 +26,6 @@ GENERATOR = "tokenizer."  # prefix of the model's weights
 class TokenizerTraining(nn.Module):
     """The tokenizer and its optional discriminator, which are trained together.
 
-    Args:
-        discriminator: Discriminator, or None to train without adversarial loss.
-
     Attributes:
         last_loss: Loss of the discriminator in the previous step.
     """

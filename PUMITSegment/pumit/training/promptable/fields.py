@@ -161,7 +161,6 @@ class FieldSource:
     Attributes:
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields from real scans, for all degrees of anisotropy or by degree.
-        label_maps: Label maps to generate scans from, or None.
         field_sizes: In-plane field sizes, each with its share of the steps; None means always
             `field_size`. The batch size is scaled to keep the voxel count about constant.
         batch_size: Fields per step, before the factor in `FIELDS`.
@@ -293,7 +292,7 @@ class FieldSource:
             shared: Generator with the same state in every process, for choices that determine
                 the duration of a step.
         """
-        images, targets, ratios, real, beyond, classes, regions = [], [], [], [], [], [], []
+        fields, targets, ratios, real, beyond = [], [], [], [], []
         # 1. Field size, the same in every process, and the number of fields.
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
@@ -303,9 +302,7 @@ class FieldSource:
         for _ in range(count):
             scene, is_real = self._scene(da0, size, generator)
             drawn = self._field(scene, depth, generator)
-            images.append(drawn.image)
-            classes.append(drawn.classes)
-            regions.append(drawn.regions)
+            fields.append(drawn)
             usable = [i for i, m in enumerate(drawn.masks) if int(m.sum()) >= 8] or [0]
             rarity = torch.tensor([(1.1 - box_fill(drawn.masks[i])) ** 2 for i in usable])
             pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
@@ -330,7 +327,7 @@ class FieldSource:
         shares = torch.tensor(list(self.rounds.values()))
         rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
         return FieldBatch(
-            torch.stack(images),
+            torch.stack([field.image for field in fields]),
             target,
             torch.tensor(ratios),
             da0,
@@ -339,10 +336,10 @@ class FieldSource:
             states,
             torch.tensor(real),
             torch.tensor(beyond),
-            torch.stack(classes),
-            torch.stack(regions),
-            torch.stack([field.image for field in more]) if more else images[0].new_empty(0),
-            torch.stack([field.classes for field in more]) if more else classes[0].new_empty(0),
+            torch.stack([field.classes for field in fields]),
+            torch.stack([field.regions for field in fields]),
+            torch.stack([field.image for field in more]) if more else drawn.image.new_empty(0),
+            torch.stack([field.classes for field in more]) if more else drawn.classes.new_empty(0),
         )
 
 

@@ -120,12 +120,8 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Collect settings, cases and the initial model."""
-        ready, initial = self.ready, self.ready.initial
-        origin = {
-            "name": initial.header.name,
-            "version": initial.header.version,
-            **origin_of(ready.path),
-        }
+        ready, header = self.ready, self.ready.initial.header
+        origin = {"name": header.name, "version": header.version, **origin_of(ready.path)}
         return {
             **self._settings(),
             "initial": origin,

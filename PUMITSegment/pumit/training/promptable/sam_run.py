@@ -124,7 +124,6 @@ class SamTask:
     Args:
         network: SAM network; parameters outside `part` are frozen here.
         structures: Labels that make up each class, by class number.
-        size: Longer side of the encoder input, pixels.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, section 5: fine-tuned with one random point.

@@ -20,11 +20,7 @@ from pumit.training.loop.sharding import is_sharded
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
-from pumit.training.promptable.fields import (
-    FieldBatch,
-    FieldSource,
-    spawn_generators,
-)
+from pumit.training.promptable.fields import FieldBatch, FieldSource, spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState
 
 DEGREES = (0, 1, 2, 3, 4, 5)
@@ -32,6 +28,7 @@ DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
 # (prompts, logits, IoU estimates, is ambiguous) -> (loss, index of the shown mask, IoU error).
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 CLASS_WEIGHT, REGION_WEIGHT = 0.5, 0.25  # weights of the class loss and the region loss
+SHARED = ("full", "half", "quarter", "tokens")  # parts of an embedding that all rounds use
 LOST, COARSENED = 0.08, 0.12  # shares of priors that are dropped or coarsened
 COMPILED_SHAPES = 64  # `torch.compile` cache size: compiled variants kept per function
 
@@ -157,11 +154,8 @@ class PromptableTask(SourceTask):
         #    round's gradients are computed at once, and memory holds the graph of one round.
         gradients = self._separate_gradients(embedding)
         if gradients is not None:
-            of = embedding
-            full, half, quarter, tokens = map(
-                gradients.end, (of.full, of.half, of.quarter, of.tokens)
-            )
-            embedding = replace(of, full=full, half=half, quarter=quarter, tokens=tokens)
+            shared: Any = {key: gradients.end(getattr(embedding, key)) for key in SHARED}
+            embedding = replace(embedding, **shared)
         embedding = embedding.repeat(self.source.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
@@ -212,8 +206,7 @@ class PromptableTask(SourceTask):
         parameters = list(self.network.parameters())
         if not torch.is_grad_enabled() or any(map(is_sharded, parameters)):
             return None
-        of = embedding
-        return SeparateGradients([of.full, of.half, of.quarter, of.tokens, *parameters])
+        return SeparateGradients([*(getattr(embedding, key) for key in SHARED), *parameters])
 
     def _embedded(self, image: Tensor, da0: int) -> ImageEmbedding:
         """Embed fields; on a GPU in channels-last layout, the fastest for convolutions."""

@@ -11,7 +11,6 @@ from pumit.errors import PumitError
 from pumit.training.recipes.model import RecipeModel, TrainingRecipe
 
 # YAML reads a name such as 7 as a number.
-# YAML reads a name such as 7 as a number.
 Name = str | int
 # Annotated part of a scan: all of it, slices with any label, or the labelled voxels only.
 KnownPart = Literal["all", "slices", "strokes"]

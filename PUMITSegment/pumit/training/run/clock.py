@@ -79,7 +79,6 @@ class RunClock:
         Args:
             before: Seconds of the run before it was resumed.
             other_clock_s: The same by the other clock.
-            is_processor: Whether the run's clock is CPU time.
         """
         self.read()
         with self._lock:

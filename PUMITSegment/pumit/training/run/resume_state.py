@@ -31,7 +31,6 @@ class Position:
     Attributes:
         other_clock_s: Time by the clock that the schedule does not use, in the first process, s.
         skipped: Number of latest consecutive steps that were skipped for their gradient.
-        owes_validation: Whether this step has yet to be validated.
     """
 
     step: int = 0

@@ -68,7 +68,6 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     A folder that was created for the run is removed if the block fails before its first report.
 
     Args:
-        folder: Folder of the run; created if missing.
         since: Start of the run, Unix time; earlier commands are ignored.
 
     Yields:

@@ -78,7 +78,6 @@ def plan_for(
         facts: Facts of at least one case; cases with outlying spacing are ignored.
         divisor: Divisor of the network's patch along (d, h, w).
         channel_names: Channel names; "CT" selects its normalisation.
-        step_voxels: Voxels per step, unless given by `given`.
     """
     facts = usual_cases(facts)
     spacing = planned_spacing(facts, given)

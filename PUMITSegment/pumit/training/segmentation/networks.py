@@ -122,7 +122,6 @@ class Family:
         fit: Computes the sizes in `follows`.
         fit_patch: Computes sizes that follow from the planned patch, or that a checkpoint must
             state.
-        encoder: Pre-training that can initialise the encoder, if any.
         alike: Sizes that change the meaning of weights but not their shapes; an initial model must
             have the same.
     """

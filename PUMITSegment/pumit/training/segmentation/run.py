@@ -156,10 +156,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         validation.segmenter.network.load_state_dict(checkpoint.single)
         rows = validation.rows()
         pieces = list(validation.segmenter.single_piece)
-        told: dict[str, list[Any]] = {
-            "single_piece": pieces,
-            "expected_dice": validation.expected_dice,
-        }
+        told = {"single_piece": pieces, "expected_dice": validation.expected_dice}
         recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if value}}
         save_checkpoint(best[0], checkpoint.state, recipe)
         summary = means_json(summarize(rows))

@@ -218,7 +218,6 @@ class Anatomy:
     """Base class of body regions being drawn.
 
     Attributes:
-        greys: Intensity range of each tissue.
         mm: In-plane voxels per mm.
     """
 
