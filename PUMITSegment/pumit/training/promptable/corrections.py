@@ -78,14 +78,9 @@ def depth_of(masks: Tensor, da0: int) -> Tensor:
     left = masks
     for step in range(1, MOST_DEPTH):
         axes = [a for a in (1, 2, 3) if masks.shape[a] > 1 and (a > 1 or step % 2**da0 == 0)]
-        if step % 2:
-            kept = left
-            for axis in axes:
-                kept = kept & _eroded(left, axis)
-        else:
-            kept = left
-            for axis in axes:
-                kept = _eroded(kept, axis)
+        kept = left
+        for axis in axes:
+            kept = kept & _eroded(left, axis) if step % 2 else _eroded(kept, axis)
         left = kept
         depth += left
     return depth

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,18 +95,16 @@ class SamPrompt:
 
 def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) -> list[SlicePlace]:
     """List the fully annotated slices with at least `FEWEST_PIXELS` of a structure."""
-
-    def found() -> Iterator[SlicePlace]:
-        for number, scan in enumerate(scans):
-            for depth in map(int, np.flatnonzero(scan.labels.any((1, 2)))):
-                if (scan.labels[depth] == UNKNOWN).any():
-                    continue
-                for structure, values in structures.items():
-                    count = int(scan.mask(depth, values).sum())
-                    if count >= FEWEST_PIXELS:
-                        yield SlicePlace(number, depth, structure, count)
-
-    return list(found())
+    places = []
+    for number, scan in enumerate(scans):
+        for depth in map(int, np.flatnonzero(scan.labels.any((1, 2)))):
+            if (scan.labels[depth] == UNKNOWN).any():
+                continue
+            for structure, values in structures.items():
+                count = int(scan.mask(depth, values).sum())
+                if count >= FEWEST_PIXELS:
+                    places.append(SlicePlace(number, depth, structure, count))
+    return places
 
 
 def box_of(mask: Mask) -> Box:
