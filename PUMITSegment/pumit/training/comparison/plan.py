@@ -14,6 +14,7 @@ import torch
 from pumit import __version__
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
+from pumit.networks.build import build_network
 from pumit.system.machine import usable_cores
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
@@ -33,7 +34,7 @@ from pumit.training.segmentation.data_plan import (
     patch_for,
 )
 from pumit.training.segmentation.initial_weights import load_initial_weights
-from pumit.training.segmentation.networks import build_segmentation, patch_step
+from pumit.training.segmentation.networks import patch_step
 from pumit.training.segmentation.plan import SegmentationPlan, examine_cases, plan_segmentation
 from pumit.training.validate import read_segmentation
 
@@ -247,7 +248,7 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
     for network in comparison.recipe.networks:
         ready = planner.plan(network)
         try:
-            built = build_segmentation(ready.network, ready.sizes)
+            built = build_network(ready.network, **ready.sizes)
             if network.initial is not None:
                 load_initial_weights(built, comparison.file.model(network.initial))
         except PumitError as error:

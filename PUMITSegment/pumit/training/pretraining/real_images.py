@@ -63,7 +63,6 @@ class RealImages:
         in_memory: Number of images kept in memory (least recently used are dropped).
         share: Rank and number of processes. Each process draws from its own part of the files, and
             reads only these, unless there are too few.
-        is_upright: Whether to reorient scans to anatomical axes, and never rotate them.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -84,16 +84,13 @@ class Scans(Protocol):
 
     scans: list[RealScan]
 
-    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Return a scene of a degree of anisotropy, or None if it has no usable target."""
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
+    ) -> Scene | None:
+        """Return a scene of a degree of anisotropy, or None if it has no usable target.
 
-
-@runtime_checkable
-class ClassScans(Protocol):
-    """Scans with voxel classes."""
-
-    def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Return a scene with classes that covers much of its scan, or None."""
+        With `is_wide`, it has classes and covers much of its scan.
+        """
 
 
 @dataclass
@@ -236,9 +233,9 @@ class FieldSource:
                 scene = self._generated(da0, size, generator)
             if scene is not None and scene.classes is not None:
                 return scene
-        if isinstance(self.scans, ClassScans):
-            return self.scans.draw_wide(da0, size, generator)
-        return None
+        if self.scans is None:
+            return None
+        return self.scans.draw(da0, size, generator, is_wide=True)
 
     def _field(
         self, scene: Scene, depth: int, generator: torch.Generator, *, ends: float = ENDS

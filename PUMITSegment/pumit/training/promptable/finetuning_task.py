@@ -83,10 +83,12 @@ class OwnScans:
                 counts[da0] = counts.get(da0, 0.0) + count / sum(found.values()) / len(structures)
         return dict(sorted(counts.items()))
 
-    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
+    ) -> Scene | None:
         """Draw a scene of a degree of anisotropy, or return None if it has no usable target."""
         by_structure = self._sites.get(da0)
-        if not by_structure:
+        if not by_structure or is_wide:  # these scans have no classes
             return None
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         # 1. A structure, drawn uniformly, and a field around it at a size used by inference.
@@ -159,7 +161,6 @@ class ClickTask(PromptableTask):
     generated labels are not used there, because the original network never matched them exactly.
 
     Args:
-        original: Network before fine-tuning; frozen.
         real_share: Share of fields from `scans`, by degree of anisotropy.
 
     Source:

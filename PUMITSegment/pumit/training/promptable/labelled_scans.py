@@ -134,23 +134,19 @@ class RealScans:
         ]
         return np.asarray(weights) / sum(weights)
 
-    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene of a degree of anisotropy, or return None if no try has a usable target."""
-        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
-        for _ in range(TRIES):
-            scene = self._scene(self._any(rng), da0, size, rng, generator)
-            if scene is not None:
-                return scene
-        return None
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
+    ) -> Scene | None:
+        """Draw a scene of a degree of anisotropy, or return None if no try has a usable target.
 
-    def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw an upright scene with classes that shows much of its scan, or return None."""
+        With `is_wide`, draw an upright scene with classes that shows much of its scan.
+        """
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         for _ in range(TRIES):
             scan = self._any(rng)
-            if not len(scan.classes) or not scan.places:
+            if is_wide and not (len(scan.classes) and scan.places):
                 continue
-            scene = self._scene(scan, da0, size, rng, generator, is_wide=True)
+            scene = self._scene(scan, da0, size, rng, generator, is_wide=is_wide)
             if scene is not None:
                 return scene
         return None
@@ -163,7 +159,7 @@ class RealScans:
         rng: np.random.Generator,
         generator: torch.Generator,
         *,
-        is_wide: bool = False,
+        is_wide: bool,
     ) -> Scene | None:
         """Draw a scene from a scan, or return None if it is not usable."""
         # 1. Centre and in-plane spacing: around a structure, or anywhere.

@@ -89,7 +89,6 @@ def scan_of(
 
     Args:
         array: Intensities (D, H, W).
-        labels: Label map of the same shape, or None.
         values: Labels that make up each structure; None makes each label a structure.
     """
     order = depth_first(spacing_mm, array.shape)

@@ -30,9 +30,6 @@ class Length:
         seconds: Time from the start to the final validation.
         most_steps: Maximum number of steps; more bring little.
         learning_rate: Peak of the cosine schedule.
-        warm_up: Warm-up steps.
-        weight_decay: Weight decay on matrices and kernels.
-        average: Decay of the running average of the weights.
         validations: Number of validations, including the final one.
     """
 
@@ -56,8 +53,6 @@ class Preset(Length):
         fewest_steps: Steps shrink until this many fit, and grow if more than `most_steps` fit.
         overlap: Overlap of windows in validations, a fraction.
         final_overlap: Overlap of windows in the final validation, a fraction.
-        flips: Whether the final validation averages eight flips.
-        network_sizes: Network sizes that override the defaults.
     """
 
     step_voxels: int

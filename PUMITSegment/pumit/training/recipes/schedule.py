@@ -111,7 +111,8 @@ class Schedule:
         for name, known in CHOICES.items():
             given = getattr(self, name)
             if given not in known:
-                raise PumitError(f"{name} in schedule must be {_any_of(known)}, got {given!r}.")
+                one_of = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise PumitError(f"{name} in schedule must be {one_of}, got {given!r}.")
         for name in ("log_every", "accumulate"):
             if getattr(self, name) < 1:
                 raise PumitError(f"{name} in schedule must be at least 1.")
@@ -150,7 +151,3 @@ class Schedule:
             done = max(done, min(1.0, elapsed / self.seconds))
         end = self.final_rate / self.learning_rate if self.learning_rate else 0.0
         return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def _any_of(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
 from pumit.errors import PumitError
-from pumit.networks.build import RECIPES, build_network
+from pumit.networks.build import RECIPES
 from pumit.networks.nnformer import field_stride, global_windows, stage_grids
 from pumit.networks.promptable.segmentation import encoded_stride
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
@@ -395,9 +393,3 @@ def network_sizes(
             )
     known = {**RECIPES[name].sizes, **given}
     return {**planned, **family_of(name).fit_patch(known, patch), **given}
-
-
-def build_segmentation(name: str, sizes: Mapping[str, Any]) -> nn.Module:
-    """Build a segmentation network."""
-    family_of(name)
-    return build_network(name, **sizes)

@@ -15,7 +15,7 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.pretrain import pretrain, read_recipe_file
+from pumit.training.pretrain import pretrain
 from pumit.training.pretraining.image_source import ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask
 from pumit.training.recipes.pretraining import CropSize
@@ -168,5 +168,5 @@ def test_recipes_that_cannot_be_used_are_refused_in_one_line(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PumitError, match=reason) as error:
-        read_recipe_file(written(tmp_path, RECIPE, **change))
+        pretrain(written(tmp_path, RECIPE, **change), tmp_path / "run")
     assert "\n" not in str(error.value)
