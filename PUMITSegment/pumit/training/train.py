@@ -21,10 +21,10 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
 from pumit.training.preceding import FOLDER, preceding_of
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
 from pumit.training.recipes.reader import RecipeFile, shipped_recipe
 from pumit.training.recipes.tasks import task_of
+from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.relay import require_one_process, train_part
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import (
@@ -225,7 +225,7 @@ def _prepared(file: RecipeFile, output: Path, reporter: RunReporter) -> Training
     recipe = read_recipe(file.keys, file.source)
     check_name(recipe, file.source)
     given = with_absolute_paths(file.keys, file.path)
-    given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), file.keys)
+    given["schedule"] = whole_schedule(recipe.schedule, file.keys)
     followed = recipe_to_follow(output, given, source=file.source)
     recipe = read_recipe(followed, file.source)
     device = pick_device(recipe.device)

@@ -16,10 +16,11 @@ import yaml
 from pumit.errors import PumitError
 from pumit.training.data.classes import classes_of
 from pumit.training.recipes.labelled import LabelledRecipe
-from pumit.training.recipes.model import TrainingRecipe, read_model
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PretrainingRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import model_for
+from pumit.training.recipes.training import TrainingRecipe
 
 
 def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:

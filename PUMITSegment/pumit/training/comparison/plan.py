@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Comparison:
         recipe = self.recipe
         ends = {} if recipe.seconds is None else {"seconds": recipe.seconds, "steps": FOREVER}
         schedule = {
-            **asdict(recipe.schedule.as_schedule()),
+            **recipe.schedule.model_dump(),
             **ends,
             **recipe.schedule.named("steps"),
             "clock": recipe.clock,

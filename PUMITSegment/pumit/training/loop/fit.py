@@ -21,8 +21,8 @@ from pumit.training.loop.step import (
 )
 from pumit.training.loop.task import Task
 from pumit.training.loop.trainer import train
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.training import TrainingRecipe
 
 
 @dataclass(frozen=True)

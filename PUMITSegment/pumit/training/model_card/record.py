@@ -28,8 +28,9 @@ from pumit.training.model_card.facts import (
     without_paths,
 )
 from pumit.training.preceding import FOLDER
-from pumit.training.recipes.model import TrainingRecipe, read_model
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.tasks import model_for
+from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import origin_of
 
 TASK_OF_KIND = {

@@ -22,8 +22,8 @@ from pumit.training.planning.estimate import (
     schedule_of,
 )
 from pumit.training.planning.step_cost import StepCost
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.presets import Length, Preset
+from pumit.training.recipes.training import TrainingRecipe
 
 C = TypeVar("C")
 logger = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     recipe = SegmentationRecipe.model_validate(request["recipe"])
     classes = classes_of(recipe.data.classes or ())
     plan = _plan(request["plan"])
-    schedule = recipe.schedule.as_schedule()
+    schedule = recipe.schedule
     torch.manual_seed(0)
     network = build_network(recipe.network, **request["sizes"])
     with tempfile.TemporaryDirectory() as folder:

@@ -158,7 +158,7 @@ def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
             generator = torch.Generator().manual_seed(recipe.seed)
             shares = torch.tensor(DEGREE_SHARES)
             # A short run needs no better start than its steps can use.
-            steps = recipe.schedule.as_schedule().steps
+            steps = recipe.schedule.steps
             batches = max(min(PROTOTYPE_FIELDS // recipe.batch_size, steps), FEWEST_BATCHES)
             drawn = torch.multinomial(shares, batches, True, generator=generator)
             text = f"The classes begin from {batches} batches of fields."

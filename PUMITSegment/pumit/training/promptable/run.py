@@ -128,7 +128,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
             **ready.counts(),
             "channels": list(ready.data.channels),
             "seed": self.run.seed,
-            "schedule": asdict(trial.schedule),
+            "schedule": trial.schedule.model_dump(),
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:

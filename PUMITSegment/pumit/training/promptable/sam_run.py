@@ -371,7 +371,7 @@ class SamJob(TrainingJob[SamRecipe]):
             "initial": origin,
             **self.data.counts(),
             "seed": self.run.seed,
-            "schedule": asdict(trial.schedule),
+            "schedule": trial.schedule.model_dump(),
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:

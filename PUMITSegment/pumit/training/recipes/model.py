@@ -6,16 +6,12 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
-    TypeAlias,
     TypeVar,
     get_args,
-    get_type_hints,
 )
 
 from pydantic import (
@@ -24,14 +20,11 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    create_model,
     field_validator,
-    model_validator,
 )
 from pydantic.fields import FieldInfo
 
 from pumit.errors import PumitError
-from pumit.training.recipes.schedule import CLICK_SCHEDULE, DEFAULT_SCHEDULE, Schedule
 
 
 class RecipeModel(BaseModel):
@@ -75,76 +68,6 @@ def _numbered(value: Any) -> Any:
 AtLeastOne = Annotated[int, Field(ge=1)]
 # Number to its share, such as {0: 0.5, 2: 0.5}.
 Shares = Annotated[dict[int, float], BeforeValidator(_numbered)]
-
-
-class ScheduleKeys(RecipeModel):
-    """Base of all models of a recipe's `schedule`."""
-
-    @model_validator(mode="after")
-    def _require_what_fits_together(self) -> ScheduleKeys:
-        self.as_schedule()
-        return self
-
-    def as_schedule(self) -> Schedule:
-        """Return the schedule with all defaults filled in."""
-        return Schedule(**self.model_dump())
-
-
-def schedule_model(usual: Mapping[str, Any] | None = None) -> type[ScheduleKeys]:
-    """Return the model of a recipe's `schedule`: keys and types of `Schedule`.
-
-    Args:
-        usual: Defaults that differ from those of `Schedule`.
-    """
-    hints = get_type_hints(Schedule)
-    keys: dict[str, Any] = {
-        f.name: (hints[f.name], (usual or {}).get(f.name, f.default)) for f in fields(Schedule)
-    }
-    return create_model(
-        Schedule.__name__, __base__=ScheduleKeys, __doc__=inspect.getdoc(Schedule), **keys
-    )
-
-
-if TYPE_CHECKING:  # type checkers do not accept classes created at run time
-    PlainSchedule: TypeAlias = ScheduleKeys
-    ShortSchedule: TypeAlias = ScheduleKeys
-    ClickSchedule: TypeAlias = ScheduleKeys
-    ComparedSchedule: TypeAlias = ScheduleKeys
-else:
-    PlainSchedule = schedule_model()
-    ShortSchedule = schedule_model(DEFAULT_SCHEDULE)
-    ClickSchedule = schedule_model({**DEFAULT_SCHEDULE, **CLICK_SCHEDULE})
-    ComparedSchedule = schedule_model({**DEFAULT_SCHEDULE, "log_every": 10})
-
-
-class TrainingRecipe(RecipeModel):
-    """Keys of every recipe.
-
-    Attributes:
-        name: Name of the model file.
-        version: Version of the model.
-        network_sizes: Network sizes that override the defaults.
-        initial: Model to start from, by name or file; random weights by default.
-        seed: Random seed.
-        threads: CPU threads; all by default.
-        device: auto, cpu, cuda or cuda:1.
-        workers: Worker processes that prepare batches.
-        schedule: Length of training, learning rate and optimizer.
-        register: Whether to add the model to your index.
-        card: Keys to copy into the checkpoint, such as licence.
-    """
-
-    name: str = "model"
-    version: str | int | float = "0"
-    network_sizes: dict[str, Any] = Field(default_factory=dict)
-    initial: str | None = None
-    seed: int = 0
-    threads: AtLeastOne | None = None
-    device: str = "auto"
-    workers: int = 0
-    schedule: PlainSchedule = Field(default_factory=PlainSchedule)
-    register_: bool = Field(True, alias="register")
-    card: dict[str, Any] = Field(default_factory=dict)
 
 
 def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pumit.errors import PumitError
-from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, TrainingRecipe
+from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares
+from pumit.training.recipes.training import TrainingRecipe
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 # Published mask ratios.

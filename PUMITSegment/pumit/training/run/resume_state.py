@@ -83,7 +83,7 @@ def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
     for name, state in saved.optimizer.items():
         tensors |= {f"state.{name}.{k}": v for k, v in state.items()}
     position = asdict(saved.position)
-    metadata = {"step": str(saved.position.step), "schedule": json.dumps(asdict(schedule))}
+    metadata = {"step": str(saved.position.step), "schedule": schedule.model_dump_json()}
     metadata["position"] = json.dumps(position)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -142,7 +142,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             "repeat_single_channel": data.repeats_single,
             "seed": self.run.seed,
             "initial": None if initial is None else origin_of(initial),
-            "schedule": asdict(trial.schedule),
+            "schedule": trial.schedule.model_dump(),
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
