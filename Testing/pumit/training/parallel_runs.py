@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Timer
@@ -41,7 +40,7 @@ PLAIN = Schedule(
 )
 
 
-FSDP = replace(PLAIN, parallel="fsdp")
+FSDP = PLAIN.changed(parallel="fsdp")
 
 
 class Block(nn.Module):
@@ -278,9 +277,9 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "plain": lambda folder: run(folder, PLAIN, dropout=0.0),
     "ddp": lambda folder: run(folder, PLAIN),
     "ddp_stopped": lambda folder: run(folder, PLAIN, stop=True),
-    "muon": lambda folder: run(folder, replace(PLAIN, optimizer="muon")),
-    "muon_stopped": lambda folder: run(folder, replace(PLAIN, optimizer="muon"), stop=True),
-    "ddp_recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
+    "muon": lambda folder: run(folder, PLAIN.changed(optimizer="muon")),
+    "muon_stopped": lambda folder: run(folder, PLAIN.changed(optimizer="muon"), stop=True),
+    "ddp_recomputed": lambda folder: run(folder, PLAIN.changed(activation_checkpointing=True)),
     "fsdp": lambda folder: run(folder, FSDP),
     "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
     "fsdp_recomputed": lambda folder: run(folder, FSDP.changed(activation_checkpointing=True)),
@@ -289,7 +288,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "vit_fsdp_recomputed": lambda folder: run(
         folder, FSDP.changed(activation_checkpointing=True), kind=VitTask, stop=True
     ),
-    "vit_half": lambda folder: run(folder, replace(PLAIN, precision="bf16"), kind=VitTask),
+    "vit_half": lambda folder: run(folder, PLAIN.changed(precision="bf16"), kind=VitTask),
     "vit_fsdp_half": lambda folder: run(folder, FSDP.changed(precision="bf16"), kind=VitTask),
     "spoilt": lambda folder: ended(folder, kind=partial(BlockTask, 5)),
     "refused": lambda folder: ended(folder, kind=RefusedTask),
