@@ -55,10 +55,9 @@ FAILURES = (
 
 
 def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: bool) -> str | None:
-    """Write the card and add the model to the user's index; errors are reported as warnings.
+    """Write the card and add the model to the user's index, and return its name there, if any.
 
-    Returns:
-        Name of the model in the index, or None.
+    Errors are reported as warnings.
     """
     from pumit.training.model_card.write import write_card  # draws, which takes a second to load
 
@@ -206,7 +205,6 @@ def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
 
 
 def _has_model(folder: Path) -> bool:
-    """Return whether the run in a folder has a best model."""
     status = read_status(folder)
     if status is None or status.best_step is None or not status.model:
         return False

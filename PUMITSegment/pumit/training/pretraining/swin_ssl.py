@@ -175,11 +175,10 @@ class SwinSslTask(SourceTask):
 def contrastive_loss(vectors: Tensor) -> Tensor:
     """Compute NT-Xent: identify the other view of a crop among all other views of the batch.
 
+    It is the mean cross-entropy in nats, ln(2B - 1) by chance.
+
     Args:
         vectors: (2B, C); rows i and B + i are the views of a crop.
-
-    Returns:
-        Mean cross-entropy in nats; ln(2B - 1) by chance.
 
     Source:
         Chen et al., SimCLR, ICML 2020, eq. 1.

@@ -64,15 +64,13 @@ def correct_all(
 def depth_of(masks: Tensor, da0: int) -> Tensor:
     """Compute the depth of each voxel in its mask by erosion: 1 at the border, up to `MOST_DEPTH`.
 
-    Alternates a cross and a cube as structuring element, which approximates Euclidean distance.
-    Outside the field counts as background, except along an axis of one voxel.
+    The result is uint8, 0 outside. A cross and a cube alternate as structuring element, which
+    approximates Euclidean distance. Outside the field counts as background, except along an axis of
+    one voxel.
 
     Args:
         masks: Bool (B, D, H, W).
         da0: Degree of anisotropy; depth is eroded every 2^da0 steps.
-
-    Returns:
-        Shape (B, D, H, W), uint8; 0 outside.
     """
     depth = masks.to(torch.uint8)
     left = masks
@@ -87,7 +85,6 @@ def depth_of(masks: Tensor, da0: int) -> Tensor:
 
 
 def _eroded(mask: Tensor, axis: int) -> Tensor:
-    """Erode a mask by one voxel along an axis."""
     n = mask.shape[axis]
     out = torch.zeros_like(mask)
     if n > 2:

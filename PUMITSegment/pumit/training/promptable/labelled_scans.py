@@ -95,11 +95,7 @@ class RealScans:
         self._add(load_scan(path, None, series=series), "unlabelled", name)
 
     def number_classes(self) -> list[tuple[str, int]]:
-        """Assign class numbers to the labels and backgrounds of all data sets.
-
-        Returns:
-            Data set and label of each class, ordered by class number.
-        """
+        """Assign class numbers to labels and backgrounds of all data sets; see `number_classes`."""
         return number_classes(
             {
                 data_set: [self.scans[i] for group in patients.values() for i in group]

@@ -187,7 +187,6 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         return sentence
 
     def _settings(self) -> dict[str, Any]:
-        """Return the recipe keys to report."""
         return self.recipe.model_dump(include=set(SETTINGS))
 
 

@@ -402,5 +402,4 @@ class SamJob(TrainingJob[SamRecipe]):
         return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
 
     def _settings(self) -> dict[str, Any]:
-        """Return the recipe keys to report."""
         return self.recipe.model_dump(include=set(SETTINGS), exclude_none=True)

@@ -34,13 +34,12 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
 
 
 def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
-    """Merge adjacent regions that differ less than they vary inside, most similar first.
+    """Merge adjacent regions, numbered from 1, that differ less than they vary inside.
+
+    The most similar are merged first.
 
     Args:
         scale: Larger values give larger regions; in units of intensity times voxels.
-
-    Returns:
-        Labels from 1, shape (D, H, W).
 
     Source:
         Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the

@@ -97,28 +97,24 @@ def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
-    """Return the region masks of a label map; unknown voxels are in no region.
+    """Return the masks (B, K, d, h, w), 0 or 1, of the regions of a label map.
+
+    Unknown voxels are in no region.
 
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
         regions: Labels of each region, bool (K, 1 + labels).
-
-    Returns:
-        (B, K, d, h, w), float32, 0 or 1.
     """
     known = labels.long() * (labels != UNKNOWN)
     return regions.to(labels.device)[:, known].movedim(0, 1).float()
 
 
 def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
-    """Return where the regions of voxels are known.
+    """Return where the regions of voxels are known, bool (B, K or 1, d, h, w).
 
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
         drawn: Annotated regions of each patch, bool (B, K); None for all.
-
-    Returns:
-        bool, (B, K or 1, d, h, w).
     """
     known = (labels != UNKNOWN)[:, None]
     return known if drawn is None else known & drawn[:, :, None, None, None]

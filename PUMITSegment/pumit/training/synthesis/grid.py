@@ -142,10 +142,9 @@ class Grid:
         return (slices[0], slices[1], slices[2])
 
     def noise(self, length: float, channels: int = 1) -> Tensor:
-        """Draw smooth noise of unit variance with a correlation length in in-plane voxels.
+        """Draw smooth noise (channels, D', H, W) of unit variance.
 
-        Returns:
-            Shape (channels, D', H, W).
+        Its correlation length is in in-plane voxels.
         """
         cells = [
             max(2, min(n, math.ceil(e / length) + 1))
