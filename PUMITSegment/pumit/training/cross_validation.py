@@ -105,6 +105,9 @@ def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> l
 
     If the recipe names training cases, as a planned one does, only the training and validation
     cases that it names take part.
+
+    Raises:
+        PumitError: If the recipe also has `data.fold`, or there are too few patients.
     """
     data, count = recipe.data, recipe.folds or 0
     if count < 2:

@@ -32,6 +32,7 @@ def pretrain(
 
     Args:
         path: YAML recipe; its relative paths start from the working directory.
+        overrides: Values of `schedule` to override, such as `seconds`.
         is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
             model to the user's index.
     """

@@ -58,6 +58,9 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
     """Write the card and add the model to the user's index, and return its name there, if any.
 
     Errors are reported as warnings.
+
+    Returns:
+        Name of the model in the index, or None.
     """
     from pumit.training.model_card.write import write_card  # draws, which takes a second to load
 

@@ -147,7 +147,15 @@ def _values(
 
 
 def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> Path | None:
-    """Write the page from the folder of a comparison; None if no training is finished yet."""
+    """Write the page from the folder of a comparison; None if no training is finished yet.
+
+    Returns:
+        The page; None if no training is finished yet.
+
+    Raises:
+        TrainingError: If the rows cannot be read.
+        ExportError: If the page cannot be written.
+    """
     names = [network.name for network in comparison.recipe.networks]
     rows = [row for row in read_rows(output / ROWS) if row.name in names]
     if not rows:

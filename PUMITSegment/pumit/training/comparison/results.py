@@ -66,7 +66,11 @@ def is_finished(folder: Path) -> bool:
 
 
 def read_row(training: Training, folder: Path) -> TrainingRow:
-    """Read the result of a finished training."""
+    """Read the result of a finished training.
+
+    Raises:
+        TrainingError: If a part of it is missing or damaged.
+    """
     try:
         judged = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
         with safe_open(str(folder / LAST), framework="pt") as handle:
@@ -102,12 +106,20 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
 
 
 def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
-    """Write rows, one per line."""
+    """Write rows, one per line.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def read_rows(path: Path) -> list[TrainingRow]:
-    """Read the rows of a file."""
+    """Read the rows of a file.
+
+    Raises:
+        TrainingError: If the file is missing, or holds something else.
+    """
     try:
         rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         return [

@@ -146,7 +146,11 @@ class TrainingProcesses:
 
 
 def end_orphan(folder: Path) -> None:
-    """Stop a training process that an earlier start of the comparison left in a folder."""
+    """Stop a training process that an earlier start of the comparison left in a folder.
+
+    Raises:
+        ExportError: If the folder cannot be written.
+    """
     while (status := read_status(folder)) is not None and status.is_alive:
         send_command(folder, "stop")
         time.sleep(RESEND_SECONDS)
@@ -230,7 +234,11 @@ def compare(
 
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
-    """Write the page again from the finished trainings, also while others are running."""
+    """Write the page again from the finished trainings, also while others are running.
+
+    Raises:
+        PumitError: If the recipe is invalid, or no training is finished.
+    """
     comparison = read_comparison(path, data=data)
     if not (output / FACTS).is_file() or not _write_page(output, comparison):
         raise PumitError(f"No training of {path.name} is finished in {output.name} yet.")

@@ -19,6 +19,9 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
 
     Args:
         model: Name or file of a masked image model or a universal ViT.
+
+    Raises:
+        CheckpointError: If the model is not found, is another network or has another size.
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)

@@ -35,7 +35,11 @@ def repeated_blocks(network: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def recomputed(network: nn.Module, *, enabled: bool) -> Iterator[None]:
-    """Enable activation checkpointing of the blocks within a `with` statement."""
+    """Enable activation checkpointing of the blocks within a `with` statement.
+
+    Raises:
+        PumitError: If the network has no blocks.
+    """
     blocks = _blocks(network, "activation_checkpointing") if enabled else []
     for block in blocks:
         block.forward = _again(block.forward)
@@ -60,6 +64,9 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
 
     With `in_half`, blocks are gathered in bfloat16. Otherwise autocast's copies of all weights
     would be kept until the backward pass.
+
+    Raises:
+        PumitError: If there is only one process, no block, or PyTorch is too old.
 
     Source:
         Zhao et al., PyTorch FSDP, VLDB 2023; torch's `fully_shard`.

@@ -169,6 +169,9 @@ class Run:
         folder: Folder of the run; the run resumes from its last save, if any.
         optimizer_of: Function that creates the optimiser, called after sharding.
         validates: Whether validations choose the best model; otherwise the last save counts.
+
+    Raises:
+        CheckpointError: If the folder holds anything but a save of this run.
     """
 
     def __init__(
@@ -376,7 +379,11 @@ class Run:
             raise stops[0] if stops else RunStopped
 
     def handle_request(self, requested: Request) -> None:
-        """Pause or stop, as agreed by the processes; the run must be saved before."""
+        """Pause or stop, as agreed by the processes; the run must be saved before.
+
+        Raises:
+            RunStopped: If the run is to stop.
+        """
         if requested is Request.PAUSE:
 
             def pause() -> None:

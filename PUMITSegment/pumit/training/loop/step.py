@@ -68,6 +68,9 @@ def retry_with_less_memory(
     Args:
         smaller: Function that makes the next attempt need less memory, and returns a sentence on
             the change; None if that is impossible.
+
+    Raises:
+        TrainingError: If memory runs out and no settings need less.
     """
     while True:
         try:
@@ -141,7 +144,12 @@ class Step:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
     def take(self) -> tuple[bool, Request]:
-        """Take one step; return whether a save is due, and the pending request."""
+        """Take one step; return whether a save is due, and the pending request.
+
+        Raises:
+            TrainingError: If a loss is not finite, or too many successive gradients are unusable.
+            MemoryShortError: If there is not enough memory.
+        """
         run, position, schedule = self.run, self.run.position, self.run.schedule
         # 1. Gradients of this process, losses (accumulate,).
         losses, cases = self._gradients_everywhere()

@@ -67,6 +67,9 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
     """Yield the batches of `steps` in order, independent of the number of workers.
 
     Without worker processes, each batch is drawn on demand in this one.
+
+    Raises:
+        PumitError: If a batch could not be drawn.
     """
     if workers == 0:
         yield from (draws[step] for step in steps)

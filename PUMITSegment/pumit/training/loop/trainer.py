@@ -41,6 +41,7 @@ def train(
 
     Args:
         folder: Folder of `last.safetensors`, accessible to every process.
+        degrees: Share of steps per degree of anisotropy.
         report: Callback for a progress record every `log_every` steps, and for validation results
             as {"step": ..., "validation": {...}}.
         on_checkpoint: Callback with the averaged weights and the step at every save.
@@ -48,6 +49,7 @@ def train(
             the end.
         on_best: Callback with the averaged weights, the step and the scores whenever the
             validation's `score` improves.
+        device: None means CPU.
         workers: Worker processes that prefetch batches; their number does not change the batches.
 
     Returns:

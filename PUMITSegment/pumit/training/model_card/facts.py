@@ -56,6 +56,8 @@ class CaseFact:
     Attributes:
         role: "training", "validation", "test", or several joined by "and".
         shape: Number of voxels, depth axis first; empty if not recorded.
+        sha256: Fingerprint of the image's stored voxels.
+        class_voxels: Number of voxels of each class in its label.
     """
 
     case: str

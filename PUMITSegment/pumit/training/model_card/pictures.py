@@ -154,7 +154,11 @@ def write_curves(
     classes: Sequence[ClassFact],
     best_step: int | None,
 ) -> bool:
-    """Draw the curves of a run's log, and return whether there was anything to draw."""
+    """Draw the curves of a run's log, and return whether there was anything to draw.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
     if not log.steps:
         return False
     names = _numbers_of(log.steps)

@@ -234,7 +234,11 @@ def numbered(facts: Mapping[str, CaseFact], numbers: Mapping[str, str]) -> tuple
 
 
 def best_of(folder: Path) -> Path:
-    """Return the best checkpoint of a run so far."""
+    """Return the best checkpoint of a run so far.
+
+    Raises:
+        CheckpointError: If there is none, as before the first validation.
+    """
     status = read_status(folder)
     name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
     model = status.model if status is not None and status.model else ""

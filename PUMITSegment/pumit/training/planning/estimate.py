@@ -183,6 +183,7 @@ class Estimate:
     """Estimated time, memory and disk space of a run.
 
     Attributes:
+        seconds: Time from the start to the final validation.
         memory_gib: GPU memory when training on a GPU, else main memory.
     """
 

@@ -41,7 +41,11 @@ SCAN_BYTES = 8  # per voxel: intensity, label, and coarser copies of the intensi
 
 
 def plan_better_clicks(request: PlanRequest) -> Planned:
-    """Plan a recipe with `task: promptable`."""
+    """Plan a recipe with `task: promptable`.
+
+    Raises:
+        PumitError: If the recipe or its data cannot be used, or the machine is too small.
+    """
     if request.keys.get("folds") is not None:
         raise TrainingError(
             "Only automatic segmentation is trained in folds; for fewer clicks choose a share of "

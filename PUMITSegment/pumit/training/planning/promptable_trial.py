@@ -36,6 +36,7 @@ class ClickCost:
     Attributes:
         opening_seconds: Time to open a scan before its first click, per voxel.
         answering_seconds: Time of one structure with all its clicks.
+        scene_seconds: Time of a generated scan with its click.
     """
 
     step: StepCost

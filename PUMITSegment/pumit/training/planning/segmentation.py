@@ -69,6 +69,7 @@ class _Search:
 
     Attributes:
         recipe: Recipe without patch, batch and schedule.
+        reading_seconds: Time that reading all cases took, s.
     """
 
     request: PlanRequest
@@ -175,7 +176,11 @@ class _Search:
 
 
 def plan_automatic(request: PlanRequest) -> Planned:
-    """Plan a recipe with `task: segmentation`."""
+    """Plan a recipe with `task: segmentation`.
+
+    Raises:
+        PumitError: If the recipe or its data cannot be used, or the machine is too small.
+    """
     keys = _draft(request)
     recipe = read_segmentation(keys, request.source)
     scans = [] if recipe.unlabelled is None else found_images(Path(keys["unlabelled"]))

@@ -36,6 +36,7 @@ class SegmentationCost:
     """Measured costs of steps and of a validation case.
 
     Attributes:
+        window_seconds: Time of the network on one window.
         preparing_seconds: Time to read and pre-process a case, per voxel of the network's grid.
         validation_seconds: Time of a case in a validation without its windows, per voxel.
         final_validation_seconds: The same in the final validation, per voxel.

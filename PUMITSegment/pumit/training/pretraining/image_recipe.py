@@ -32,7 +32,11 @@ def objective_of(recipe: ImageRecipe, task: Task, prefix: str = "", **content: A
 
 
 def shapes_of(recipe: ImageRecipe) -> list[tuple[int, tuple[int, int, int]]]:
-    """Return degree of anisotropy and shape (d, h, w) of all crops, without reading data."""
+    """Return degree of anisotropy and shape (d, h, w) of all crops, without reading data.
+
+    Raises:
+        PumitError: If a crop size is not a multiple of 16, or the degrees are invalid.
+    """
     degrees = degrees_of(recipe.degrees)
     return [(da0, crop_shape(crop, da0)) for crop in recipe.crop for da0 in degrees]
 
@@ -48,6 +52,9 @@ def image_source(
 
     Args:
         is_upright: Whether to reorient images to anatomical axes, and never flip or rotate them.
+
+    Raises:
+        PumitError: If the recipe needs real images that are not given or not found.
     """
     images = None
     if recipe.real_share >= 1 and recipe.real_folder is None and recipe.real_images is None:
@@ -96,6 +103,9 @@ def found_images(folder: Path) -> list[ImageFile]:
     """Find all scans in a folder and its subfolders: files, and each DICOM series.
 
     Unusable scans are skipped when they are drawn.
+
+    Raises:
+        PumitError: If there are none, or the folder cannot be read.
     """
     scans = find_scans([folder], whole_tree=True)
     if [scan.path for scan in scans] == [folder]:  # one series, or nothing
@@ -111,6 +121,9 @@ def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
 
     The weight of a pattern is shared by its files, so that a large data set does not dominate a
     small one. Without a weight, each file has weight 1.
+
+    Raises:
+        PumitError: If a pattern matches nothing.
     """
     found: dict[Path, ImageFile] = {}
     for row in rows:

@@ -75,6 +75,7 @@ class ImageSource:
     Attributes:
         crops: Crop sizes; each step draws one, with fewer crops if it is larger. A network with
             group norms must be trained on several sizes, since its output depends on the crop size.
+        images: Real images, or None for generated ones only.
         batch_size: Crops of the first size per step, before the factor in `IMAGES`.
         generated_size: Largest in-plane size of a generated scan, which is then resized to the
             crop. With large values, drawing takes longer than training.
@@ -95,6 +96,9 @@ class ImageSource:
             generator: CPU generator of this process and step.
             shared: Generator with the same state in every process, for the crop size, which
                 determines the duration of a step.
+
+        Raises:
+            PumitError: If an image has another shape than the batch.
         """
         images, cases = [], []
         crop = self.crops[int(torch.randint(len(self.crops), (), generator=shared))]
@@ -150,7 +154,11 @@ def varied(image: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
-    """Return the degrees of anisotropy that have a share; None means `DEGREE_SHARES`."""
+    """Return the degrees of anisotropy that have a share; None means `DEGREE_SHARES`.
+
+    Raises:
+        PumitError: If a degree is not 0 to 5, or a share is negative or all are zero.
+    """
     shares = DEGREE_SHARES if given is None else given
     if not all(da0 in range(MAX_DEGREE + 1) and share >= 0 for da0, share in shares.items()):
         raise PumitError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")

@@ -23,6 +23,7 @@ class Objective:
     """A training task with the content of its checkpoint.
 
     Attributes:
+        degrees: Share of steps of each degree of anisotropy.
         content: Checkpoint metadata: `network`, `sizes` and what inference needs.
         prefix: Prefix of the model's weights, removed in the checkpoint; other weights are left
             out.
@@ -43,7 +44,11 @@ def sizes_of(recipe: PretrainingRecipe) -> dict[str, Any]:
 
 
 def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
-    """Build a recipe's network, and load its initial model if given."""
+    """Build a recipe's network, and load its initial model if given.
+
+    Raises:
+        CheckpointError: If the initial model is missing, or of another network or size.
+    """
     network = build_network(recipe.network, **sizes_of(recipe))
     assert isinstance(network, kind)
     if recipe.initial is not None:
@@ -52,7 +57,14 @@ def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
 
 
 def load_initial_network(network: nn.Module, model: str, name: str) -> Mapping[str, Tensor]:
-    """Load the weights of a model into a network, which keeps its precision; return the weights."""
+    """Load the weights of a model into a network, which keeps its precision; return the weights.
+
+    Args:
+        model: Name in the model index, or path of a checkpoint.
+
+    Raises:
+        CheckpointError: If the model is missing, or of another network or size.
+    """
     path = find_model(model)
     checkpoint = load_checkpoint(path)
     if checkpoint.header.network != name:

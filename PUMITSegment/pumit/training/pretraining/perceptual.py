@@ -59,6 +59,9 @@ class PerceptualLoss(nn.Module):
         Args:
             reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped; receives gradients.
             image: The same shape, -1 to 1.
+
+        Raises:
+            ValueError: If the shapes differ.
         """
         if reconstruction.shape != image.shape or image.ndim != 5:
             raise ValueError(
@@ -147,7 +150,11 @@ class StemPerceptualLoss(PerceptualLoss):
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
-        """Return stem features of a random slab."""
+        """Return stem features of a random slab.
+
+        Raises:
+            PumitError: If the in-plane size is not a multiple of 4.
+        """
         require_reducible(image, anisotropy, 2)
         slab = _some_slab(image.shape[2], anisotropy.depth_stride(2), generator)
 
@@ -169,6 +176,9 @@ def build_perceptual(
             (`features.0.weight`, ...), LPIPS's linear layers (`lin0.model.1.weight`, ...), or both.
             LPIPS publishes its layers as weights/v0.1/vgg.pth; convert it to safetensors first.
             For default, name or file of another promptable model.
+
+    Returns:
+        The frozen loss, or None for `none`.
 
     Raises:
         PumitError: If the choice is unknown, or its weights are not available; names a remedy.

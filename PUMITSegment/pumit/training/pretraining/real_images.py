@@ -87,7 +87,11 @@ class RealImages:
         logger.info("%d real images", len(self.files))
 
     def image(self, index: int) -> list[Pyramid]:
-        """Return the channels of an image, depth axis first, 0..255; from memory if possible."""
+        """Return the channels of an image, depth axis first, 0..255; from memory if possible.
+
+        Raises:
+            VolumeError: If it cannot be used; the message names it.
+        """
         if index in self._images:
             self._images.move_to_end(index)
             return self._images[index]
@@ -165,6 +169,7 @@ def draw_crop(
     Args:
         channels: Channels of the image, 0..255. Three channels (colour) are kept together; of any
             other number one is drawn.
+        shape: Voxels (d, h, w).
 
     Returns:
         (C, D, H, W) in [0, 1]; None if the image does not allow the crop, or if the crop is nearly

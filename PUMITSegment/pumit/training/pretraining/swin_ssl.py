@@ -34,6 +34,9 @@ def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> lis
 
     Differs from the source: there the last cuboid may exceed the share, and cuboids are clipped at
     the far ends of the crop, which are therefore damaged more often and in smaller pieces.
+
+    Args:
+        shape: Shape of the crop (d, h, w).
     """
     most = uniform(generator, 0, MOST) * math.prod(shape)
     cuboids: list[Cuboid] = []
@@ -202,7 +205,11 @@ def check(recipe: SwinSslRecipe) -> None:
 
 
 def build(recipe: SwinSslRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe."""
+    """Build network, data and task of a recipe.
+
+    Raises:
+        PumitError: If data or weights are missing or do not fit the network.
+    """
     channels = sizes_of(recipe)["in_channels"]
     if channels not in (1, 3):
         raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")

@@ -146,7 +146,11 @@ class TokenizerTask(SourceTask):
 
 
 def build(recipe: TokenizerRecipe, run: TrainingRun) -> Objective:
-    """Build networks, data and task of a recipe."""
+    """Build networks, data and task of a recipe.
+
+    Raises:
+        PumitError: If the data or the perceptual network are missing.
+    """
     from pumit.training.pretraining.perceptual import build_perceptual
 
     tokenizer = begun_network(recipe, VisualTokenizer)

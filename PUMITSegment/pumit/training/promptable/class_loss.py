@@ -31,6 +31,7 @@ def class_loss(
             (B', n, d, h, w).
         truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where not annotated.
         class_sets: Data set of each class, (N,); the first class of each is its background.
+        shape: Grid (d, h, w) of the logits.
 
     Returns:
         Mean loss of the fields that have classes, mean soft Dice of the structures visible in

@@ -71,6 +71,9 @@ def depth_of(masks: Tensor, da0: int) -> Tensor:
     Args:
         masks: Bool (B, D, H, W).
         da0: Degree of anisotropy; depth is eroded every 2^da0 steps.
+
+    Returns:
+        Shape (B, D, H, W), uint8; 0 outside.
     """
     depth = masks.to(torch.uint8)
     left = masks

@@ -126,6 +126,7 @@ class FieldBatch(Batch):
         classes: Class of each voxel, (B, D, H, W); `UNKNOWN` if not annotated.
         regions: Region of each voxel within its field, (B, D, H, W); `UNKNOWN` if not annotated.
         more: Additional images (M, 3, D, H, W) with classes but no targets.
+        more_classes: Classes of `more`, (M, D, H, W).
     """
 
     image: Tensor
@@ -156,6 +157,7 @@ class FieldSource:
     """Source of fields from generated and real scans, with simulated first prompts.
 
     Attributes:
+        field_size: In-plane size of a field, voxels.
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields from real scans, for all degrees of anisotropy or by degree.
         field_sizes: In-plane field sizes, each with its share of the steps; None means always

@@ -56,6 +56,9 @@ class OwnScans:
     Unlike `RealScans`, which augments strongly, it keeps scans upright and their intensities nearly
     unchanged, because the scans of one lab are alike. Some scenes have pseudo-targets outside the
     labelled structures. These are marked as unlabelled; the network should answer them as before.
+
+    Args:
+        field_size: In-plane size of a training field, voxels.
     """
 
     def __init__(self, scans: Sequence[RealScan], field_size: int) -> None:

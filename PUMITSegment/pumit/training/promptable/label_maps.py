@@ -60,6 +60,9 @@ class LabelMaps:
 
     Args:
         paths: Label map files; a label means the same in all files of a data set.
+
+    Raises:
+        VolumeError: If a file cannot be read or shows no structure.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:

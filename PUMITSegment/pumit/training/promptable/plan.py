@@ -52,7 +52,11 @@ def plan_clicks(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> ClickPlan:
-    """Read and check the initial model and all data before training."""
+    """Read and check the initial model and all data before training.
+
+    Raises:
+        PumitError: If the initial model or the data cannot be used; one message lists all cases.
+    """
     given = resolve(recipe.initial)
     path = find_model(given if given.is_file() else recipe.initial)
     initial = read_model(path, "promptable")

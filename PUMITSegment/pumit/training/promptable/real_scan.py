@@ -29,6 +29,7 @@ class RealScan:
         places: Sampled voxels (n, 3) and in-plane extent in mm of each structure that has at least
             `FEWEST_VOXELS` voxels.
         values: Labels that make up each structure.
+        voxels: Number of voxels of each structure.
         classes: Class number of each label, indexed by label from 0; empty without classes.
     """
 
@@ -87,6 +88,7 @@ def scan_of(
 
     Args:
         array: Intensities (D, H, W).
+        labels: Label map of the same shape, or None.
         values: Labels that make up each structure; None makes each label a structure.
     """
     order = depth_first(spacing_mm, array.shape)

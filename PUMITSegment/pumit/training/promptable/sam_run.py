@@ -122,6 +122,7 @@ class SamTask:
     Args:
         network: SAM network; parameters outside `part` are frozen here.
         structures: Labels that make up each class, by class number.
+        size: Longer side of the encoder input, pixels.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, section 5: fine-tuned with one random point.
@@ -312,7 +313,11 @@ class SamJob(TrainingJob[SamRecipe]):
         run.report({"plan": {**self._settings(), "network": "sam", "initial": self.path.name}})
 
     def prepare(self) -> None:
-        """Read the training cases."""
+        """Read the training cases.
+
+        Raises:
+            PumitError: If no slice has enough pixels of any class.
+        """
         self.scans = self._scans(self.data.training)
         if not places_of(self.scans, structures_of(self.classes)):
             raise PumitError("No slice of a training case has enough of any class to point at.")

@@ -49,6 +49,7 @@ def click_in(
     Args:
         mask: Bool (D, H, W), not empty.
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
+        deepest: Share of clicks at the deepest voxel.
 
     Source:
         RITM (Sofiiuk et al., 2021): clicks deeper than half of the maximum distance.

@@ -20,6 +20,7 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
     """Compute watershed supervoxels of the gradient magnitude, labels from 1, shape (D, H, W).
 
     Args:
+        image: Intensities, shape (D, H, W).
         sigma: Standard deviation of the Gaussian smoothing, in-plane voxels.
         ratio: Slice spacing over in-plane spacing.
     """
@@ -39,7 +40,11 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
     The most similar are merged first.
 
     Args:
+        image: Intensities, shape (D, H, W).
         scale: Larger values give larger regions; in units of intensity times voxels.
+
+    Returns:
+        Labels from 1, shape (D, H, W).
 
     Source:
         Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the

@@ -53,6 +53,7 @@ class Preset(Length):
         fewest_steps: Steps shrink until this many fit, and grow if more than `most_steps` fit.
         overlap: Overlap of windows in validations, a fraction.
         final_overlap: Overlap of windows in the final validation, a fraction.
+        network_sizes: Network sizes that override the defaults.
     """
 
     step_voxels: int
@@ -208,7 +209,11 @@ def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Prese
 
 
 def preset_for(name: str, kind: str) -> Preset:
-    """Return a preset for CPU or GPU."""
+    """Return a preset for CPU or GPU.
+
+    Raises:
+        PumitError: If there is no such preset.
+    """
     if name not in NAMES:
         raise PumitError(f"There is no preset {name!r}; choose {', '.join(NAMES)}.")
     return PRESETS[kind][name]

@@ -57,6 +57,9 @@ class Schedule(RecipeModel):
         activation_checkpointing: Whether to recompute blocks in the backward pass to save memory.
         validate_every: Steps between validations; 0 validates only at the end.
         largest_norm: Steps with a larger gradient norm are skipped.
+
+    Raises:
+        PumitError: If a choice is unknown, or two settings exclude each other.
     """
 
     steps: int = 10000
@@ -114,7 +117,11 @@ class Schedule(RecipeModel):
         return read_model(type(self), {**self.model_dump(), **changes}, "schedule")
 
     def rate_at(self, step: int, elapsed: float = 0.0) -> float:
-        """Return the learning rate of a step."""
+        """Return the learning rate of a step.
+
+        Args:
+            elapsed: Time used of the budget, s.
+        """
         rise = min(1.0, (step + 1) / max(self.warm_up, 1))
         fall = self._fall(step, elapsed)
         if self.seconds is not None and self.decay_seconds > 0:

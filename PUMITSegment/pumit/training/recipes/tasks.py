@@ -28,7 +28,11 @@ def task_of(keys: Mapping[str, Any]) -> str:
 
 
 def model_for(keys: Mapping[str, Any], source: str) -> type[TrainingRecipe]:
-    """Return the recipe type for a recipe's task and network."""
+    """Return the recipe type for a recipe's task and network.
+
+    Raises:
+        PumitError: If the task is unknown, or the network cannot be pre-trained.
+    """
     task = task_of(keys)
     if task not in TASKS:
         raise PumitError(f"task in {source} must be {' or '.join(TASKS)}, got {task!r}.")

@@ -18,6 +18,9 @@ def origin_of(model: str | Path) -> dict[str, str]:
 
     Returns:
         `sha256`, of a checkpoint's weights or of another file's bytes; and `name`.
+
+    Raises:
+        CheckpointError: If there is no such model.
     """
     path = find_model(model)
     named = {e.name: e.path for e in list_models()}

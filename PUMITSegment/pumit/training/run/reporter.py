@@ -253,7 +253,11 @@ class RunReporter:
         self.update(state=state, sentence=sentence)
 
     def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
-        """Report which case is prepared next, and pause or stop if requested."""
+        """Report which case is prepared next, and pause or stop if requested.
+
+        Raises:
+            RunStopped: If the run is to stop.
+        """
         self.state("preparing", f"{doing} case {number}.")
         if checks:
             self.check()

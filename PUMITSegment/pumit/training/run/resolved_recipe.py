@@ -127,7 +127,11 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
 
 
 def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
-    """Save the recipes that the run was started with, and the one that it follows."""
+    """Save the recipes that the run was started with, and the one that it follows.
+
+    Raises:
+        ExportError: If they cannot be written.
+    """
     known = _recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
     recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]

@@ -148,7 +148,11 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def load_network(network: nn.Module, saved: Saved) -> None:
-    """Load the saved weights into the network."""
+    """Load the saved weights into the network.
+
+    Raises:
+        CheckpointError: If they belong to another network.
+    """
     try:
         network.load_state_dict(saved.network)
     except RuntimeError:

@@ -94,6 +94,9 @@ def write_overlay(
     Args:
         classes: Masks, iterated to limit memory. The prediction is drawn as a solid line in the
             class's colour, the ground truth as a dashed line.
+
+    Raises:
+        ExportError: If the file cannot be written.
     """
     array = first_channel(volume)
     width_mm, height_mm = view.size_mm(array.shape)

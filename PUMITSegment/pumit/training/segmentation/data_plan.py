@@ -44,6 +44,7 @@ class DataPlan:
     """Spacing, patch, batch and intensity normalisation, for training and inference.
 
     Attributes:
+        patch_size: Patch size (d, h, w), voxels.
         intensity: Intensity normalisation, see `Normalization.from_recipe`; a list has one rule
             per channel.
         median_shape: Median shape of the cases at that spacing, voxels.
@@ -78,6 +79,10 @@ def plan_for(
         facts: Facts of at least one case; cases with outlying spacing are ignored.
         divisor: Divisor of the network's patch along (d, h, w).
         channel_names: Channel names; "CT" selects its normalisation.
+        step_voxels: Voxels per step, unless given by `given`.
+
+    Raises:
+        PumitError: If a given value is invalid.
     """
     facts = usual_cases(facts)
     spacing = planned_spacing(facts, given)
@@ -196,7 +201,11 @@ def _more_than_one_cell(patch: Shape, divisor: Shape) -> Shape:
 
 
 def checked_patch(given: Sequence[int], divisor: Shape) -> Shape:
-    """Return a recipe's patch (d, h, w)."""
+    """Return a recipe's patch (d, h, w).
+
+    Raises:
+        PumitError: If it is not a multiple of the divisor, or the divisor itself.
+    """
     d, h, w = (max(1, round(n / s)) * s for n, s in zip(given, divisor, strict=True))
     near = _more_than_one_cell((d, h, w), divisor)
     if tuple(given) != near:

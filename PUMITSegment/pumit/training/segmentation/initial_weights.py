@@ -49,10 +49,14 @@ def load_initial_weights(
     public file of weights for Swin UNETR.
 
     Args:
+        model: Name in the model index, or a checkpoint file.
         sizes: Sizes of the network; some change the meaning of weights but not their shapes.
 
     Returns:
         Summary for the user of a public file; else empty.
+
+    Raises:
+        CheckpointError: If the model is unknown, or of another width or kind.
     """
     path = find_model(model)
     family = FAMILIES[type(network).__name__]
@@ -82,7 +86,11 @@ def load_initial_weights(
 
 
 def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Return the sizes to take from an earlier model unless they are given; see `Family.alike`."""
+    """Return the sizes to take from an earlier model unless they are given; see `Family.alike`.
+
+    Raises:
+        CheckpointError: If the model is unknown or cannot be read.
+    """
     left_open = [key for key in family_of(name).alike if key not in given]
     path = find_model(model)
     if not left_open:

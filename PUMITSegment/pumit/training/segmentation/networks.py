@@ -47,7 +47,11 @@ class SeenField:
         return d / math.sqrt(h * w)
 
     def has_room(self, stride: Shape) -> bool:
-        """Return whether a patch holds more than one multiple of a stride, and a case its depth."""
+        """Return whether a patch holds more than one multiple of a stride, and a case its depth.
+
+        Args:
+            stride: Divisor of a patch (d, h, w).
+        """
         if self.patch is not None:
             steps = math.prod(n // s for n, s in zip(self.patch, stride, strict=True))
             return self.patch[0] % stride[0] == 0 and steps > 1
@@ -308,7 +312,11 @@ def trainable_names() -> list[str]:
 
 
 def family_of(name: str) -> Family:
-    """Return the family of a network."""
+    """Return the family of a network.
+
+    Raises:
+        PumitError: If the network is unknown or cannot segment.
+    """
     if class_of(name) not in FAMILIES:
         near = difflib.get_close_matches(name, trainable_names(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -319,7 +327,11 @@ def family_of(name: str) -> Family:
 
 
 def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """Return the divisor of a network's patch along (d, h, w)."""
+    """Return the divisor of a network's patch along (d, h, w).
+
+    Raises:
+        PumitError: If the network is unknown or cannot segment, or the sizes are invalid.
+    """
     family = family_of(name)
     try:
         return family.stride({**RECIPES[name].sizes, **sizes})
@@ -364,6 +376,9 @@ def fitted_sizes(
     Cells of the coarsest level become about as deep as wide in mm, and no deeper than the data. A
     published network keeps its own sizes if they fit. If a recipe gives one of the sizes that
     follow from the data, all of them are left to it. The other arguments are those of `SeenField`.
+
+    Raises:
+        PumitError: If the network is unknown or cannot segment.
     """
     family = family_of(name)
     if any(key in given for key in family.follows) or not fitted_names(name):
@@ -382,7 +397,11 @@ def network_sizes(
     """Return the sizes to build a network with, from those of the recipe or fitted to the data.
 
     Args:
+        patch: Patch size (d, h, w), voxels.
         classes: Number of output channels, including the background if it is one.
+
+    Raises:
+        PumitError: If the recipe's channels or classes differ from the data's.
     """
     planned: dict[str, Any] = {"in_channels": channels, "num_classes": classes}
     for key, what in (("in_channels", "image channels"), ("num_classes", "outputs")):

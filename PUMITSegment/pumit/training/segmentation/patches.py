@@ -36,7 +36,11 @@ def flip_axes(settings: AugmentationSettings, classes: Iterable[str]) -> tuple[i
 
 
 class Augmentation:
-    """Spatial and intensity augmentation of a patch."""
+    """Spatial and intensity augmentation of a patch.
+
+    Args:
+        patch: Size of the result (d, h, w).
+    """
 
     def __init__(
         self,
@@ -106,6 +110,9 @@ class Augmentation:
         Args:
             image: (C, d, h, w), with the size of `source_size`.
             labels: (d, h, w), uint8.
+
+        Returns:
+            Image (C, *patch) and labels (*patch).
         """
         if affine is not None:
             image = monai.convert_to_tensor(affine(image, mode="bilinear"), track_meta=False)
@@ -149,6 +156,7 @@ class SegmentationSource:
     """Source of random batches, which depend only on the generator's state.
 
     Attributes:
+        patch: Patch size (d, h, w).
         balanced_share: Share of patches centred on a voxel of a class drawn uniformly among those
             of the case. The others are anywhere or, in partially annotated cases, around an
             annotated voxel.

@@ -55,7 +55,11 @@ class SegmentationPlan(SplitData):
 
 
 def check_network(recipe: SegmentationRecipe) -> None:
-    """Check network and sizes of a recipe."""
+    """Check network and sizes of a recipe.
+
+    Raises:
+        PumitError: If the network is unknown, or a size is unknown or invalid.
+    """
     patch_divisor(recipe.network, recipe.network_sizes)
     own = RECIPES[recipe.network].sizes
     for key, value in recipe.network_sizes.items():
@@ -94,7 +98,11 @@ def plan_segmentation(
     step_voxels: int,
     seed: int,
 ) -> SegmentationPlan:
-    """Plan everything that the recipe leaves open, such as `step_voxels` per step."""
+    """Plan everything that the recipe leaves open, such as `step_voxels` per step.
+
+    Raises:
+        PumitError: If values of the recipe do not fit together.
+    """
     split = split_set(data.cases, recipe.data, seed=seed)
     used = SplitData(data, facts, split).facts_of(split.training)
     network, chosen = recipe.network, recipe.plan

@@ -138,6 +138,10 @@ def prepare_all(
     Args:
         folder: Folder for the files, which a resumed run reuses.
         voxels: Approximate total number of voxels on the network's grid.
+
+    Raises:
+        VolumeError: If a case cannot be read any more.
+        ExportError: If the files cannot be written.
     """
     is_kept_on_disk = voxels * (4 * plan.channels + 1) > MEMORY_BYTES
     prepared = []

@@ -104,6 +104,9 @@ def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
         regions: Labels of each region, bool (K, 1 + labels).
+
+    Returns:
+        (B, K, d, h, w), float32, 0 or 1.
     """
     known = labels.long() * (labels != UNKNOWN)
     return regions.to(labels.device)[:, known].movedim(0, 1).float()
@@ -115,6 +118,9 @@ def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
         drawn: Annotated regions of each patch, bool (B, K); None for all.
+
+    Returns:
+        bool, (B, K or 1, d, h, w).
     """
     known = (labels != UNKNOWN)[:, None]
     return known if drawn is None else known & drawn[:, :, None, None, None]
@@ -124,6 +130,10 @@ def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> T
     """Return the mean Dice over a batch of the regions in prediction or ground truth, or NaN.
 
     The arguments are those of `region_loss`.
+
+    Args:
+        logits: (B, K, d, h, w).
+        masks: Masks of the same shape, 0 or 1.
     """
     inside = logits > 0 if known is None else (logits > 0) & known
     truth = masks > 0 if known is None else (masks > 0) & known
@@ -136,6 +146,12 @@ def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> T
     """Return the mean Dice over a batch of the classes in prediction or ground truth, or NaN.
 
     The arguments are those of `class_loss`. Classes that were not annotated count as background.
+
+    Args:
+        logits: (B, 1 + K, d, h, w), channel 0 is the background.
+        labels: (B, d, h, w), or `UNKNOWN`, which is ignored.
+        drawn: Annotated classes of each patch, bool (B, K); others count as background. None for
+            all.
     """
     classes = logits.shape[1]
     answer = logits.argmax(1)

@@ -194,6 +194,9 @@ def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
         grid: Grid with the over-sampling that the image was drawn at.
         image: Shape (D', H, W).
         is_natural: Whether intensities imitate a real scanner, and must not be inverted.
+
+    Returns:
+        Shape (D, H, W), about [0, 1].
     """
     g = grid.generator
     d, m = grid.depth, grid.oversampling

@@ -145,6 +145,9 @@ class Grid:
         """Draw smooth noise (channels, D', H, W) of unit variance.
 
         Its correlation length is in in-plane voxels.
+
+        Returns:
+            Shape (channels, D', H, W).
         """
         cells = [
             max(2, min(n, math.ceil(e / length) + 1))

@@ -151,6 +151,7 @@ def draw_scene(
     Args:
         size: In-plane voxels per side; the depth is that of `field_shape`.
         generator: CPU generator; the same state gives the same scene on the same kind of device.
+        device: Device to generate on; None means CPU.
     """
     # 1. Grid of the field, over-sampled along depth where slices are thick.
     ratio = slice_ratio_for(da0, generator)
