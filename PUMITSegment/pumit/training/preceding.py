@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,12 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES
 from pumit.training.recipes.pretraining import OWN_TOKENIZER
-from pumit.training.recipes.reader import shipped_recipe
 from pumit.training.recipes.segmentation import DEFAULT_NETWORK
-from pumit.training.run.relay import require_one_process, train_part
-from pumit.training.run.reporter import RunReporter
 
 FOLDER = "pretraining"  # subfolder of the preceding run
 CACHE = "cache"
 # Sizes of a ViT that must equal those of its pre-training.
 VIT_SIZES = ("dim", "depth", "num_heads", "hidden")
-# Trains a recipe file in a folder, with overrides of its keys.
-Train = Callable[[Path, Path, Mapping[str, Any]], Path]
 
 
 @dataclass(frozen=True)
@@ -29,7 +24,6 @@ class Preceding:
 
     Attributes:
         recipe: Name of its shipped recipe.
-        changes: Overrides of its keys.
         gives: Key of the main recipe that is set to its model.
         share: Ratio of its time budget to that of the main run.
     """
@@ -75,40 +69,3 @@ def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> P
         changes |= {"initial": "tokenizer", "register": False}
         return Preceding("tokenizer", changes, "tokenizer", "Tokenizer", share=1.0)
     return None
-
-
-def model_of(before: Preceding, output: Path) -> Path:
-    """Return the path of the model of a preceding run."""
-    return (output / FOLDER / f"{before.recipe}.safetensors").absolute()
-
-
-def train_before(
-    before: Preceding,
-    output: Path,
-    reporter: RunReporter,
-    train: Train,
-    schedule: Mapping[str, Any],
-) -> Path:
-    """Train a preceding run, resuming an earlier start; see `train_part`.
-
-    Args:
-        schedule: Limits of the main run, steps or seconds, if any.
-
-    Raises:
-        PumitError: If it cannot be trained, or several processes train.
-    """
-    require_one_process(
-        "What precedes a run is trained in one process; train it by itself, and name its "
-        f"model in `{before.gives}`."
-    )
-    limits = dict(schedule)
-    if limits.get("seconds") is not None:
-        seconds = before.share * limits["seconds"]
-        limits |= {"seconds": seconds, "decay_seconds": seconds / 2}
-    recipe, changes = shipped_recipe(before.recipe), {**before.changes, "schedule": limits}
-
-    def work(folder: Path) -> Path:
-        return train(recipe, folder, changes)
-
-    made = train_part(reporter, output, FOLDER, before.title, work, event="preceding")
-    return made.absolute()

@@ -8,28 +8,12 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.training.preceding import CACHE
-from pumit.training.recipes.pretraining import OWN_TOKENIZER, PretrainingRecipe
+from pumit.training.recipes.pretraining import OWN_TOKENIZER
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.train import check_name, finetune
 from pumit.training.validate import read_recipe
 
 TASK = "pretraining"
-
-
-def read_recipe_file(path: Path) -> PretrainingRecipe:
-    """Read a YAML recipe and check its keys.
-
-    Raises:
-        PumitError: If it cannot be read, a key is unknown (the closest match is suggested), or a
-            value is invalid.
-    """
-    keys = {"task": TASK, **read_yaml(path)}
-    if keys["task"] != TASK:
-        raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {keys['task']}.")
-    recipe = read_recipe(keys, path.name)
-    assert isinstance(recipe, PretrainingRecipe)
-    check_name(recipe, path.name)
-    return recipe
 
 
 def pretrain(
@@ -49,14 +33,13 @@ def pretrain(
     Args:
         path: YAML recipe; its relative paths start from the working directory.
         overrides: Values of `schedule` to override, such as `seconds`.
-        real_folder: Folder of real scans, to override the recipe.
         is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
             model to the user's index.
-
-    Returns:
-        The checkpoint with the averaged weights, half precision.
     """
-    read_recipe_file(path)
+    keys = {"task": TASK, **read_yaml(path)}
+    if keys["task"] != TASK:
+        raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {keys['task']}.")
+    check_name(read_recipe(keys, path.name), path.name)
     changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}
     if workers is not None:
         changes["workers"] = workers

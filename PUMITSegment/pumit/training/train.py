@@ -20,11 +20,12 @@ from pumit.training.cross_validation import FOLD_KEYS, cross_validate
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
-from pumit.training.preceding import model_of, preceding_of, train_before
-from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.preceding import FOLDER, preceding_of
 from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
-from pumit.training.recipes.reader import RecipeFile
+from pumit.training.recipes.reader import RecipeFile, shipped_recipe
 from pumit.training.recipes.tasks import task_of
+from pumit.training.recipes.training import TrainingRecipe
+from pumit.training.run.relay import require_one_process, train_part
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import (
     plain,
@@ -54,7 +55,9 @@ FAILURES = (
 
 
 def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: bool) -> str | None:
-    """Write the card and add the model to the user's index; errors are reported as warnings.
+    """Write the card and add the model to the user's index, and return its name there, if any.
+
+    Errors are reported as warnings.
 
     Returns:
         Name of the model in the index, or None.
@@ -103,7 +106,6 @@ def finetune(
     Args:
         folder: Base folder of the recipe's relative paths; None for its own.
         changes: Keys of the recipe to override; `data` and `schedule` are merged key by key.
-        device: "auto", "cpu", "cuda" or "cuda:1", to override the recipe.
         since: Time when the user started it, Unix time; None for now.
         finish: Whether to stop training and finish with the best model of `output`.
 
@@ -156,22 +158,30 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
     before = preceding_of(keys, output, unlabelled=unlabelled)
     if before is None:
         return file
-    own = str(model_of(before, output))
-    if keys.get(before.gives) not in (None, OWN_TOKENIZER, own):
+    own = (output / FOLDER / f"{before.recipe}.safetensors").absolute()
+    if keys.get(before.gives) not in (None, OWN_TOKENIZER, str(own)):
         raise PumitError(
             f"{file.source} has both `unlabelled` and `{before.gives}`; begin with one of them."
         )
     # Report errors of the recipe before the preceding run begins.
-    read_recipe({**keys, before.gives: own}, file.source)
-
-    def train_first(recipe: Path, below: Path, changes: Mapping[str, Any]) -> Path:
-        first = RecipeFile.read(recipe, file.folder).changed(changes)
-        return train(first, below, since=time.time())
-
+    read_recipe({**keys, before.gives: str(own)}, file.source)
+    require_one_process(
+        "What precedes a run is trained in one process; train it by itself, and name its "
+        f"model in `{before.gives}`."
+    )
     named = keys.get("schedule", {})
     limits = {k: named[k] for k in ("seconds", "steps") if k in named}
-    made = train_before(before, output, reporter, train_first, limits)
-    return file.changed({before.gives: str(made)})
+    if limits.get("seconds") is not None:
+        seconds = before.share * limits["seconds"]
+        limits |= {"seconds": seconds, "decay_seconds": seconds / 2}
+    recipe = RecipeFile.read(shipped_recipe(before.recipe), file.folder)
+    recipe = recipe.changed({**before.changes, "schedule": limits})
+
+    def train_first(folder: Path) -> Path:
+        return train(recipe, folder, since=time.time())
+
+    made = train_part(reporter, output, FOLDER, before.title, train_first, event="preceding")
+    return file.changed({before.gives: str(made.absolute())})
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
@@ -198,7 +208,6 @@ def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:
 
 
 def _has_model(folder: Path) -> bool:
-    """Return whether the run in a folder has a best model."""
     status = read_status(folder)
     if status is None or status.best_step is None or not status.model:
         return False
@@ -217,7 +226,7 @@ def _prepared(file: RecipeFile, output: Path, reporter: RunReporter) -> Training
     recipe = read_recipe(file.keys, file.source)
     check_name(recipe, file.source)
     given = with_absolute_paths(file.keys, file.path)
-    given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), file.keys)
+    given["schedule"] = whole_schedule(recipe.schedule, file.keys)
     followed = recipe_to_follow(output, given, source=file.source)
     recipe = read_recipe(followed, file.source)
     device = pick_device(recipe.device)

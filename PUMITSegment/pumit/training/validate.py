@@ -16,10 +16,11 @@ import yaml
 from pumit.errors import PumitError
 from pumit.training.data.classes import classes_of
 from pumit.training.recipes.labelled import LabelledRecipe
-from pumit.training.recipes.model import TrainingRecipe, read_model
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PretrainingRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import model_for
+from pumit.training.recipes.training import TrainingRecipe
 
 
 def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
@@ -65,11 +66,7 @@ def problem_of(text: str) -> str:
 
 
 def answer(given: TextIO, output: TextIO) -> None:
-    """Answer line after line until the input ends.
-
-    Args:
-        given: JSON lines, each the text of a recipe.
-    """
+    """Answer line after line until the input ends."""
     for line in given:
         output.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
         output.flush()

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import torch
 from pumit.training.loop.task import Draw
-from pumit.training.loop.trainer import Schedule, train
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
 from torch import Tensor, nn
 
 SCHEDULE = Schedule(steps=12, learning_rate=0.05, warm_up=3, decay=4, log_every=1)

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Timer
@@ -41,7 +40,7 @@ PLAIN = Schedule(
 )
 
 
-FSDP = replace(PLAIN, parallel="fsdp")
+FSDP = PLAIN.changed(parallel="fsdp")
 
 
 class Block(nn.Module):
@@ -157,7 +156,7 @@ def run(
     """Train, with a stop after one step and after two where it is requested."""
     records: list[dict[str, Any]] = []
     losses: list[float] = []
-    parts = [replace(schedule, seconds=0.0)] * 2 if stop else []
+    parts = [schedule.changed(seconds=0.0)] * 2 if stop else []
     for part in [*parts, schedule]:
         task = kind(dropout=dropout)
         state = train(
@@ -241,14 +240,14 @@ def stop_by_file(folder: Path) -> dict[str, Any]:
 
 
 def fsdp_then_ddp(folder: Path) -> dict[str, Any]:
-    run(folder, replace(FSDP, seconds=0.0))
+    run(folder, FSDP.changed(seconds=0.0))
     return run(folder, PLAIN)
 
 
 def validate(folder: Path) -> dict[str, Any]:
     """Only the first process validates; the other waits."""
     best: list[int] = []
-    schedule = replace(FSDP, validate_every=2)
+    schedule = FSDP.changed(validate_every=2)
     out = run(
         folder,
         schedule,
@@ -278,19 +277,19 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "plain": lambda folder: run(folder, PLAIN, dropout=0.0),
     "ddp": lambda folder: run(folder, PLAIN),
     "ddp_stopped": lambda folder: run(folder, PLAIN, stop=True),
-    "muon": lambda folder: run(folder, replace(PLAIN, optimizer="muon")),
-    "muon_stopped": lambda folder: run(folder, replace(PLAIN, optimizer="muon"), stop=True),
-    "ddp_recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
+    "muon": lambda folder: run(folder, PLAIN.changed(optimizer="muon")),
+    "muon_stopped": lambda folder: run(folder, PLAIN.changed(optimizer="muon"), stop=True),
+    "ddp_recomputed": lambda folder: run(folder, PLAIN.changed(activation_checkpointing=True)),
     "fsdp": lambda folder: run(folder, FSDP),
     "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
-    "fsdp_recomputed": lambda folder: run(folder, replace(FSDP, activation_checkpointing=True)),
+    "fsdp_recomputed": lambda folder: run(folder, FSDP.changed(activation_checkpointing=True)),
     "fsdp_then_ddp": fsdp_then_ddp,
     "vit": lambda folder: run(folder, PLAIN, kind=VitTask),
     "vit_fsdp_recomputed": lambda folder: run(
-        folder, replace(FSDP, activation_checkpointing=True), kind=VitTask, stop=True
+        folder, FSDP.changed(activation_checkpointing=True), kind=VitTask, stop=True
     ),
-    "vit_half": lambda folder: run(folder, replace(PLAIN, precision="bf16"), kind=VitTask),
-    "vit_fsdp_half": lambda folder: run(folder, replace(FSDP, precision="bf16"), kind=VitTask),
+    "vit_half": lambda folder: run(folder, PLAIN.changed(precision="bf16"), kind=VitTask),
+    "vit_fsdp_half": lambda folder: run(folder, FSDP.changed(precision="bf16"), kind=VitTask),
     "spoilt": lambda folder: ended(folder, kind=partial(BlockTask, 5)),
     "refused": lambda folder: ended(folder, kind=RefusedTask),
     "short": lambda folder: ended(folder, kind=ShortTask),

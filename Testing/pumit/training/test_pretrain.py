@@ -15,7 +15,7 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.pretrain import pretrain, read_recipe_file
+from pumit.training.pretrain import pretrain
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_what_is_no_recipe_is_one_line(tmp_path: Path, content: bytes | None) ->
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(PumitError) as caught:
-        read_recipe_file(path)
+        pretrain(path, tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
 

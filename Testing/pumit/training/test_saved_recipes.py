@@ -47,13 +47,13 @@ def test_a_stopped_run_is_taken_up_by_either_recipe(task: str, file: str, tmp_pa
     keys = {"task": task, **read_yaml(run / file)}
     recipe = read_recipe(keys, file)
     given = with_absolute_paths(keys, lambda text: Path("/lab") / task / text)
-    given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), keys)
+    given["schedule"] = whole_schedule(recipe.schedule, keys)
     followed = recipe_to_follow(run, given, source=file)
     full = read_yaml(run / "recipe.yaml")
     assert differences(full, followed) == []
     read = read_recipe(followed, file)
     assert (read.name, read.seed) == (full["name"], full["seed"])
-    assert read.schedule.as_schedule().learning_rate == full["schedule"]["learning_rate"]
+    assert read.schedule.learning_rate == full["schedule"]["learning_rate"]
     if isinstance(read, LabelledRecipe):
         assert read.data.validation == full["data"]["validation"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,7 @@ def plan_of(
         milestones = sorted({epoch * per_epoch for epoch in recipe.drop_epochs})
         changes |= {"shape": "steps", "milestones": milestones}
     rates = recipe.learning_rates or [schedule.learning_rate]
-    return [replace(schedule, **changes, learning_rate=float(rate)) for rate in rates]
+    return [schedule.changed(**changes, learning_rate=float(rate)) for rate in rates]
 
 
 class ClassificationJob(TrainingJob[ClassificationRecipe]):

@@ -54,11 +54,6 @@ class NetworkScores:
         dice = self.values["dice", label]
         return int((np.isfinite(dice) & ~np.isfinite(self.values[metric, label])).sum())
 
-    @property
-    def lacking_distances(self) -> int:
-        """Number of predictions without a Hausdorff distance."""
-        return self.undefined("hd95_mm")
-
     def worst(self) -> tuple[TrainingRow, str, float] | None:
         """Return training, case and Dice of the prediction with the lowest mean Dice."""
         dice = self.values["dice", ALL]
@@ -152,7 +147,7 @@ def _values(
 
 
 def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> Path | None:
-    """Write the page from the folder of a comparison.
+    """Write the page from the folder of a comparison; None if no training is finished yet.
 
     Returns:
         The page; None if no training is finished yet.
@@ -178,6 +173,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         "scores": scores,
         "differences": differences_of(scores),
         "labels": class_names(rows),
+        "lacking": [f"{one.name} {n}" for one in scores if (n := one.undefined("hd95_mm"))],
         "missing": [
             f"{name}, seed {seed}"
             for name in names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from pumit import __version__
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
+from pumit.networks.build import build_network
 from pumit.system.machine import usable_cores
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
@@ -33,7 +34,7 @@ from pumit.training.segmentation.data_plan import (
     patch_for,
 )
 from pumit.training.segmentation.initial_weights import load_initial_weights
-from pumit.training.segmentation.networks import build_segmentation, patch_step
+from pumit.training.segmentation.networks import patch_step
 from pumit.training.segmentation.plan import SegmentationPlan, examine_cases, plan_segmentation
 from pumit.training.validate import read_segmentation
 
@@ -60,7 +61,7 @@ class Comparison:
         recipe = self.recipe
         ends = {} if recipe.seconds is None else {"seconds": recipe.seconds, "steps": FOREVER}
         schedule = {
-            **asdict(recipe.schedule.as_schedule()),
+            **recipe.schedule.model_dump(),
             **ends,
             **recipe.schedule.named("steps"),
             "clock": recipe.clock,
@@ -242,16 +243,12 @@ class _Planner:
 
 
 def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) -> None:
-    """Plan and build every network as its training will.
-
-    Raises:
-        PumitError: If something does not fit a network, which the message names.
-    """
+    """Plan and build every network as its training will."""
     planner = _Planner(comparison, data, facts, torch.device("cpu"))
     for network in comparison.recipe.networks:
         ready = planner.plan(network)
         try:
-            built = build_segmentation(ready.network, ready.sizes)
+            built = build_network(ready.network, **ready.sizes)
             if network.initial is not None:
                 load_initial_weights(built, comparison.file.model(network.initial))
         except PumitError as error:

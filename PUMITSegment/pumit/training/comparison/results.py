@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -42,10 +41,8 @@ class TrainingRow:
 
     Attributes:
         seconds: Wall time of the training without pauses, over all its resumed parts.
-        processor_seconds: CPU time of the same.
         peak_memory_gib: Peak memory of the training process; on a GPU, GPU memory.
         prediction_seconds: Mean wall time to segment a case.
-        prediction_processor_seconds: Mean CPU time of the same.
         cases: Metrics of every class of every validation case.
     """
 
@@ -60,11 +57,6 @@ class TrainingRow:
     prediction_seconds: float
     prediction_processor_seconds: float
     cases: tuple[ClassScore, ...]
-
-    @staticmethod
-    def of(content: dict[str, Any]) -> TrainingRow:
-        """Return a row from its JSON content."""
-        return TrainingRow(**{**content, "cases": tuple(ClassScore(**c) for c in content["cases"])})
 
 
 def is_finished(folder: Path) -> bool:
@@ -119,8 +111,7 @@ def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
     Raises:
         ExportError: If the file cannot be written.
     """
-    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    write_text(path, text)
+    write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def read_rows(path: Path) -> list[TrainingRow]:
@@ -130,7 +121,10 @@ def read_rows(path: Path) -> list[TrainingRow]:
         TrainingError: If the file is missing, or holds something else.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [TrainingRow.of(json.loads(line)) for line in lines]
+        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        return [
+            TrainingRow(**{**row, "cases": tuple(ClassScore(**case) for case in row["cases"])})
+            for row in rows
+        ]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise TrainingError(f"Cannot read {path.name} ({type(error).__name__}).") from None

@@ -262,11 +262,7 @@ def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
 
 
 def _require_same(training: Training, output: Path) -> None:
-    """Check that a training in the folder has the same recipe.
-
-    Raises:
-        PumitError: If the folder holds it by another recipe; the message names a difference.
-    """
+    """Check that a training in the folder has the same recipe."""
     recipe, run = _recipe_of(training, output), output / RUNS / training.folder
     if not (recipe.is_file() and run.is_dir()):
         return
@@ -294,11 +290,7 @@ class _Trainings:
         self._told = ""
 
     def finish(self, trainings: Sequence[Training]) -> dict[str, str]:
-        """Train until all are finished or failed, and return the failures with their reasons.
-
-        Raises:
-            RunStopped: If it was stopped; all trainings are saved.
-        """
+        """Train until all are finished or failed, and return the failures with their reasons."""
         for training in self.planned.trainings:
             if is_finished(self._folder(training)):
                 self.rows[training.title] = read_row(training, self._folder(training))
@@ -362,11 +354,7 @@ class _Trainings:
             self.reporter.update(state="training", sentence=sentence, step=done, steps=count)
 
     def _handle_request(self, running: TrainingProcesses) -> None:
-        """Pause or stop all trainings if requested.
-
-        Raises:
-            RunStopped: If it was stopped, once all have ended.
-        """
+        """Pause or stop all trainings if requested."""
         requested = self.reporter.requested
         if requested == "pause":
             running.send("pause")

@@ -12,10 +12,10 @@ import torch
 
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.tasks import task_of
+from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run import resolved_recipe as run_recipe
 from pumit.training.run.reporter import RunReporter
 
@@ -25,7 +25,6 @@ class TrainingRun:
     """A recipe with the folders, device and workers of a run.
 
     Attributes:
-        file: Recipe file, saved with the run.
         given: Recipe as given by the user, to detect changes on resume.
     """
 
@@ -50,8 +49,7 @@ class TrainingRun:
     @property
     def schedule(self) -> Schedule:
         """Training schedule of the recipe."""
-        schedule: Schedule = self.recipe.schedule.as_schedule()
-        return schedule
+        return self.recipe.schedule
 
     @property
     def model(self) -> Path:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,10 +21,8 @@ from pumit.training.loop.step import (
 )
 from pumit.training.loop.task import Task
 from pumit.training.loop.trainer import train
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.schedule import Schedule
-
-ONE_SPACING: Mapping[int, float] = {0: 1.0}
+from pumit.training.recipes.training import TrainingRecipe
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class TrainingJob(ABC, Generic[R]):
 
     def degrees(self) -> Mapping[int, float]:
         """Return the share of steps of each degree of anisotropy."""
-        return ONE_SPACING
+        return {0: 1.0}
 
     def model_state(self, state: State) -> State:
         """Extract the weights of the model from the trained weights."""
@@ -134,7 +133,9 @@ def fit(job: TrainingJob[Any]) -> Path:
     """
     job.plan()
     job.prepare()
-    return retry_with_less_memory(_train_all, job, _with_less, job.run.reporter)
+    return retry_with_less_memory(
+        partial(_train_all, job), partial(_with_less, job), job.run.reporter
+    )
 
 
 def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Callable[..., None]:
@@ -180,7 +181,7 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
     def save_best(state: State, step: int, found: Mapping[str, float] | None = None) -> None:
         write(state, step, found)
         if target == run.model:  # with several trials, the best is known only after all of them
-            reporter.best(target, step)
+            reporter.update(model=target.name, best_step=step)
 
     validation = job.validation()
     on_save: Callable[[State, int], None] | None = save_best
@@ -207,15 +208,13 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
     return target
 
 
-def _with_less(
-    job: TrainingJob[Any], short: MemoryShortError
-) -> tuple[TrainingJob[Any], str] | None:
-    """Reduce the memory of a job; return it and a sentence on the change, or None."""
+def _with_less(job: TrainingJob[Any], short: MemoryShortError) -> str | None:
+    """Reduce the memory of a job; return a sentence on the change, or None."""
     if not isinstance(short, WorkerLostError):
-        sentence = job.smaller()
-        return None if sentence is None else (job, sentence)
+        return job.smaller()
     fewer = fewer_workers(job.run.workers)
     if fewer is None:
         return None
-    job.run = replace(job.run, workers=fewer[0])
-    return job, fewer[1]
+    workers, sentence = fewer
+    job.run = replace(job.run, workers=workers)
+    return sentence

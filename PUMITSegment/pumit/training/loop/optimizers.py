@@ -35,9 +35,6 @@ class Muon(torch.optim.AdamW):
     Muon updates are scaled to the root mean square of a typical AdamW update (0.2), so that both
     share learning rate and weight decay. Convolution kernels are treated as matrices (out, rest).
 
-    Args:
-        momentum: Decay of the momentum buffer.
-
     Source:
         Jordan et al., Muon, 2024; Liu et al., Muon is Scalable for LLM Training, 2025, eq. 4.
     """
@@ -101,27 +98,19 @@ class Muon(torch.optim.AdamW):
         torch._foreach_add_(params, changes, alpha=-group["lr"] * size)
 
 
-def optimizer_for(network: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
-    """Return the schedule's optimiser for all trainable parameters of a network."""
-    return optimizer_of_groups([{"params": network.parameters()}], network, schedule)
-
-
-def optimizer_of_groups(
-    groups: Sequence[Mapping[str, Any]], network: nn.Module, schedule: Schedule
+def optimizer_for(
+    network: nn.Module, schedule: Schedule, groups: Sequence[Mapping[str, Any]] | None = None
 ) -> torch.optim.Optimizer:
-    """Return the schedule's optimiser for a task's own parameter groups.
+    """Return the schedule's optimiser for all trainable parameters of a network.
 
     Args:
         groups: Each with `params`, and optionally `weight_decay` (overrides the schedule's, for all
-            of its parameters) and `rate` (factor on the learning rate).
-
-    Raises:
-        ValueError: If a trainable parameter of the network is in no group or in several.
+            of its parameters) and `rate` (factor on the learning rate); None for one group.
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     weights = {id(p) for name, p in network.named_parameters() if name.endswith("weight")}
     made: list[Group] = []
-    for group in groups:
+    for group in groups or [{"params": network.parameters()}]:
         params = [p for p in group["params"] if p.requires_grad]
         if schedule.optimizer == "muon":
             parts = _for_muon(params, tables, schedule.weight_decay)

@@ -85,7 +85,8 @@ class Progress:
         """
         now = self.clock.read()
         seconds = max(now - self.since, 1e-9)
-        self._learn(seconds / max(self.steps, 1))
+        known, latest = self.step_seconds, seconds / max(self.steps, 1)
+        self.step_seconds = 0.7 * known + 0.3 * latest if known else latest
         means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}
         fields, voxels = total([self.fields, self.voxels], self.device)
         record = {"step": step, "seconds": round(now, 1)}
@@ -101,10 +102,6 @@ class Progress:
         self.since, self.waited, self.fields, self.voxels, self.values = now, 0.0, 0, 0, {}
         self.steps = 0
         return record
-
-    def _learn(self, step_seconds: float) -> None:
-        known = self.step_seconds
-        self.step_seconds = 0.7 * known + 0.3 * step_seconds if known else step_seconds
 
 
 def _mean(values: Tensor) -> float | None:
@@ -125,9 +122,6 @@ class WeightAverage:
     """Exponential moving average of the floating-point entries of a network's state.
 
     Other entries, such as counters, are copied. If the network is sharded, so is the average.
-
-    Args:
-        decay: Weight of the previous average at every step.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -175,9 +169,6 @@ class Run:
         folder: Folder of the run; the run resumes from its last save, if any.
         optimizer_of: Function that creates the optimiser, called after sharding.
         validates: Whether validations choose the best model; otherwise the last save counts.
-
-    Attributes:
-        rank_sync: CPU communication between the processes.
 
     Raises:
         CheckpointError: If the folder holds anything but a save of this run.

@@ -28,14 +28,13 @@ from pumit.training.loop.optimizers import set_rate
 from pumit.training.loop.precision import half_precision
 from pumit.training.loop.sharding import clip_gradients, is_sharded
 from pumit.training.loop.state import Request, Run
-from pumit.training.loop.task import Task, cases_of, voxels_of
+from pumit.training.loop.task import Task, cases_of
 from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
-S = TypeVar("S")
 R = TypeVar("R")
 # Torch's message for a worker process that the system killed, most often for its memory use.
-WORKER_SAYINGS = ("dataloader worker (pid",)
+WORKER_SAYING = "dataloader worker (pid"
 MOST_SKIPPED = 5  # largest number of successive steps skipped for an unusable gradient
 MOST_NAMED = 8  # largest number of cases named in a message
 REMEDY = "lower learning_rate, or use precision: fp32."
@@ -54,29 +53,28 @@ def memory_short(error: BaseException) -> MemoryShortError | None:
     if isinstance(error, MemoryShortError):
         return error
     text = " ".join(str(error).lower().split())
-    if isinstance(error, RuntimeError) and any(s in text for s in WORKER_SAYINGS):
+    if isinstance(error, RuntimeError) and WORKER_SAYING in text:
         return WorkerLostError("A process that prepares patches was ended by the system.")
     return MemoryShortError("There is not enough memory.") if is_out_of_memory(error) else None
 
 
 def retry_with_less_memory(
-    attempt: Callable[[S], R],
-    settings: S,
-    smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],
+    attempt: Callable[[], R],
+    smaller: Callable[[MemoryShortError], str | None],
     reporter: RunReporter,
 ) -> R:
     """Run `attempt`, which resumes from the last save; if memory runs out, retry with less.
 
     Args:
-        smaller: Function that returns settings that need less memory and a sentence on the change,
-            or None.
+        smaller: Function that makes the next attempt need less memory, and returns a sentence on
+            the change; None if that is impossible.
 
     Raises:
         TrainingError: If memory runs out and no settings need less.
     """
     while True:
         try:
-            return attempt(settings)
+            return attempt()
         except (RuntimeError, MemoryError, MemoryShortError) as error:
             short = memory_short(error)
             if short is None:
@@ -85,14 +83,13 @@ def retry_with_less_memory(
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        less = smaller(settings, short)
-        if less is None:
+        sentence = smaller(short)
+        if sentence is None:
             raise TrainingError(
                 f"{short} Steps cannot be made smaller any more: close other programs, set "
                 "activation_checkpointing: true in schedule, or give a smaller network in "
                 "network_sizes."
             )
-        settings, sentence = less
         kind = "fewer workers" if isinstance(short, WorkerLostError) else "smaller patch"
         reporter.event(kind, f"{short} {sentence} It goes on from the last save.")
 
@@ -236,7 +233,7 @@ class Step:
             torch.autograd.backward(result["loss"] / count)
             losses.append(result["loss"].detach().float().reshape(()))
             cases.append(cases_of(batch))
-            voxels = voxels_of(batch)
+            voxels = int(getattr(batch, "voxels", 0))
             run.progress.add(result, fields=len(batch), voxels=voxels, waited=waited)
         return torch.stack(losses), cases
 

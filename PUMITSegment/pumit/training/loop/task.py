@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -86,21 +85,14 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         worker_init_fn=_leave_stopping_to_the_run,
     )
     for batch in drawn:
-        if isinstance(batch, _WorkerError):
-            raise PumitError(batch.message)
+        if isinstance(batch, PumitError):
+            raise batch
         yield batch
 
 
 def _leave_stopping_to_the_run(number: int) -> None:
     """Ignore Ctrl+C in a worker: the main process may need another batch or two to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@dataclass(frozen=True)
-class _WorkerError:
-    """Error message of a worker process instead of a batch."""
-
-    message: str
 
 
 class _DrawnSteps(Dataset[Any]):
@@ -113,7 +105,7 @@ class _DrawnSteps(Dataset[Any]):
         try:
             return self.draws[step]
         except PumitError as error:
-            return _WorkerError(str(error))
+            return PumitError(str(error))  # of this class, as not all subclasses can be pickled
 
 
 class Task(Protocol):
@@ -145,11 +137,7 @@ class Task(Protocol):
 
 
 class SourceTask(nn.Module):
-    """Base class of tasks whose batches come from a source independent of the network.
-
-    Args:
-        source: Object with a `draw` method like that of `Task`.
-    """
+    """Base class of tasks whose batches come from a source independent of the network."""
 
     def __init__(self, network: nn.Module, source: Any) -> None:
         super().__init__()
@@ -162,15 +150,9 @@ class SourceTask(nn.Module):
 
     def worker_draw(self) -> Draw:
         """Return the function that draws batches in worker processes."""
-        draw: Draw = self.source.draw
-        return draw
+        return self.source.draw
 
 
 def cases_of(batch: Any) -> list[str]:
     """Return the names of a batch's cases; empty if it has none."""
     return [str(case) for case in getattr(batch, "cases", [])]
-
-
-def voxels_of(batch: Any) -> int:
-    """Return the number of voxels of a batch; 0 if it does not say."""
-    return int(getattr(batch, "voxels", 0))

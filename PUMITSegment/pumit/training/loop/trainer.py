@@ -9,15 +9,13 @@ import torch
 from torch import nn
 
 from pumit.training.loop.distributed import rank
-from pumit.training.loop.optimizers import optimizer_for, optimizer_of_groups
+from pumit.training.loop.optimizers import optimizer_for
 from pumit.training.loop.sharding import recomputed
 from pumit.training.loop.state import OnBest, Report, Request, Run, State, Validate
 from pumit.training.loop.step import Step
 from pumit.training.loop.task import StepDraws, Task, batches
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.reporter import RunReporter
-
-__all__ = ["Schedule", "Task", "train"]
 
 
 def train(
@@ -68,9 +66,7 @@ def train(
 
     def optimizer_of(network: nn.Module) -> torch.optim.Optimizer:
         groups = getattr(task, "parameter_groups", None)
-        if groups is None:
-            return optimizer_for(network, schedule)
-        return optimizer_of_groups(groups(schedule), network, schedule)
+        return optimizer_for(network, schedule, None if groups is None else groups(schedule))
 
     # 1. Resume weights, average and optimiser, or initialise them.
     run = Run(task.network, folder, schedule, device, optimizer_of, reporter, validate is not None)

@@ -54,10 +54,8 @@ class CaseFact:
     """A case without its name.
 
     Attributes:
-        case: Number, such as "case 7".
         role: "training", "validation", "test", or several joined by "and".
         shape: Number of voxels, depth axis first; empty if not recorded.
-        spacing_mm: Voxel spacing along these axes, mm.
         sha256: Fingerprint of the image's stored voxels.
         class_voxels: Number of voxels of each class in its label.
     """
@@ -84,9 +82,7 @@ class Scores:
 
     Attributes:
         means: Row, such as a class, to metric to its mean with interval.
-        cases: Metrics by case, the worst first.
         split: Role of the cases: "validation", "test" or "cross-validation".
-        step: Step of the evaluated checkpoint.
     """
 
     means: dict[str, dict[str, Mean]]
@@ -191,18 +187,12 @@ def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scor
 
 def _click_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
     """Return means after the first and last click, of the initial and the fine-tuned model."""
-    last = min(len(row["clicks"]) for row in rows)
-    first = {
-        "before, after 1 click": mean_of([row["before"][0] for row in rows]),
-        "after 1 click": mean_of([row["clicks"][0] for row in rows]),
-    }
-    if last == 1:
-        return first
-    return {
-        **first,
-        f"before, after {last} clicks": mean_of([row["before"][last - 1] for row in rows]),
-        f"after {last} clicks": mean_of([row["clicks"][last - 1] for row in rows]),
-    }
+    means = {}
+    for number in dict.fromkeys((1, min(len(row["clicks"]) for row in rows))):
+        after = f"after {number} click{'s' if number > 1 else ''}"
+        means[f"before, {after}"] = mean_of([row["before"][number - 1] for row in rows])
+        means[after] = mean_of([row["clicks"][number - 1] for row in rows])
+    return means
 
 
 def _over_classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:

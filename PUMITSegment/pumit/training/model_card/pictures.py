@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +190,7 @@ def write_curves(
 
 def _rates(log: RunLog, schedule: Mapping[str, Any]) -> list[tuple[float, float]]:
     """Return the learning rate at each record."""
-    known = {field.name for field in fields(Schedule)}
-    given = {key: value for key, value in schedule.items() if key in known}
+    given = {key: value for key, value in schedule.items() if key in Schedule.model_fields}
     if log.learning_rate is not None:
         given["learning_rate"] = log.learning_rate
     if "learning_rate" not in given:

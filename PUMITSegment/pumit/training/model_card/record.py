@@ -29,8 +29,9 @@ from pumit.training.model_card.facts import (
     without_paths,
 )
 from pumit.training.preceding import FOLDER
-from pumit.training.recipes.model import TrainingRecipe, read_model
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.tasks import model_for
+from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import origin_of
 
 TASK_OF_KIND = {
@@ -62,7 +63,6 @@ class RunLog:
     Attributes:
         data: Record of the data; empty if none was written.
         steps: Progress records with a loss, in order of their steps.
-        validations: Validation records, in order of their steps.
         learning_rate: Learning rate of the best trial, if several were tried.
     """
 
@@ -120,16 +120,13 @@ class RunCard:
 
     Attributes:
         licence: Licence of the weights as chosen by the user; "" if none was.
-        made: Date of creation, ISO 8601.
         initial_model: Initial model of the training; "" for random weights.
         classes: Output classes; empty for a promptable model.
-        channels: Names of the image channels, if any.
         plan: Spacing, patch, intensities; empty if the network needs none.
         is_stopped_early: Whether it was stopped before its schedule or time budget ended.
         fold: Validation fold, such as "1 of 5"; "" without folds.
         counts: Numbers of cases by class or role, if the log has no cases.
         remarks: Number of warnings from the check of the data.
-        metrics: Scores of the best checkpoint's validation.
         preceding: Network, steps and seconds of each preceding run without labels.
         scores: Final scores by case; None if the run was stopped before.
         curves: Picture of the training curves; None if it could not be drawn.

@@ -257,9 +257,6 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
     The card can be published: cases are numbered, and it does not identify patients. The mapping of
     numbers to cases stays in `case_numbers.json`.
 
-    Returns:
-        Path of `card.md`.
-
     Raises:
         PumitError: If the checkpoint cannot be read, or the card cannot be written.
     """

@@ -146,7 +146,7 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
                 flips=recipe.flips,
             ),
         )
-        step = measure_steps(task, recipe.schedule.as_schedule(), device)
+        step = measure_steps(task, recipe.schedule, device)
         network = task.network.eval()
         began = time.perf_counter()
         probabilities_of(network, images, batch_size=size, is_multi_label=False)

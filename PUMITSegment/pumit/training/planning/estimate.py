@@ -78,9 +78,6 @@ class TimeParts:
 
     Attributes:
         starting: Loading the program and reading every case.
-        preparing: Pre-processing the training cases.
-        step: One training step.
-        validation: One validation on all validation cases.
     """
 
     starting: float

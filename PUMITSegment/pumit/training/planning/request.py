@@ -22,8 +22,8 @@ from pumit.training.planning.estimate import (
     schedule_of,
 )
 from pumit.training.planning.step_cost import StepCost
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.presets import Length, Preset
+from pumit.training.recipes.training import TrainingRecipe
 
 C = TypeVar("C")
 logger = logging.getLogger(__name__)
@@ -47,7 +47,10 @@ class TrialProcess:
 
     def __exit__(self, *error: object) -> None:
         """End the process if it was not used."""
-        self.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measure the cost of a planned training; see `trial.answer`.
@@ -81,13 +84,6 @@ class TrialProcess:
             raise MemoryTooSmallError("The memory is too small for this plan.")
         return found
 
-    def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
-
     def _launch(self) -> subprocess.Popen[str]:
         return start_program(
             [sys.executable, "-m", "pumit.training.planning.trial", self._task],
@@ -117,11 +113,7 @@ class PlanRequest:
     def measure(
         self, kind: type[C], keys: Mapping[str, Any], preset: Length, **more: Any
     ) -> tuple[C, float]:
-        """Try steps of a planned recipe, and return their cost and the load time of the program, s.
-
-        Args:
-            more: Further values for the trial of the task.
-        """
+        """Try steps of a planned recipe; return their cost and the load time of the program, s."""
         length = StepPlan(1000, 1, preset.seconds, preset.seconds)
         given = self.recipe.schedule.named()
         schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)

@@ -69,7 +69,6 @@ class _Search:
 
     Attributes:
         recipe: Recipe without patch, batch and schedule.
-        keys: The same recipe as in its file.
         reading_seconds: Time that reading all cases took, s.
     """
 
@@ -114,11 +113,7 @@ class _Search:
         return voxels if fitting > voxels and self._has_shrunk else fitting
 
     def result(self) -> tuple[SegmentationPlan, dict[str, Any], Estimate]:
-        """Return the best plan that fits, its schedule and its estimate.
-
-        Raises:
-            TrainingError: If even the smallest step does not fit into memory.
-        """
+        """Return the best plan that fits, its schedule and its estimate."""
         voxels = self.request.numbers.step_voxels
         for _ in range(TRIALS):
             voxels_next = self.attempt(voxels)

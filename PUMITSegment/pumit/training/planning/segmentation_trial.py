@@ -17,12 +17,12 @@ from torch import nn
 
 from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.inference.automatic.sliding_window import SlidingWindow
+from pumit.networks.build import build_network
 from pumit.training.data.classes import ClassValue, base_values, classes_of
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.data_plan import DataPlan, Shape
-from pumit.training.segmentation.networks import build_segmentation
 from pumit.training.segmentation.plan import build_task
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
@@ -40,8 +40,6 @@ class SegmentationCost:
         preparing_seconds: Time to read and pre-process a case, per voxel of the network's grid.
         validation_seconds: Time of a case in a validation without its windows, per voxel.
         final_validation_seconds: The same in the final validation, per voxel.
-        peak_bytes: Peak memory of the training device.
-        process_bytes: Peak main memory.
     """
 
     step: StepCost
@@ -65,9 +63,9 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     recipe = SegmentationRecipe.model_validate(request["recipe"])
     classes = classes_of(recipe.data.classes or ())
     plan = _plan(request["plan"])
-    schedule = recipe.schedule.as_schedule()
+    schedule = recipe.schedule
     torch.manual_seed(0)
-    network = build_segmentation(recipe.network, request["sizes"])
+    network = build_network(recipe.network, **request["sizes"])
     with tempfile.TemporaryDirectory() as folder:
         # 1. A synthetic case, pre-processed like the cases of the run.
         case, shape = _case(Path(folder), plan, classes, request["native_spacing_mm"])
@@ -83,7 +81,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
             build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
         )
         # 3. Validations, with the time of the windows measured separately.
-        second = build_segmentation(recipe.network, request["sizes"]).to(device)
+        second = build_network(recipe.network, **request["sizes"]).to(device)
         validation = SegmentationValidation(
             second, network_plan, [case], classes, overlap=0.0, averages_flips=False
         )

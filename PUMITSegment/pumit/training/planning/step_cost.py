@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def measure_steps(
         if count >= MOST_STEPS or (count >= FEWEST_STEPS and spent > SECONDS):
             raise _EnoughError
 
-    short = replace(schedule, steps=10_000, seconds=None, log_every=1, checkpoint_seconds=1e9)
+    short = schedule.changed(steps=10_000, seconds=None, log_every=1, checkpoint_seconds=1e9)
     shares = {0: 1.0} if degrees is None else degrees
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughError):
         train(task, Path(folder), short, degrees=shares, report=measured, device=device)

@@ -34,10 +34,9 @@ def keep_memory_for_others() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure the cost of a request: `task` of a recipe, and the values that its trial needs.
+    """Measure the cost of a request, or return `{"out_of_memory": true}`.
 
-    Returns:
-        Measurements of the trial, or `{"out_of_memory": true}`.
+    The request has the `task` of a recipe, and the values that its trial needs.
     """
     trial = _trial(request["task"])
     try:

@@ -11,27 +11,24 @@ from pumit.io.scans import find_scans
 from pumit.system.wording import count_of
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
-from pumit.training.pretraining.image_source import Crop, ImageSource, degrees_of
-from pumit.training.pretraining.objective import sizes_of
+from pumit.training.loop.task import Task
+from pumit.training.pretraining.image_source import ImageSource, crop_shape, degrees_of
+from pumit.training.pretraining.objective import Objective, sizes_of
 from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipes.pretraining import ImagePattern, ImageRecipe
 from pumit.training.run.reporter import RunReporter
 from pumit.volume import Volume
 
 
-def crops_of(recipe: ImageRecipe) -> tuple[Crop, ...]:
-    """Return the crop sizes; each step draws one."""
-    return tuple(Crop(size.depth, size.in_plane) for size in recipe.crop)
-
-
-def model_content(recipe: ImageRecipe, **more: Any) -> dict[str, Any]:
-    """Return the checkpoint metadata of a network trained on images.
+def objective_of(recipe: ImageRecipe, task: Task, prefix: str = "", **content: Any) -> Objective:
+    """Return the objective of a network trained on images.
 
     Its inference window is as large as the largest crop, for the most context.
     """
     largest = max(recipe.crop, key=lambda crop: crop.in_plane)
     plan = {"in_plane": largest.in_plane, "depth": largest.depth}
-    return {"network": recipe.network, "sizes": sizes_of(recipe), **more, "plan": plan}
+    content = {"network": recipe.network, "sizes": sizes_of(recipe), **content, "plan": plan}
+    return Objective(task, degrees_of(recipe.degrees), content, prefix)
 
 
 def shapes_of(recipe: ImageRecipe) -> list[tuple[int, tuple[int, int, int]]]:
@@ -41,7 +38,7 @@ def shapes_of(recipe: ImageRecipe) -> list[tuple[int, tuple[int, int, int]]]:
         PumitError: If a crop size is not a multiple of 16, or the degrees are invalid.
     """
     degrees = degrees_of(recipe.degrees)
-    return [(da0, crop.shape(da0)) for crop in crops_of(recipe) for da0 in degrees]
+    return [(da0, crop_shape(crop, da0)) for crop in recipe.crop for da0 in degrees]
 
 
 def image_source(
@@ -87,7 +84,7 @@ def image_source(
             is_upright=is_upright,
         )
     return ImageSource(
-        crops_of(recipe),
+        recipe.crop,
         images=images,
         real_share=recipe.real_share,
         batch_size=recipe.batch_size,

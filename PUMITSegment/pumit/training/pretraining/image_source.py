@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +13,8 @@ from pumit.errors import PumitError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.loop.task import Batch
+from pumit.training.pretraining.real_images import RealImages
+from pumit.training.recipes.pretraining import CropSize
 from pumit.training.synthesis.grid import chance, flip_and_turn, uniform
 from pumit.training.synthesis.scene import draw_scene
 
@@ -57,40 +58,14 @@ class ImageBatch(Batch):
         return self.image[:, 0].numel()
 
 
-@dataclass(frozen=True)
-class Crop:
-    """Crop size of an isotropic image; anisotropic images have fewer slices.
-
-    Attributes:
-        depth: Slices at isotropic spacing, a multiple of 16.
-        in_plane: Rows and columns, a multiple of 16.
+def crop_shape(crop: CropSize, da0: int) -> tuple[int, int, int]:
+    """Return the shape (d, h, w) of a crop at a degree of anisotropy, voxels.
 
     Source:
         PUMIT: depth T * max(16 >> DA, 1) with T = 4 for the tokenizer and 5 for the ViT, and one
         slice in 2D.
     """
-
-    depth: int = 64
-    in_plane: int = 128
-
-    def __post_init__(self) -> None:
-        if min(self.depth, self.in_plane) < 16 or self.depth % 16 or self.in_plane % 16:
-            raise PumitError(
-                f"Crops must be multiples of 16, got {self.depth} x {self.in_plane} voxels."
-            )
-
-    def shape(self, da0: int) -> tuple[int, int, int]:
-        """Return the shape (d, h, w) at a degree of anisotropy, voxels."""
-        return (Anisotropy(da0).depth_at(self.depth), self.in_plane, self.in_plane)
-
-
-class Images(Protocol):
-    """Source of real images."""
-
-    def draw(
-        self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
-    ) -> tuple[Tensor, str] | None:
-        """Return a crop (C, D, H, W) in [0, 1] and its name; None if none has this degree."""
+    return (Anisotropy(da0).depth_at(crop.depth), crop.in_plane, crop.in_plane)
 
 
 @dataclass
@@ -104,12 +79,11 @@ class ImageSource:
         batch_size: Crops of the first size per step, before the factor in `IMAGES`.
         generated_size: Largest in-plane size of a generated scan, which is then resized to the
             crop. With large values, drawing takes longer than training.
-        is_upright: Whether crops keep their orientation, without flips and rotations.
     """
 
-    crops: Crop | Sequence[Crop]
+    crops: Sequence[CropSize]
     _: KW_ONLY
-    images: Images | None
+    images: RealImages | None
     real_share: float
     batch_size: int
     generated_size: int = 64
@@ -127,10 +101,9 @@ class ImageSource:
             PumitError: If an image has another shape than the batch.
         """
         images, cases = [], []
-        crops = (self.crops,) if isinstance(self.crops, Crop) else self.crops
-        crop = crops[int(torch.randint(len(crops), (), generator=shared))]
-        shape = crop.shape(da0)
-        fewer = math.prod(crops[0].shape(da0)) / math.prod(shape)
+        crop = self.crops[int(torch.randint(len(self.crops), (), generator=shared))]
+        shape = crop_shape(crop, da0)
+        fewer = math.prod(crop_shape(self.crops[0], da0)) / math.prod(shape)
         for _ in range(max(1, round(self.batch_size * IMAGES[da0] * fewer))):
             image, case = self._one(da0, shape, generator)
             if image.shape[1:] != shape:

@@ -11,15 +11,11 @@ from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells
+from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import (
-    ImageBatch,
-    ImageSource,
-    degrees_of,
-    standardised,
-)
-from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource, standardised
+from pumit.training.pretraining.objective import Objective, begun_network
 from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO, MambaMimRecipe
 
 VARIANCE_FLOOR = 1e-6  # for intensities in [0, 1]; cells of air have zero variance
@@ -45,9 +41,6 @@ def draw_hidden(
 
 class MambaMimTask(SourceTask):
     """Masked image modelling of MambaMIM: mask cells and reconstruct them.
-
-    Args:
-        network: Network to train, with one or three input channels.
 
     Source:
         Tang et al., MambaMIM, 2024, sections 2 and 3.2.
@@ -124,13 +117,12 @@ def check(recipe: MambaMimRecipe) -> None:
             )
 
 
-def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
+def build(recipe: MambaMimRecipe, run: TrainingRun) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
         PumitError: If data or weights are missing or do not fit the network.
     """
-    source = image_recipe.image_source(recipe, context.reporter)
+    source = image_recipe.image_source(recipe, run.reporter)
     task = MambaMimTask(begun_network(recipe, MambaMim), source, mask_ratio=recipe.mask_ratio)
-    content = image_recipe.model_content(recipe, kind="encoder")
-    return Objective(task, degrees_of(recipe.degrees), content)
+    return image_recipe.objective_of(recipe, task, kind="encoder")

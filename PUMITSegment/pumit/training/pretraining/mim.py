@@ -15,15 +15,11 @@ from pumit.models.index import find_model
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.networks.pumit.vit import MaskedImageModel, random_mask
+from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource, degrees_of
-from pumit.training.pretraining.objective import (
-    BuildContext,
-    Objective,
-    begun_network,
-    sizes_of,
-)
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.objective import Objective, begun_network, sizes_of
 from pumit.training.recipes.pretraining import MASK_RATIO, MimRecipe
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -105,7 +101,7 @@ class MimTask(SourceTask):
         }
 
 
-def build(recipe: MimRecipe, context: BuildContext) -> Objective:
+def build(recipe: MimRecipe, run: TrainingRun) -> Objective:
     """Build network, tokenizer, data and task of a recipe.
 
     Raises:
@@ -118,7 +114,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
         load_eva02(network, Path(recipe.eva02).expanduser())
     path = find_model(recipe.tokenizer)
     checkpoint = read_model(path, "tokenizer")
-    tokenizer = build_from(checkpoint, path, context.device)
+    tokenizer = build_from(checkpoint, path, run.device)
     assert isinstance(tokenizer, VisualTokenizer)
     tokens = tokenizer.quantizer.codebook.shape[0]
     predicted = sizes_of(recipe)["num_tokens"]
@@ -127,8 +123,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
             f"The tokenizer {path.name} has {tokens} tokens, the network predicts "
             f"{predicted}; set num_tokens in network_sizes."
         )
-    source = image_recipe.image_source(recipe, context.reporter)
+    source = image_recipe.image_source(recipe, run.reporter)
     task = MimTask(network, tokenizer, source, mask_ratio=recipe.mask_ratio)
     origin = {"name": checkpoint.header.name, "sha256": checkpoint.sha256}
-    content = image_recipe.model_content(recipe, kind="encoder", tokenizer=origin)
-    return Objective(task, degrees_of(recipe.degrees), content)
+    return image_recipe.objective_of(recipe, task, kind="encoder", tokenizer=origin)

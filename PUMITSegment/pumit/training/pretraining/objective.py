@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
@@ -15,24 +14,8 @@ from pumit.models.index import find_model
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.promptable.growth import with_class_path
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.loop.trainer import Task
+from pumit.training.loop.task import Task
 from pumit.training.recipes.pretraining import PretrainingRecipe
-from pumit.training.run.reporter import RunReporter
-
-
-@dataclass(frozen=True)
-class BuildContext:
-    """Device and workers of the run that an objective is built for.
-
-    Attributes:
-        goes_on: Whether the run resumes, so that saved weights will be loaded.
-        reporter: Reporter of the run; by default a silent one.
-    """
-
-    device: torch.device
-    workers: int = 0
-    goes_on: bool = False
-    reporter: RunReporter = field(default_factory=RunReporter)
 
 
 @dataclass
@@ -50,14 +33,6 @@ class Objective:
     degrees: Mapping[int, float]
     content: dict[str, Any] = field(default_factory=dict)
     prefix: str = ""
-
-    def model_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Extract the model's weights from the trained weights."""
-        return {
-            name.removeprefix(self.prefix): v
-            for name, v in state.items()
-            if name.startswith(self.prefix)
-        }
 
 
 N = TypeVar("N", bound=nn.Module)
@@ -77,28 +52,25 @@ def begun_network(recipe: PretrainingRecipe, kind: type[N]) -> N:
     network = build_network(recipe.network, **sizes_of(recipe))
     assert isinstance(network, kind)
     if recipe.initial is not None:
-        load_initial_network(network, recipe.initial, (recipe.network,))
+        load_initial_network(network, recipe.initial, recipe.network)
     return network
 
 
-def load_initial_network(
-    network: nn.Module, model: str, names: tuple[str, ...]
-) -> Mapping[str, Tensor]:
+def load_initial_network(network: nn.Module, model: str, name: str) -> Mapping[str, Tensor]:
     """Load the weights of a model into a network, which keeps its precision; return the weights.
 
     Args:
         model: Name in the model index, or path of a checkpoint.
-        names: Accepted network names of the checkpoint.
 
     Raises:
         CheckpointError: If the model is missing, or of another network or size.
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)
-    if checkpoint.header.network not in names:
+    if checkpoint.header.network != name:
         raise CheckpointError(
             f"initial {path.name} holds the network {checkpoint.header.network!r}; this "
-            f"recipe trains {names[0]}."
+            f"recipe trains {name}."
         )
     state = checkpoint.state
     if isinstance(network, PromptableNetwork):

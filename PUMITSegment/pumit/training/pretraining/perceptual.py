@@ -43,15 +43,8 @@ View = Callable[[Tensor], Sequence[Tensor]]
 
 
 class PerceptualLoss(nn.Module):
-    """Base class of perceptual losses; has no trainable parameters.
+    """Base class of perceptual losses; has no trainable parameters."""
 
-    Attributes:
-        source: Description of the feature network.
-        max_slices: Largest number of slices per volume compared in one step.
-    """
-
-    source: str
-    max_slices: int = MAX_SLICES
     scale = 1.0
 
     def forward(
@@ -66,7 +59,6 @@ class PerceptualLoss(nn.Module):
         Args:
             reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped; receives gradients.
             image: The same shape, -1 to 1.
-            generator: Random generator for the choice of slices.
 
         Raises:
             ValueError: If the shapes differ.
@@ -110,12 +102,9 @@ class VggPerceptualLoss(PerceptualLoss):
 
     scale = 2.0
 
-    def __init__(
-        self, features: Vgg16Features, channel_weights: list[Tensor] | None, source: str
-    ) -> None:
+    def __init__(self, features: Vgg16Features, channel_weights: list[Tensor] | None) -> None:
         super().__init__()
         self.features = features
-        self.source = source
         ones = [torch.ones(widths[-1]) for widths in STAGES]
         for i, weight in enumerate(channel_weights or ones):
             self.register_buffer(f"channel_weight{i}", weight.reshape(1, -1, 1, 1))
@@ -128,7 +117,7 @@ class VggPerceptualLoss(PerceptualLoss):
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
         """Return features of random slices as 2D images."""
-        chosen = [_some_slices(image.shape[2], self.max_slices, generator) for _ in image]
+        chosen = [_some_slices(image.shape[2], generator) for _ in image]
         return lambda x: self.features(self._pictures(x, chosen))
 
     def weights(self, layers: int) -> Sequence[Tensor | None]:
@@ -152,11 +141,10 @@ class StemPerceptualLoss(PerceptualLoss):
         encoder: Image encoder of a promptable network; its ViT blocks are removed.
     """
 
-    def __init__(self, encoder: ImageEncoder, source: str) -> None:
+    def __init__(self, encoder: ImageEncoder) -> None:
         super().__init__()
         encoder.blocks = nn.ModuleList()
         self.encoder = encoder
-        self.source = source
         self.requires_grad_(False).eval()
 
     def view_of(
@@ -168,7 +156,7 @@ class StemPerceptualLoss(PerceptualLoss):
             PumitError: If the in-plane size is not a multiple of 4.
         """
         require_reducible(image, anisotropy, 2)
-        slab = _some_slab(image.shape[2], self.max_slices, anisotropy.depth_stride(2), generator)
+        slab = _some_slab(image.shape[2], anisotropy.depth_stride(2), generator)
 
         def grey(x: Tensor) -> Tensor:
             return (x[:, :, slab].float().mean(1) + 1) / 2  # (B, D, H, W), 0 to 1
@@ -179,11 +167,7 @@ class StemPerceptualLoss(PerceptualLoss):
 
 
 def build_perceptual(
-    choice: str,
-    device: torch.device | str,
-    *,
-    weights: str | None = None,
-    max_slices: int = MAX_SLICES,
+    choice: str, device: torch.device | str, *, weights: str | None = None
 ) -> PerceptualLoss | None:
     """Build the perceptual loss of a recipe.
 
@@ -192,7 +176,6 @@ def build_perceptual(
             (`features.0.weight`, ...), LPIPS's linear layers (`lin0.model.1.weight`, ...), or both.
             LPIPS publishes its layers as weights/v0.1/vgg.pth; convert it to safetensors first.
             For default, name or file of another promptable model.
-        max_slices: Largest number of slices per volume and step; fewer are faster.
 
     Returns:
         The frozen loss, or None for `none`.
@@ -207,7 +190,6 @@ def build_perceptual(
             raise PumitError("perceptual is none and takes no weights; remove them, or choose.")
         return None
     loss: PerceptualLoss = _vgg16(weights) if choice == "vgg16" else _stem(weights or "default")
-    loss.max_slices = max_slices
     return loss.to(device)
 
 
@@ -216,9 +198,7 @@ def _stem(model: str) -> StemPerceptualLoss:
     checkpoint = read_model(path, "promptable")
     network = build_from(checkpoint, path, torch.device("cpu"))
     assert isinstance(network, PromptableNetwork)
-    name, version = checkpoint.header.name or path.stem, checkpoint.header.version
-    source = f"stem of {name} {version}, weights sha256 {checkpoint.sha256}"
-    return StemPerceptualLoss(network.image_encoder, source)
+    return StemPerceptualLoss(network.image_encoder)
 
 
 def _vgg16(weights: str | None) -> VggPerceptualLoss:
@@ -242,18 +222,11 @@ def _vgg16(weights: str | None) -> VggPerceptualLoss:
         features.load_state_dict(own)
     except RuntimeError:
         raise CheckpointError(f"These are not the weights of VGG16; give {_VGG_FILE}.") from None
-    linear = _linear_layers(given)
-    source = "VGG16 of " + ("a given file" if is_from_file else "torchvision, IMAGENET1K_V1")
-    source += ", LPIPS with " + ("its linear layers" if linear else "every channel counting 1")
-    return VggPerceptualLoss(features, linear, source)
+    return VggPerceptualLoss(features, _linear_layers(given))
 
 
 def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
-    """Extract LPIPS's five linear layers, (C,) each; None if there are none.
-
-    Raises:
-        CheckpointError: If some are missing or have other shapes.
-    """
+    """Extract LPIPS's five linear layers, (C,) each; None if there are none."""
     names = [f"lin{i}.model.1.weight" for i in range(len(STAGES))]
     if not any(name.startswith("lin") for name in given):
         return None
@@ -265,11 +238,7 @@ def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
 
 
 def _weights_of_torchvision() -> Mapping[str, Tensor]:
-    """Load VGG16's published weights from torchvision's cache or server, with `weights_only`.
-
-    Raises:
-        PumitError: If torchvision is not installed, or the weights cannot be downloaded.
-    """
+    """Load VGG16's published weights from torchvision's cache or server, with `weights_only`."""
     other = f"or give as perceptual_weights {_VGG_FILE}, or choose perceptual: default or none."
     try:
         models = import_module("torchvision.models")
@@ -289,15 +258,15 @@ def _weights_of_torchvision() -> Mapping[str, Tensor]:
     return state
 
 
-def _some_slices(depth: int, most: int, generator: torch.Generator | None) -> Tensor:
-    """Draw up to `most` different slice indices, shape (n,)."""
+def _some_slices(depth: int, generator: torch.Generator | None) -> Tensor:
+    """Draw up to `MAX_SLICES` different slice indices, shape (n,)."""
     where = "cpu" if generator is None else generator.device
-    return torch.randperm(depth, generator=generator, device=where)[:most]
+    return torch.randperm(depth, generator=generator, device=where)[:MAX_SLICES]
 
 
-def _some_slab(depth: int, most: int, step: int, generator: torch.Generator | None) -> slice:
-    """Draw a slab of up to `most` adjacent slices, a multiple of `step` and at least `step`."""
-    size = max(min(depth, most) // step, 1) * step
+def _some_slab(depth: int, step: int, generator: torch.Generator | None) -> slice:
+    """Draw a slab of adjacent slices: up to `MAX_SLICES`, at least `step`, a multiple of it."""
+    size = max(min(depth, MAX_SLICES) // step, 1) * step
     where = "cpu" if generator is None else generator.device
     start = torch.randint(depth - size + 1, (), generator=generator, device=where)
     return slice(int(start), int(start) + size)

@@ -18,18 +18,16 @@ from pumit.networks.promptable.growth import CONTEXT, PROTOTYPES
 from pumit.networks.promptable.layers import pooled
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
+from pumit.training.loop.context import TrainingRun
 from pumit.training.pretraining.image_recipe import scans_found
-from pumit.training.pretraining.objective import (
-    BuildContext,
-    Objective,
-    load_initial_network,
-)
+from pumit.training.pretraining.objective import Objective, load_initial_network
 from pumit.training.promptable.fields import ROUNDS, FieldSource
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 from pumit.training.run.reporter import RunReporter
+from pumit.training.run.resume_state import LAST
 from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
@@ -76,7 +74,6 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
     Args:
         vectors: Class vectors, (B, E, d, h, w).
         truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where not annotated.
-        count: Number of classes N.
 
     Returns:
         Sums (N, E), and size of each class (N,) in cells of the vectors' grid.
@@ -91,13 +88,13 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
     return sums, cells
 
 
-def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
+def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
         PumitError: If data are missing, or keys of the recipe are inconsistent.
     """
-    scene_device = _scene_device(recipe, context)
+    scene_device = _scene_device(recipe, run)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
     scans = None
     class_sets: list[tuple[str, int]] = []
@@ -112,7 +109,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
             folder, recipe.real_cases, unlabelled, share, recipe.real_shares, recipe.upright
         )
         if not recipe.real_cases:
-            _add_found(scans, folder, context.reporter)
+            _add_found(scans, folder, run.reporter)
         for each in recipe.real_sets:
             cases = folder / each.folder
             scans.add(cases, _of_tiers(cases, each))
@@ -130,7 +127,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     assert isinstance(network, PromptableNetwork)
     initial: Mapping[str, torch.Tensor] = {}
     if recipe.initial is not None:
-        initial = load_initial_network(network, recipe.initial, ("promptable",))
+        initial = load_initial_network(network, recipe.initial, "promptable")
     source = FieldSource(
         network.field_size,
         scans=scans,
@@ -158,19 +155,20 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     # vectors are already trained, the prototypes are initialised with means.
     has_classes = any(name.startswith(CONTEXT) for name in initial)
     own = network.prototypes
-    if has_classes and own is not None and not context.goes_on:
+    is_new = not (run.output / LAST).is_file()
+    if has_classes and own is not None and is_new:
         known = initial.get(PROTOTYPES)
         if known is None or known.shape != own.weight.shape:
             generator = torch.Generator().manual_seed(recipe.seed)
             shares = torch.tensor(DEGREE_SHARES)
             # A short run needs no better start than its steps can use.
-            steps = recipe.schedule.as_schedule().steps
+            steps = recipe.schedule.steps
             batches = max(min(PROTOTYPE_FIELDS // recipe.batch_size, steps), FEWEST_BATCHES)
             drawn = torch.multinomial(shares, batches, True, generator=generator)
-            reporter = context.reporter
-            reporter.event("classes", f"The classes begin from {batches} batches of fields.")
+            text = f"The classes begin from {batches} batches of fields."
+            run.reporter.event("classes", text)
             degrees_drawn = [DEGREES[int(i)] for i in drawn]
-            begin_prototypes(task, degrees_drawn, recipe.seed, check=reporter.check)
+            begin_prototypes(task, degrees_drawn, recipe.seed, check=run.reporter.check)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
     if recipe.largest_field is not None:
         content["largest_field"] = recipe.largest_field
@@ -228,10 +226,10 @@ def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
     return LabelMaps(paths)
 
 
-def _scene_device(recipe: PromptableRecipe, context: BuildContext) -> torch.device:
+def _scene_device(recipe: PromptableRecipe, run: TrainingRun) -> torch.device:
     """Return the device for generating scans; with worker processes, it must be the CPU."""
     chosen = recipe.scene_device
-    there = context.device if chosen == "auto" else pick_device(chosen)
-    if there.type != "cpu" and context.workers > 0:
+    there = run.device if chosen == "auto" else pick_device(chosen)
+    if there.type != "cpu" and run.workers > 0:
         raise PumitError("Worker processes draw on the CPU; set workers or scene_device, not both.")
     return there

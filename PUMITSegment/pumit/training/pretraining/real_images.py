@@ -43,7 +43,6 @@ class ImageFile:
     """An image to train on.
 
     Attributes:
-        weight: Relative frequency of drawing it.
         depth_axis: Depth axis as stated by the publisher; see `find_depth_axis`.
         series: SeriesInstanceUID if the folder holds several series.
         is_found: Whether it was found by searching a folder; if unusable, it is then skipped.
@@ -61,11 +60,9 @@ class RealImages:
     """Source of crops from image files, which are read on first use.
 
     Args:
-        cache: Disk cache of pre-processed images, or None.
         in_memory: Number of images kept in memory (least recently used are dropped).
         share: Rank and number of processes. Each process draws from its own part of the files, and
             reads only these, unless there are too few.
-        is_upright: Whether to reorient scans to anatomical axes, and never rotate them.
     """
 
     def __init__(
@@ -173,7 +170,6 @@ def draw_crop(
         channels: Channels of the image, 0..255. Three channels (colour) are kept together; of any
             other number one is drawn.
         shape: Voxels (d, h, w).
-        turned: Share of rotated crops.
 
     Returns:
         (C, D, H, W) in [0, 1]; None if the image does not allow the crop, or if the crop is nearly

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from pumit.errors import PumitError
+from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import State
 from pumit.training.loop.task import Task
 from pumit.training.pretraining import image_recipe, mamba_mim, mim, promptable, swin_ssl, tokenizer
-from pumit.training.pretraining.objective import BuildContext, Objective
+from pumit.training.pretraining.objective import Objective
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import (
     ImageRecipe,
@@ -23,9 +24,8 @@ from pumit.training.recipes.pretraining import (
     SwinSslRecipe,
     TokenizerRecipe,
 )
-from pumit.training.run.resume_state import LAST
 
-_BUILDERS: dict[type[PretrainingRecipe], Callable[[Any, BuildContext], Objective]] = {
+_BUILDERS: dict[type[PretrainingRecipe], Callable[[Any, TrainingRun], Objective]] = {
     MambaMimRecipe: mamba_mim.build,
     MimRecipe: mim.build,
     PromptableRecipe: promptable.build,
@@ -61,9 +61,7 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
         """Build the objective, which validates the recipe."""
         run = self.run
         torch.manual_seed(run.seed)
-        goes_on = (run.output / LAST).is_file()
-        context = BuildContext(run.device, run.workers, goes_on, run.reporter)
-        self.objective = _BUILDERS[type(self.recipe)](self.recipe, context)
+        self.objective = _BUILDERS[type(self.recipe)](self.recipe, run)
         self._is_fresh = True
 
     def decided_keys(self) -> dict[str, Any]:
@@ -83,7 +81,8 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
 
     def model_state(self, state: State) -> State:
         """Return the weights without those needed only for training."""
-        return self.objective.model_state(state)
+        prefix = self.objective.prefix
+        return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
     def content(self) -> dict[str, Any]:
         """Return the network and its sizes."""

@@ -13,15 +13,11 @@ from torch.nn import functional as F
 from pumit.errors import PumitError
 from pumit.networks.swin_ssl import TURNS, SwinSsl
 from pumit.networks.swin_unetr import STRIDE
+from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageSource, degrees_of, standardised
-from pumit.training.pretraining.objective import (
-    BuildContext,
-    Objective,
-    begun_network,
-    sizes_of,
-)
+from pumit.training.pretraining.image_source import ImageSource, standardised
+from pumit.training.pretraining.objective import Objective, begun_network, sizes_of
 from pumit.training.recipes.pretraining import SwinSslRecipe
 from pumit.training.synthesis.grid import integer, uniform
 
@@ -95,7 +91,6 @@ class ViewBatch(Batch):
 
     Attributes:
         views: Rotated and damaged, intensities in [0, 1], (2B, C, D, H, W).
-        whole: The rotated views without damage.
         turns: Quarter turns of each view in the plane (h, w), (2B,), 0 to 3.
     """
 
@@ -183,11 +178,10 @@ class SwinSslTask(SourceTask):
 def contrastive_loss(vectors: Tensor) -> Tensor:
     """Compute NT-Xent: identify the other view of a crop among all other views of the batch.
 
+    It is the mean cross-entropy in nats, ln(2B - 1) by chance.
+
     Args:
         vectors: (2B, C); rows i and B + i are the views of a crop.
-
-    Returns:
-        Mean cross-entropy in nats; ln(2B - 1) by chance.
 
     Source:
         Chen et al., SimCLR, ICML 2020, eq. 1.
@@ -210,7 +204,7 @@ def check(recipe: SwinSslRecipe) -> None:
             )
 
 
-def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
+def build(recipe: SwinSslRecipe, run: TrainingRun) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
@@ -219,7 +213,6 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     channels = sizes_of(recipe)["in_channels"]
     if channels not in (1, 3):
         raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
-    source = image_recipe.image_source(recipe, context.reporter, is_upright=True)
+    source = image_recipe.image_source(recipe, run.reporter, is_upright=True)
     task = SwinSslTask(begun_network(recipe, SwinSsl), source)
-    content = image_recipe.model_content(recipe, kind="encoder")
-    return Objective(task, degrees_of(recipe.degrees), content)
+    return image_recipe.objective_of(recipe, task, kind="encoder")

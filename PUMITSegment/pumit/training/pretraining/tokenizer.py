@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from pumit.networks.build import build_network
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.tokenizer import PatchDiscriminator, VisualTokenizer, prior_regularization
+from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.task import SourceTask
 from pumit.training.pretraining import image_recipe
-from pumit.training.pretraining.image_source import ImageBatch, ImageSource, degrees_of
-from pumit.training.pretraining.objective import BuildContext, Objective, begun_network
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.objective import Objective, begun_network
 from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
 from pumit.training.recipes.pretraining import TokenizerRecipe
 
@@ -25,11 +26,7 @@ GENERATOR = "tokenizer."  # prefix of the model's weights
 class TokenizerTraining(nn.Module):
     """The tokenizer and its optional discriminator, which are trained together.
 
-    Args:
-        discriminator: Discriminator, or None to train without adversarial loss.
-
     Attributes:
-        running_loss: Running mean of the discriminator's loss.
         last_loss: Loss of the discriminator in the previous step.
     """
 
@@ -148,7 +145,7 @@ class TokenizerTask(SourceTask):
         }
 
 
-def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
+def build(recipe: TokenizerRecipe, run: TrainingRun) -> Objective:
     """Build networks, data and task of a recipe.
 
     Raises:
@@ -166,14 +163,13 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
         discriminator = built
     task = TokenizerTask(
         TokenizerTraining(tokenizer, discriminator),
-        image_recipe.image_source(recipe, context.reporter),
+        image_recipe.image_source(recipe, run.reporter),
         loss=recipe.loss,
         perceptual=build_perceptual(
-            recipe.perceptual, context.device, weights=recipe.perceptual_weights
+            recipe.perceptual, run.device, weights=recipe.perceptual_weights
         ),
     )
-    content = image_recipe.model_content(recipe)
-    return Objective(task, degrees_of(recipe.degrees), content, GENERATOR)
+    return image_recipe.objective_of(recipe, task, GENERATOR)
 
 
 def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain: float) -> None:

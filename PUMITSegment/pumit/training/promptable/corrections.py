@@ -64,8 +64,9 @@ def correct_all(
 def depth_of(masks: Tensor, da0: int) -> Tensor:
     """Compute the depth of each voxel in its mask by erosion: 1 at the border, up to `MOST_DEPTH`.
 
-    Alternates a cross and a cube as structuring element, which approximates Euclidean distance.
-    Outside the field counts as background, except along an axis of one voxel.
+    The result is uint8, 0 outside. A cross and a cube alternate as structuring element, which
+    approximates Euclidean distance. Outside the field counts as background, except along an axis of
+    one voxel.
 
     Args:
         masks: Bool (B, D, H, W).
@@ -78,21 +79,15 @@ def depth_of(masks: Tensor, da0: int) -> Tensor:
     left = masks
     for step in range(1, MOST_DEPTH):
         axes = [a for a in (1, 2, 3) if masks.shape[a] > 1 and (a > 1 or step % 2**da0 == 0)]
-        if step % 2:
-            kept = left
-            for axis in axes:
-                kept = kept & _eroded(left, axis)
-        else:
-            kept = left
-            for axis in axes:
-                kept = _eroded(kept, axis)
+        kept = left
+        for axis in axes:
+            kept = kept & _eroded(left, axis) if step % 2 else _eroded(kept, axis)
         left = kept
         depth += left
     return depth
 
 
 def _eroded(mask: Tensor, axis: int) -> Tensor:
-    """Erode a mask by one voxel along an axis."""
     n = mask.shape[axis]
     out = torch.zeros_like(mask)
     if n > 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -84,16 +84,13 @@ class Scans(Protocol):
 
     scans: list[RealScan]
 
-    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Return a scene of a degree of anisotropy, or None if it has no usable target."""
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
+    ) -> Scene | None:
+        """Return a scene of a degree of anisotropy, or None if it has no usable target.
 
-
-@runtime_checkable
-class ClassScans(Protocol):
-    """Scans with voxel classes."""
-
-    def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Return a scene with classes that covers much of its scan, or None."""
+        With `is_wide`, it has classes and covers much of its scan.
+        """
 
 
 @dataclass
@@ -163,7 +160,6 @@ class FieldSource:
         field_size: In-plane size of a field, voxels.
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields from real scans, for all degrees of anisotropy or by degree.
-        label_maps: Label maps to generate scans from, or None.
         field_sizes: In-plane field sizes, each with its share of the steps; None means always
             `field_size`. The batch size is scaled to keep the voxel count about constant.
         batch_size: Fields per step, before the factor in `FIELDS`.
@@ -172,7 +168,6 @@ class FieldSource:
             `first_prompts`, like generated ones.
         more_fields: Number of fields for the class loss only, per field with targets.
         generated_from: Number of the first class of generated scenes; None gives them no classes.
-        scene_shares: See `draw_scene`.
     """
 
     field_size: int
@@ -240,9 +235,9 @@ class FieldSource:
                 scene = self._generated(da0, size, generator)
             if scene is not None and scene.classes is not None:
                 return scene
-        if isinstance(self.scans, ClassScans):
-            return self.scans.draw_wide(da0, size, generator)
-        return None
+        if self.scans is None:
+            return None
+        return self.scans.draw(da0, size, generator, is_wide=True)
 
     def _field(
         self, scene: Scene, depth: int, generator: torch.Generator, *, ends: float = ENDS
@@ -296,7 +291,7 @@ class FieldSource:
             shared: Generator with the same state in every process, for choices that determine
                 the duration of a step.
         """
-        images, targets, ratios, real, beyond, classes, regions = [], [], [], [], [], [], []
+        fields, targets, ratios, real, beyond = [], [], [], [], []
         # 1. Field size, the same in every process, and the number of fields.
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
@@ -306,9 +301,7 @@ class FieldSource:
         for _ in range(count):
             scene, is_real = self._scene(da0, size, generator)
             drawn = self._field(scene, depth, generator)
-            images.append(drawn.image)
-            classes.append(drawn.classes)
-            regions.append(drawn.regions)
+            fields.append(drawn)
             usable = [i for i, m in enumerate(drawn.masks) if int(m.sum()) >= 8] or [0]
             rarity = torch.tensor([(1.1 - box_fill(drawn.masks[i])) ** 2 for i in usable])
             pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
@@ -333,7 +326,7 @@ class FieldSource:
         shares = torch.tensor(list(self.rounds.values()))
         rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
         return FieldBatch(
-            torch.stack(images),
+            torch.stack([field.image for field in fields]),
             target,
             torch.tensor(ratios),
             da0,
@@ -342,10 +335,10 @@ class FieldSource:
             states,
             torch.tensor(real),
             torch.tensor(beyond),
-            torch.stack(classes),
-            torch.stack(regions),
-            torch.stack([field.image for field in more]) if more else images[0].new_empty(0),
-            torch.stack([field.classes for field in more]) if more else classes[0].new_empty(0),
+            torch.stack([field.classes for field in fields]),
+            torch.stack([field.regions for field in fields]),
+            torch.stack([field.image for field in more]) if more else drawn.image.new_empty(0),
+            torch.stack([field.classes for field in more]) if more else drawn.classes.new_empty(0),
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +86,12 @@ class OwnScans:
                 counts[da0] = counts.get(da0, 0.0) + count / sum(found.values()) / len(structures)
         return dict(sorted(counts.items()))
 
-    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
+    ) -> Scene | None:
         """Draw a scene of a degree of anisotropy, or return None if it has no usable target."""
         by_structure = self._sites.get(da0)
-        if not by_structure:
+        if not by_structure or is_wide:  # these scans have no classes
             return None
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         # 1. A structure, drawn uniformly, and a field around it at a size used by inference.
@@ -161,7 +164,6 @@ class ClickTask(PromptableTask):
     generated labels are not used there, because the original network never matched them exactly.
 
     Args:
-        original: Network before fine-tuning; frozen.
         real_share: Share of fields from `scans`, by degree of anisotropy.
 
     Source:
@@ -206,7 +208,9 @@ class ClickTask(PromptableTask):
         before: ImageEmbedding | None = None
         if bool(kept.any()):
             if self._shares_encoder:
-                before = _some(embedding, kept)
+                tensors = {k: v for k, v in vars(embedding).items() if isinstance(v, Tensor)}
+                parts: Any = {key: tensor[kept] for key, tensor in tensors.items()}
+                before = replace(embedding, **parts)
             else:
                 original.to(batch.image.device)
                 images = kept[:: self.source.targets_per_field]
@@ -255,10 +259,8 @@ def difference(
         ambiguous: Whether all masks count, or only the first, (B,).
     """
     with torch.autocast(logits.device.type, enabled=False):
-        x, truth = (
-            logits.float().flatten(2),
-            original_logits.float().flatten(2).sigmoid(),
-        )  # (B, M, V)
+        x = logits.float().flatten(2)  # (B, M, V)
+        truth = original_logits.float().flatten(2).sigmoid()
         p = x.sigmoid()
         # With squares in the denominator, the optimum for a soft target is the target itself.
         both, each = (p * truth).sum(-1), (p.square() + truth.square()).sum(-1)
@@ -269,16 +271,3 @@ def difference(
         counts = torch.ones_like(dice)
         counts[:, 1:] = ambiguous[:, None].to(counts.dtype)
         return ((dice + cross + wrong) * counts).sum() / counts.sum()
-
-
-def _some(embedding: ImageEmbedding, chosen: Tensor) -> ImageEmbedding:
-    """Select the embeddings of some samples."""
-    return ImageEmbedding(
-        image=embedding.image[chosen],
-        full=embedding.full[chosen],
-        half=embedding.half[chosen],
-        quarter=embedding.quarter[chosen],
-        tokens=embedding.tokens[chosen],
-        anisotropy=embedding.anisotropy,
-        classes=None if embedding.classes is None else embedding.classes[chosen],
-    )

@@ -211,17 +211,18 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
     numbers = numbers if has_outside else numbers + 1
     count = int(numbers.max())
     # Some labels share a tissue and look alike, as left and right organs do.
+    twins = {}
     if count > 2 and chance(g, ALIKE):
         twins = {i: integer(g, 1, i - 1) for i in range(2, count + 1) if chance(g, 0.3)}
-    else:
-        twins = {}
     around = background(grid, grid.coordinates()) + count + 1
     # Empty background is 0, like the outside in generated scenes.
     around = torch.where(around == count + 1, 0, around)
-    layout = Layout(torch.where(numbers == 0, around, numbers), count=int(around.max()) + 1)
-    layout.count = max(layout.count, count + 1)
-    layout.objects = [[i] for i in range(1, count + 1)]
-    layout.twins = twins
+    layout = Layout(
+        torch.where(numbers == 0, around, numbers),
+        objects=[[i] for i in range(1, count + 1)],
+        twins=twins,
+        count=max(int(around.max()), count) + 1,
+    )
     under = 0
     for label in range(1, count + 1):
         layout.parents[label] = under

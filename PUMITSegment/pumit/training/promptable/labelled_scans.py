@@ -48,8 +48,6 @@ class RealScans:
     one of its structures. Large data sets therefore do not dominate.
 
     Args:
-        cases: Names of the cases to read.
-        unlabelled: Additional scans without labels.
         unlabelled_targets: Share of scenes with pseudo-targets, drawn from the image alone.
         shares: Fixed shares of some data sets, 0 to 1; the others divide the rest.
         upright: Share of scenes of scans with labels that keep the orientation, do not invert
@@ -97,11 +95,7 @@ class RealScans:
         self._add(load_scan(path, None, series=series), "unlabelled", name)
 
     def number_classes(self) -> list[tuple[str, int]]:
-        """Assign class numbers to the labels and backgrounds of all data sets.
-
-        Returns:
-            Data set and label of each class, ordered by class number.
-        """
+        """Assign class numbers to labels and backgrounds of all data sets; see `number_classes`."""
         return number_classes(
             {
                 data_set: [self.scans[i] for group in patients.values() for i in group]
@@ -136,23 +130,19 @@ class RealScans:
         ]
         return np.asarray(weights) / sum(weights)
 
-    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene of a degree of anisotropy, or return None if no try has a usable target."""
-        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
-        for _ in range(TRIES):
-            scene = self._scene(self._any(rng), da0, size, rng, generator)
-            if scene is not None:
-                return scene
-        return None
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
+    ) -> Scene | None:
+        """Draw a scene of a degree of anisotropy, or return None if no try has a usable target.
 
-    def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw an upright scene with classes that shows much of its scan, or return None."""
+        With `is_wide`, draw an upright scene with classes that shows much of its scan.
+        """
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         for _ in range(TRIES):
             scan = self._any(rng)
-            if not len(scan.classes) or not scan.places:
+            if is_wide and not (len(scan.classes) and scan.places):
                 continue
-            scene = self._scene(scan, da0, size, rng, generator, is_wide=True)
+            scene = self._scene(scan, da0, size, rng, generator, is_wide=is_wide)
             if scene is not None:
                 return scene
         return None
@@ -165,29 +155,26 @@ class RealScans:
         rng: np.random.Generator,
         generator: torch.Generator,
         *,
-        is_wide: bool = False,
+        is_wide: bool,
     ) -> Scene | None:
         """Draw a scene from a scan, or return None if it is not usable."""
         # 1. Centre and in-plane spacing: around a structure, or anywhere.
         ratio = slice_ratio_for(da0, generator)
         spacing = np.asarray(scan.image.spacing_mm)
+        whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
         value = 0
         is_upright = is_wide or (bool(scan.places) and rng.random() < self.upright)
-        if is_wide:
-            value = int(rng.choice(list(scan.places)))
-            voxels, _ = scan.places[value]
-            centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
-            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
-            in_plane = whole / size * log_uniform(generator, *VIEW)
-        elif scan.places and rng.random() >= self.unlabelled_targets:
+        if is_wide or (scan.places and rng.random() >= self.unlabelled_targets):
             value = int(rng.choice(list(scan.places)))
             voxels, extent = scan.places[value]
             centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
-            share = log_uniform(generator, *WIDE) if is_upright else share_of_field(generator)
-            in_plane = extent / (size * share)
+            if is_wide:
+                in_plane = whole / size * log_uniform(generator, *VIEW)
+            else:
+                share = log_uniform(generator, *WIDE) if is_upright else share_of_field(generator)
+                in_plane = extent / (size * share)
         else:
             centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
-            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
             in_plane = whole / size * float(np.exp(rng.uniform(np.log(0.25), np.log(1.1))))
         # 2. Field there; slices are never thinner than those of the scan.
         in_plane = float(np.clip(in_plane, 0.7 * spacing[1], None))
@@ -214,8 +201,7 @@ class RealScans:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
         # 3. Targets: labelled structures, or pseudo-targets.
-        classes = None
-        labels = None
+        classes = labels = None
         if scan.labels is not None and (value or len(scan.classes)):
             labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
         if labels is not None and len(scan.classes):

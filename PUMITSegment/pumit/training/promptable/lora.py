@@ -39,9 +39,6 @@ def add_adapters(module: nn.Module, rank: int) -> int:
     """Add an adapter to every linear layer of a module, and freeze all other parameters.
 
     The output stays the same. The smaller side of a layer as `rank` means full rank.
-
-    Returns:
-        Number of adapted layers.
     """
     module.requires_grad_(False)
     found = [

@@ -48,10 +48,8 @@ class RealScan:
 def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> list[tuple[str, int]]:
     """Assign class numbers to the labels and backgrounds of data sets, and store them in the scans.
 
-    Scans without labels get no classes.
-
-    Returns:
-        Data set and label of each class, ordered by class number from `first` on.
+    Return data set and label of each class, ordered by class number from `first` on. Scans without
+    labels get no classes.
     """
     known: list[tuple[str, int]] = []
     for name, scans in sorted(sets.items()):

@@ -120,19 +120,15 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Collect settings, cases and the initial model."""
-        ready, initial = self.ready, self.ready.initial
-        origin = {
-            "name": initial.header.name,
-            "version": initial.header.version,
-            **origin_of(ready.path),
-        }
+        ready, header = self.ready, self.ready.initial.header
+        origin = {"name": header.name, "version": header.version, **origin_of(ready.path)}
         return {
             **self._settings(),
             "initial": origin,
             **ready.counts(),
             "channels": list(ready.data.channels),
             "seed": self.run.seed,
-            "schedule": asdict(trial.schedule),
+            "schedule": trial.schedule.model_dump(),
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
@@ -191,7 +187,6 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         return sentence
 
     def _settings(self) -> dict[str, Any]:
-        """Return the recipe keys to report."""
         return self.recipe.model_dump(include=set(SETTINGS))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,6 @@ class SamScan:
     Attributes:
         pixels: (channels, D, H, W), one channel or three.
         labels: (D, H, W), from `read_labelled`.
-        window: Intensities shown as black and white.
     """
 
     name: str
@@ -96,18 +95,16 @@ class SamPrompt:
 
 def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) -> list[SlicePlace]:
     """List the fully annotated slices with at least `FEWEST_PIXELS` of a structure."""
-
-    def found() -> Iterator[SlicePlace]:
-        for number, scan in enumerate(scans):
-            for depth in map(int, np.flatnonzero(scan.labels.any((1, 2)))):
-                if (scan.labels[depth] == UNKNOWN).any():
-                    continue
-                for structure, values in structures.items():
-                    count = int(scan.mask(depth, values).sum())
-                    if count >= FEWEST_PIXELS:
-                        yield SlicePlace(number, depth, structure, count)
-
-    return list(found())
+    places = []
+    for number, scan in enumerate(scans):
+        for depth in map(int, np.flatnonzero(scan.labels.any((1, 2)))):
+            if (scan.labels[depth] == UNKNOWN).any():
+                continue
+            for structure, values in structures.items():
+                count = int(scan.mask(depth, values).sum())
+                if count >= FEWEST_PIXELS:
+                    places.append(SlicePlace(number, depth, structure, count))
+    return places
 
 
 def box_of(mask: Mask) -> Box:
@@ -126,8 +123,6 @@ class SamTask:
         network: SAM network; parameters outside `part` are frozen here.
         structures: Labels that make up each class, by class number.
         size: Longer side of the encoder input, pixels.
-        boxes: Share of box prompts; the others are points.
-        part: "slopes", or "decoder" for the decoder and the slopes.
 
     Source:
         Song et al., BA-SAM, CVPR 2024, section 5: fine-tuned with one random point.
@@ -381,7 +376,7 @@ class SamJob(TrainingJob[SamRecipe]):
             "initial": origin,
             **self.data.counts(),
             "seed": self.run.seed,
-            "schedule": asdict(trial.schedule),
+            "schedule": trial.schedule.model_dump(),
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
@@ -412,5 +407,4 @@ class SamJob(TrainingJob[SamRecipe]):
         return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
 
     def _settings(self) -> dict[str, Any]:
-        """Return the recipe keys to report."""
         return self.recipe.model_dump(include=set(SETTINGS), exclude_none=True)

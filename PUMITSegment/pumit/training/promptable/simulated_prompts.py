@@ -21,7 +21,6 @@ class PromptState:
 
     Attributes:
         points: Clicks (d, h, w, is_positive).
-        box: Lower and upper corner, or None.
         prior: Previous prediction as probabilities (D, H, W), or None.
         is_human: Whether clicks fall anywhere in an error, like those of real users.
     """
@@ -40,16 +39,6 @@ class PromptState:
 HUMAN = 0.4  # share of sessions with clicks anywhere in an error
 # Shares of clicks in the other sessions; the rest fall deeper than half of the maximum depth.
 DEEPEST, BORDER = 0.6, 0.1
-
-
-def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
-    """Return the band of a mask along its border, or the part deeper than half of the maximum.
-
-    `depth` is the distance to the outside of the mask, in-plane voxels.
-    """
-    half = 0.5 * float(depth.max())
-    band = (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
-    return np.asarray(band)
 
 
 def click_in(
@@ -71,8 +60,10 @@ def click_in(
     if kind < deepest:
         index = int(depth.argmax())
     else:
-        band = band_of(depth, at_border=kind < deepest + BORDER)
-        places = np.flatnonzero(band)
+        half, at_border = 0.5 * float(depth.max()), kind < deepest + BORDER
+        places = np.flatnonzero(
+            (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
+        )
         index = int(places[int(rng.random() * len(places))])
     local = np.unravel_index(index, depth.shape)
     d, h, w = (float(i + s) for i, s in zip(local, start, strict=True))

@@ -35,11 +35,12 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
 
 
 def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
-    """Merge adjacent regions that differ less than they vary inside, most similar first.
+    """Merge adjacent regions, numbered from 1, that differ less than they vary inside.
+
+    The most similar are merged first.
 
     Args:
         image: Intensities, shape (D, H, W).
-        labels: Regions, from 1.
         scale: Larger values give larger regions; in units of intensity times voxels.
 
     Returns:
@@ -91,7 +92,6 @@ def region_pieces(
 
     Args:
         image: Intensities of about [0, 1], shape (D, H, W).
-        ratio: Slice spacing over in-plane spacing.
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))

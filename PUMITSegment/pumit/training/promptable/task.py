@@ -20,11 +20,7 @@ from pumit.training.loop.sharding import is_sharded
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
-from pumit.training.promptable.fields import (
-    FieldBatch,
-    FieldSource,
-    spawn_generators,
-)
+from pumit.training.promptable.fields import FieldBatch, FieldSource, spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState
 
 DEGREES = (0, 1, 2, 3, 4, 5)
@@ -32,6 +28,7 @@ DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
 # (prompts, logits, IoU estimates, is ambiguous) -> (loss, index of the shown mask, IoU error).
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 CLASS_WEIGHT, REGION_WEIGHT = 0.5, 0.25  # weights of the class loss and the region loss
+SHARED = ("full", "half", "quarter", "tokens")  # parts of an embedding that all rounds use
 LOST, COARSENED = 0.08, 0.12  # shares of priors that are dropped or coarsened
 COMPILED_SHAPES = 64  # `torch.compile` cache size: compiled variants kept per function
 
@@ -88,7 +85,6 @@ class PromptableTask(SourceTask):
     Args:
         network: Network to train; its device is used for all computation.
         compiler: Backend of `torch.compile` for the image encoder, such as `inductor`, or None.
-        stability_weight: Weight of `stability_loss`.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
     """
@@ -158,11 +154,8 @@ class PromptableTask(SourceTask):
         #    round's gradients are computed at once, and memory holds the graph of one round.
         gradients = self._separate_gradients(embedding)
         if gradients is not None:
-            of = embedding
-            full, half, quarter, tokens = map(
-                gradients.end, (of.full, of.half, of.quarter, of.tokens)
-            )
-            embedding = replace(of, full=full, half=half, quarter=quarter, tokens=tokens)
+            shared: Any = {key: gradients.end(getattr(embedding, key)) for key in SHARED}
+            embedding = replace(embedding, **shared)
         embedding = embedding.repeat(self.source.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
@@ -213,8 +206,7 @@ class PromptableTask(SourceTask):
         parameters = list(self.network.parameters())
         if not torch.is_grad_enabled() or any(map(is_sharded, parameters)):
             return None
-        of = embedding
-        return SeparateGradients([of.full, of.half, of.quarter, of.tokens, *parameters])
+        return SeparateGradients([*(getattr(embedding, key) for key in SHARED), *parameters])
 
     def _embedded(self, image: Tensor, da0: int) -> ImageEmbedding:
         """Embed fields; on a GPU in channels-last layout, the fastest for convolutions."""
@@ -393,33 +385,27 @@ def score(
         beyond = torch.zeros(len(target), device=target.device)
     # CUDA autocast rejects binary cross-entropy.
     with torch.autocast(logits.device.type, enabled=False):
-        return _score(logits.float(), iou.float(), target, ambiguous, beyond)
-
-
-def _score(
-    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor, beyond: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute `score` in the precision of the arguments."""
-    losses = mask_loss(logits, target)  # (B, M)
-    single, others = losses[:, 0], losses[:, 1:]
-    several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
-    mask = torch.where(ambiguous, several, single)
-    hard = (logits.detach() > 0).flatten(2)
-    truth = target[:, None].flatten(2)
-    is_known = ~beyond.isnan()
-    union = (hard | truth).sum(-1) + beyond.nan_to_num()[:, None]
-    true_iou = (hard & truth).sum(-1) / union.clamp_min(1)
-    counts = torch.ones_like(iou)
-    counts[:, 1:] = ambiguous[:, None].to(iou.dtype)
-    counts = counts * is_known[:, None]
-    total = counts.sum().clamp_min(1)
-    error = ((iou - true_iou).abs() * counts).sum() / total
-    # Unlike squared error, cross-entropy keeps a gradient where the estimate saturates. It rejects
-    # NaN, on CUDA by aborting the process; NaN is passed to the loss instead.
-    likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
-    cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
-    cross = torch.where(iou.isnan(), iou, cross)
-    estimate = (cross * counts).sum() / total
-    best = iou.detach().argmax(1)
-    chosen = torch.where(ambiguous, best, torch.zeros_like(best))
-    return mask.mean() + estimate, chosen, error
+        logits, iou = logits.float(), iou.float()
+        losses = mask_loss(logits, target)  # (B, M)
+        single, others = losses[:, 0], losses[:, 1:]
+        several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
+        mask = torch.where(ambiguous, several, single)
+        hard = (logits.detach() > 0).flatten(2)
+        truth = target[:, None].flatten(2)
+        is_known = ~beyond.isnan()
+        union = (hard | truth).sum(-1) + beyond.nan_to_num()[:, None]
+        true_iou = (hard & truth).sum(-1) / union.clamp_min(1)
+        counts = torch.ones_like(iou)
+        counts[:, 1:] = ambiguous[:, None].to(iou.dtype)
+        counts = counts * is_known[:, None]
+        total = counts.sum().clamp_min(1)
+        error = ((iou - true_iou).abs() * counts).sum() / total
+        # Unlike squared error, cross-entropy keeps a gradient where the estimate saturates. It
+        # rejects NaN, on CUDA by aborting the process; NaN is passed to the loss instead.
+        likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
+        cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
+        cross = torch.where(iou.isnan(), iou, cross)
+        estimate = (cross * counts).sum() / total
+        best = iou.detach().argmax(1)
+        chosen = torch.where(ambiguous, best, torch.zeros_like(best))
+        return mask.mean() + estimate, chosen, error

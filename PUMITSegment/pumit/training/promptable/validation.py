@@ -75,7 +75,6 @@ class ClickValidation:
     Args:
         segmenter: Model of the same sizes as the trained one; its weights are replaced.
         structures: Classes to click on in each case, from `validated_structures`.
-        scenes: Number of generated scans.
 
     Attributes:
         before_click: Callback before each structure; may raise.

@@ -8,8 +8,10 @@ from pydantic import Field, model_validator
 
 from pumit.errors import PumitError
 from pumit.preprocessing.network_axes import Orientation
-from pumit.training.recipes.model import AtLeastOne, RecipeModel, ShortSchedule, TrainingRecipe
+from pumit.training.recipes.model import AtLeastOne, RecipeModel
+from pumit.training.recipes.schedule import ShortSchedule
 from pumit.training.recipes.segmentation import IntensityRule, Sizes
+from pumit.training.recipes.training import TrainingRecipe
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 

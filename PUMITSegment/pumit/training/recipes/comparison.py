@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from pumit.errors import PumitError
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.model import AtLeastOne, ComparedSchedule, PlainSchedule, RecipeModel
+from pumit.training.recipes.model import AtLeastOne, RecipeModel
+from pumit.training.recipes.schedule import ComparedSchedule, Schedule
 from pumit.training.recipes.segmentation import (
     AugmentationSettings,
     PlanChoices,
@@ -47,7 +48,7 @@ class ComparedNetwork(RecipeModel):
     name: str
     network: str
     network_sizes: dict[str, Any] = Field(default_factory=dict)
-    schedule: PlainSchedule = Field(default_factory=PlainSchedule)
+    schedule: Schedule = Field(default_factory=Schedule)
     initial: str | None = None
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     tuning: str = ""
@@ -144,7 +145,7 @@ class ComparisonRecipe(RecipeModel):
         return self
 
     def _require_length(self) -> None:
-        named, schedule = self.schedule.named(), self.schedule.as_schedule()
+        named, schedule = self.schedule.named(), self.schedule
         for key, remedy in NOT_IN_SCHEDULE.items():
             if key in named:
                 raise PumitError(f"{key} cannot stand in schedule of a comparison: {remedy}.")

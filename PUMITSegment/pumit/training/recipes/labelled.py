@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pumit.errors import PumitError
-from pumit.training.recipes.model import RecipeModel, TrainingRecipe
+from pumit.training.recipes.model import RecipeModel
+from pumit.training.recipes.training import TrainingRecipe
 
 # YAML reads a name such as 7 as a number.
 Name = str | int

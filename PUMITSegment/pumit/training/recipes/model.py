@@ -1,4 +1,4 @@
-"""Base classes of typed recipes, validation of YAML keys, and the recipe reference."""
+"""Base classes of typed recipes, and validation of YAML keys."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
-    TypeAlias,
     TypeVar,
     get_args,
-    get_origin,
-    get_type_hints,
 )
 
 from pydantic import (
@@ -25,14 +20,11 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    create_model,
     field_validator,
-    model_validator,
 )
 from pydantic.fields import FieldInfo
 
 from pumit.errors import PumitError
-from pumit.training.recipes.schedule import CLICK_SCHEDULE, DEFAULT_SCHEDULE, Schedule
 
 
 class RecipeModel(BaseModel):
@@ -78,76 +70,6 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 Shares = Annotated[dict[int, float], BeforeValidator(_numbered)]
 
 
-class ScheduleKeys(RecipeModel):
-    """Base of all models of a recipe's `schedule`."""
-
-    @model_validator(mode="after")
-    def _require_what_fits_together(self) -> ScheduleKeys:
-        self.as_schedule()
-        return self
-
-    def as_schedule(self) -> Schedule:
-        """Return the schedule with all defaults filled in."""
-        return Schedule(**self.model_dump())
-
-
-def schedule_model(usual: Mapping[str, Any] | None = None) -> type[ScheduleKeys]:
-    """Return the model of a recipe's `schedule`: keys and types of `Schedule`.
-
-    Args:
-        usual: Defaults that differ from those of `Schedule`.
-    """
-    hints = get_type_hints(Schedule)
-    keys: dict[str, Any] = {
-        f.name: (hints[f.name], (usual or {}).get(f.name, f.default)) for f in fields(Schedule)
-    }
-    return create_model(
-        Schedule.__name__, __base__=ScheduleKeys, __doc__=inspect.getdoc(Schedule), **keys
-    )
-
-
-if TYPE_CHECKING:  # type checkers do not accept classes created at run time
-    PlainSchedule: TypeAlias = ScheduleKeys
-    ShortSchedule: TypeAlias = ScheduleKeys
-    ClickSchedule: TypeAlias = ScheduleKeys
-    ComparedSchedule: TypeAlias = ScheduleKeys
-else:
-    PlainSchedule = schedule_model()
-    ShortSchedule = schedule_model(DEFAULT_SCHEDULE)
-    ClickSchedule = schedule_model({**DEFAULT_SCHEDULE, **CLICK_SCHEDULE})
-    ComparedSchedule = schedule_model({**DEFAULT_SCHEDULE, "log_every": 10})
-
-
-class TrainingRecipe(RecipeModel):
-    """Keys of every recipe.
-
-    Attributes:
-        name: Name of the model file.
-        version: Version of the model.
-        network_sizes: Network sizes that override the defaults.
-        initial: Model to start from, by name or file; random weights by default.
-        seed: Random seed.
-        threads: CPU threads; all by default.
-        device: auto, cpu, cuda or cuda:1.
-        workers: Worker processes that prepare batches.
-        schedule: Length of training, learning rate and optimizer.
-        register: Whether to add the model to your index.
-        card: Keys to copy into the checkpoint, such as licence.
-    """
-
-    name: str = "model"
-    version: str | int | float = "0"
-    network_sizes: dict[str, Any] = Field(default_factory=dict)
-    initial: str | None = None
-    seed: int = 0
-    threads: AtLeastOne | None = None
-    device: str = "auto"
-    workers: int = 0
-    schedule: PlainSchedule = Field(default_factory=PlainSchedule)
-    register_: bool = Field(True, alias="register")
-    card: dict[str, Any] = Field(default_factory=dict)
-
-
 def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
     """Validate keys and values against a model.
 
@@ -162,29 +84,6 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
         return model.model_validate(dict(given))
     except ValidationError as error:
         raise PumitError(_sentence_of(error, model, where)) from None
-
-
-def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
-    """Return Markdown tables of all keys with their types, defaults and descriptions.
-
-    The path, such as `data.cases`, is the table's title; nested parts follow in their own tables.
-    """
-    described = descriptions(model)
-    lines = [f"### {path}", ""] if path else []
-    lines += ["| key | type | default | |", "|---|---|---|---|"]
-    parts: list[str] = []
-    for field_name, info in model.model_fields.items():
-        name = info.alias or field_name
-        default = "required"
-        if not info.is_required():
-            default = _default_text(info.get_default(call_default_factory=True))
-        kind = _type_text(info.annotation).replace("|", "\\|")
-        lines.append(f"| `{name}` | {kind} | {default} | {described.get(name, '')} |")
-        parts += [
-            recipe_reference(part, f"{path}.{name}".removeprefix("."))
-            for part in _models_in(info.annotation)
-        ]
-    return "\n".join([*lines, "", *parts])
 
 
 def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -> str:
@@ -241,7 +140,7 @@ def _place_of(
 def part_of(model: type[RecipeModel], key: str) -> type[RecipeModel] | None:
     """Return the model of a key's value, or None if the value has no keys."""
     info = _fields_by_key(model).get(key)
-    models = [] if info is None else _models_in(info.annotation)
+    models = [] if info is None else models_in(info.annotation)
     return models[0] if models else None
 
 
@@ -256,37 +155,11 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> str:
     return f"Unknown key {key!r} in {where}{hint}"
 
 
-def _models_in(annotation: Any) -> list[type[RecipeModel]]:
+def models_in(annotation: Any) -> list[type[RecipeModel]]:
     """Return the recipe models within an annotation, such as `list[CropSize]`."""
     if inspect.isclass(annotation) and issubclass(annotation, RecipeModel):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
-
-
-def _type_text(annotation: Any) -> str:
-    """Return a readable name of a type, such as `list of int` or `str or none`."""
-    if annotation is type(None):
-        return "none"
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type_text(parts[0])
-    if not parts:
-        is_part = bool(_models_in(annotation))
-        return "keys" if is_part or annotation is dict else getattr(annotation, "__name__", "any")
-    texts = list(dict.fromkeys(_type_text(part) for part in parts))
-    name = getattr(origin, "__name__", "")
-    if name == "Literal":
-        return " or ".join(f"`{part}`" for part in parts)
-    if name == "dict":
-        return f"{texts[0]} to {texts[-1]}"
-    return f"list of {texts[0]}" if name in ("list", "Sequence") else " or ".join(texts)
-
-
-def _default_text(value: Any) -> str:
-    is_part = isinstance(value, BaseModel) or (isinstance(value, list) and len(value) == 1)
-    if value is None or is_part or value in ({}, [], (), ""):
-        return ""
-    return f"`{list(value) if isinstance(value, tuple) else value}`"
+    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
 @cache

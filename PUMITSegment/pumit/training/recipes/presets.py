@@ -30,9 +30,6 @@ class Length:
         seconds: Time from the start to the final validation.
         most_steps: Maximum number of steps; more bring little.
         learning_rate: Peak of the cosine schedule.
-        warm_up: Warm-up steps.
-        weight_decay: Weight decay on matrices and kernels.
-        average: Decay of the running average of the weights.
         validations: Number of validations, including the final one.
     """
 
@@ -56,7 +53,6 @@ class Preset(Length):
         fewest_steps: Steps shrink until this many fit, and grow if more than `most_steps` fit.
         overlap: Overlap of windows in validations, a fraction.
         final_overlap: Overlap of windows in the final validation, a fraction.
-        flips: Whether the final validation averages eight flips.
         network_sizes: Network sizes that override the defaults.
     """
 
@@ -214,10 +210,6 @@ def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Prese
 
 def preset_for(name: str, kind: str) -> Preset:
     """Return a preset for CPU or GPU.
-
-    Args:
-        name: One of `NAMES`.
-        kind: "cpu" or "gpu".
 
     Raises:
         PumitError: If there is no such preset.

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pumit.errors import PumitError
-from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, TrainingRecipe
+from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares
+from pumit.training.recipes.training import TrainingRecipe
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 # Published mask ratios.
@@ -126,6 +127,14 @@ class CropSize(RecipeModel):
 
     depth: int = 64
     in_plane: int = 128
+
+    @model_validator(mode="after")
+    def _require_whole_tokens(self) -> CropSize:
+        if min(self.depth, self.in_plane) < 16 or self.depth % 16 or self.in_plane % 16:
+            raise PumitError(
+                f"Crops must be multiples of 16, got {self.depth} x {self.in_plane} voxels."
+            )
+        return self
 
 
 class ImagePattern(RecipeModel):

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from pumit.training.recipes.labelled import TunedRecipe
-from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel, ShortSchedule
+from pumit.training.recipes.model import AtLeastOne, RecipeModel
+from pumit.training.recipes.schedule import ClickSchedule, ShortSchedule
 
 AboveZero = Annotated[float, Field(gt=0, le=1)]
 # Recipe keys that are copied into the checkpoint.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import model_validator
+
 from pumit.errors import PumitError
+from pumit.training.recipes.model import RecipeModel, read_model
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": ("muon", "adamw", "sgd"),
@@ -19,32 +21,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 POLY_POWER = 0.9
 
-# Defaults for a short training on one machine.
-DEFAULT_SCHEDULE: dict[str, Any] = {
-    "optimizer": "adamw",
-    "betas": (0.9, 0.999),
-    "shape": "cosine",
-    "learning_rate": 2e-3,
-    "weight_decay": 0.05,
-    "warm_up": 50,
-    "steps": 2000,
-    "average": 0.99,
-    "validate_every": 200,
-    # A killed run loses at most this, plus one step and one save.
-    "checkpoint_seconds": 45.0,
-}
-# Defaults for fine-tuning a promptable model, which should change little.
-CLICK_SCHEDULE: dict[str, Any] = {
-    "learning_rate": 1.5e-3,
-    "weight_decay": 0.0,
-    "warm_up": 20,
-    "average": 0.98,
-    "steps": 600,
-}
 
-
-@dataclass
-class Schedule:
+class Schedule(RecipeModel):
     """Length and settings of training; every field is a key of a recipe's `schedule`.
 
     Attributes:
@@ -110,11 +88,13 @@ class Schedule:
     validate_every: int = 0
     largest_norm: float = 1e3
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _require_what_fits_together(self) -> Schedule:
         for name, known in CHOICES.items():
             given = getattr(self, name)
             if given not in known:
-                raise PumitError(f"{name} in schedule must be {_any_of(known)}, got {given!r}.")
+                one_of = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise PumitError(f"{name} in schedule must be {one_of}, got {given!r}.")
         for name in ("log_every", "accumulate"):
             if getattr(self, name) < 1:
                 raise PumitError(f"{name} in schedule must be at least 1.")
@@ -130,12 +110,16 @@ class Schedule:
             raise PumitError(
                 "Muon needs whole matrices, fsdp splits them; choose optimizer adamw or sgd."
             )
+        return self
+
+    def changed(self, **changes: Any) -> Schedule:
+        """Return a copy with other values, which are checked like a recipe's."""
+        return read_model(type(self), {**self.model_dump(), **changes}, "schedule")
 
     def rate_at(self, step: int, elapsed: float = 0.0) -> float:
         """Return the learning rate of a step.
 
         Args:
-            step: Number of steps done.
             elapsed: Time used of the budget, s.
         """
         rise = min(1.0, (step + 1) / max(self.warm_up, 1))
@@ -160,5 +144,33 @@ class Schedule:
         return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _any_of(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+class ShortSchedule(Schedule):
+    """Schedule with the defaults of a short training on one machine."""
+
+    optimizer: str = "adamw"
+    betas: Sequence[float] = (0.9, 0.999)
+    shape: str = "cosine"
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    warm_up: int = 50
+    steps: int = 2000
+    average: float = 0.99
+    validate_every: int = 200
+    # A killed run loses at most this, plus one step and one save.
+    checkpoint_seconds: float = 45.0
+
+
+class ClickSchedule(ShortSchedule):
+    """Schedule with the defaults of fine-tuning a promptable model, which should change little."""
+
+    learning_rate: float = 1.5e-3
+    weight_decay: float = 0.0
+    warm_up: int = 20
+    average: float = 0.98
+    steps: int = 600
+
+
+class ComparedSchedule(ShortSchedule):
+    """Schedule with the defaults of a comparison."""
+
+    log_every: int = 10

@@ -10,7 +10,8 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.preprocessing.normalization import Method, Normalization
 from pumit.training.recipes.labelled import LabelledRecipe
-from pumit.training.recipes.model import AtLeastOne, RecipeModel, ShortSchedule
+from pumit.training.recipes.model import AtLeastOne, RecipeModel
+from pumit.training.recipes.schedule import ShortSchedule
 
 DEFAULT_NETWORK = "pumit_segmentation_small"
 Share = Annotated[float, Field(le=1)]

@@ -7,10 +7,10 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.training.recipes.classification import ClassificationRecipe
-from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import PRETRAINING, PretrainingRecipe
 from pumit.training.recipes.promptable import FineTuningRecipe, SamRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
+from pumit.training.recipes.training import TrainingRecipe
 
 TASKS: dict[str, type[TrainingRecipe]] = {
     "segmentation": SegmentationRecipe,

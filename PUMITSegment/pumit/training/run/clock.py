@@ -54,6 +54,7 @@ class RunClock:
         busy: CPU time of this process, s.
 
     Attributes:
+        other_clock_s: Seconds by the other clock, as of the last read.
         on_sleep: Called with the seconds that the machine slept, when this is noticed.
     """
 
@@ -64,7 +65,7 @@ class RunClock:
     ) -> None:
         self._steady, self._busy = steady, busy
         self._lock = threading.Lock()
-        self._seconds = self._other_clock_s = 0.0
+        self._seconds = self.other_clock_s = 0.0
         self._is_processor = False
         self._halted = 0
         self._seen, self._seen_busy = steady(), busy()
@@ -78,15 +79,11 @@ class RunClock:
         Args:
             before: Seconds of the run before it was resumed.
             other_clock_s: The same by the other clock.
-            is_processor: Whether the run's clock is CPU time.
         """
         self.read()
         with self._lock:
-            self._seconds, self._other_clock_s, self._is_processor = (
-                before,
-                other_clock_s,
-                is_processor,
-            )
+            self._seconds, self.other_clock_s = before, other_clock_s
+            self._is_processor = is_processor
 
     def read(self) -> float:
         """Return the seconds of the run so far; call it every few seconds to detect sleep."""
@@ -98,16 +95,11 @@ class RunClock:
             passed = 0.0 if is_sleep or self._halted else gap
             worked = 0.0 if self._halted else worked
             self._seconds += worked if self._is_processor else passed
-            self._other_clock_s += passed if self._is_processor else worked
+            self.other_clock_s += passed if self._is_processor else worked
             seconds = self._seconds
         if is_sleep:
             self.on_sleep(gap)
         return seconds
-
-    @property
-    def other_clock_s(self) -> float:
-        """Seconds by the other clock, as of the last read."""
-        return self._other_clock_s
 
     @contextmanager
     def halted(self) -> Iterator[None]:

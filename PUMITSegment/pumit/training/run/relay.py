@@ -37,10 +37,7 @@ def train_part(
     """Train a part of a run in its subfolder, or return its model if it has finished.
 
     Args:
-        output: Folder of the whole run.
-        name: Name of the subfolder.
         train: Trains the part in a folder, and returns its model.
-        event: Kind of event to report.
         number: Number of the part among similar consecutive ones, from 1 on.
 
     Raises:

@@ -279,10 +279,6 @@ class RunReporter:
         self.step = step
         self.update(state="validating", sentence=f"Validating step {step}.", step=step)
 
-    def best(self, model: Path, step: int) -> None:
-        """Report the best model so far, with which the run can be finished early."""
-        self.update(model=model.name, best_step=step)
-
     @property
     def requested(self) -> ControlCommand | None:
         """The pending command; `resume` is dropped while the run is running."""

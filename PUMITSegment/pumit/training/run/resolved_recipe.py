@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any
     """
     named = keys.get("schedule", {})
     left_open = {"steps", "validate_every"} - set(named) if "epochs" in keys else set()
-    return {k: v for k, v in asdict(schedule).items() if v is not None and k not in left_open}
+    return {k: v for k, v in schedule.model_dump().items() if v is not None and k not in left_open}
 
 
 def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
@@ -147,7 +146,7 @@ def differences(
 
     Missing values of `schedule`, as in older versions, count as defaults.
     """
-    usual = _leaves({"schedule": plain(asdict(Schedule()))})
+    usual = _leaves({"schedule": Schedule().model_dump(mode="json")})
     ours, theirs = ({**usual, **_leaves(recipe)} for recipe in (before, after))
     return [
         f"{key} was {_shown(ours.get(key))}, is {_shown(theirs.get(key))}"

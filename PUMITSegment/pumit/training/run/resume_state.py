@@ -29,11 +29,8 @@ class Position:
     """Progress of a run.
 
     Attributes:
-        elapsed_s: Time used of the budget, s.
         other_clock_s: Time by the clock that the schedule does not use, in the first process, s.
         skipped: Number of latest consecutive steps that were skipped for their gradient.
-        best: Best validation score, or None.
-        owes_validation: Whether this step has yet to be validated.
     """
 
     step: int = 0
@@ -86,7 +83,7 @@ def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
     for name, state in saved.optimizer.items():
         tensors |= {f"state.{name}.{k}": v for k, v in state.items()}
     position = asdict(saved.position)
-    metadata = {"step": str(saved.position.step), "schedule": json.dumps(asdict(schedule))}
+    metadata = {"step": str(saved.position.step), "schedule": schedule.model_dump_json()}
     metadata["position"] = json.dumps(position)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,8 @@ from pumit.training.run.reporter import BEAT_SECONDS, RunReporter, kept
 HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
 
 
-class RunLock:
-    """Lock of a run's folder, released by the system when the process ends.
+def lock_run(folder: Path) -> FileLock:
+    """Lock a run's folder; the system releases the lock when the process ends.
 
     The lock only works between processes of one machine. In a shared folder, a run of another
     machine counts as alive while its status is updated.
@@ -34,25 +34,20 @@ class RunLock:
         TrainingError: If another process trains there.
         ExportError: If the folder cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        status = read_status(folder)
-        if status is not None and status.host != socket.gethostname() and status.is_alive:
-            raise _taken(folder, status)
-        if not folder.is_dir():  # FileLock would create it
-            raise ExportError("The output folder cannot be written: there is none.")
-        self._lock = FileLock(folder / LOCK)
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise _taken(folder, status) from None
-        except OSError as error:
-            reason = error.strerror or "the system refused"
-            raise ExportError(f"The output folder cannot be written: {reason}.") from None
-
-    def release(self) -> None:
-        """Release the lock; the empty file stays."""
-        self._lock.release()
+    status = read_status(folder)
+    if status is not None and status.host != socket.gethostname() and status.is_alive:
+        raise _taken(folder, status)
+    if not folder.is_dir():  # FileLock would create it
+        raise ExportError("The output folder cannot be written: there is none.")
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise _taken(folder, status) from None
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise ExportError(f"The output folder cannot be written: {reason}.") from None
+    return lock
 
 
 def _taken(folder: Path, status: RunStatus | None) -> TrainingError:
@@ -73,7 +68,6 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     A folder that was created for the run is removed if the block fails before its first report.
 
     Args:
-        folder: Folder of the run; created if missing.
         since: Start of the run, Unix time; earlier commands are ignored.
 
     Yields:
@@ -90,7 +84,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
             yield RunReporter(None, control)
         return
     made = _make(folder)
-    lock = RunLock(folder)
+    lock = lock_run(folder)
     try:
         _tidy(folder)
         control = RunControl(folder, since=since)

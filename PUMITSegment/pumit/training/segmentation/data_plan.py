@@ -44,7 +44,6 @@ class DataPlan:
     """Spacing, patch, batch and intensity normalisation, for training and inference.
 
     Attributes:
-        spacing_mm: Voxel spacing (d, h, w), mm.
         patch_size: Patch size (d, h, w), voxels.
         intensity: Intensity normalisation, see `Normalization.from_recipe`; a list has one rule
             per channel.

@@ -121,7 +121,6 @@ def _require_alike(
 def _take_all(
     network: nn.Module, checkpoint: Checkpoint, file: str, sizes: Mapping[str, Any]
 ) -> None:
-    """Load the weights of a model of the same class."""
     state = checkpoint.single
     ours = network.state_dict()
     if isinstance(network, SegmentationNetwork):

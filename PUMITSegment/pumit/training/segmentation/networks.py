@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
 from pumit.errors import PumitError
-from pumit.networks.build import RECIPES, build_network
+from pumit.networks.build import RECIPES
 from pumit.networks.nnformer import field_stride, global_windows, stage_grids
 from pumit.networks.promptable.segmentation import encoded_stride
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
@@ -70,7 +68,6 @@ def depth_halvings(plane: Shape, field: SeenField) -> int:
 
     Args:
         plane: In-plane stride of the network, (1, h, w), powers of two.
-        field: Constraints on the patch.
 
     Source:
         PUMIT, section "Spatially Adaptive Convolution": depth is halved last.
@@ -127,7 +124,6 @@ class Family:
         fit: Computes the sizes in `follows`.
         fit_patch: Computes sizes that follow from the planned patch, or that a checkpoint must
             state.
-        encoder: Pre-training that can initialise the encoder, if any.
         alike: Sizes that change the meaning of weights but not their shapes; an initial model must
             have the same.
     """
@@ -416,9 +412,3 @@ def network_sizes(
             )
     known = {**RECIPES[name].sizes, **given}
     return {**planned, **family_of(name).fit_patch(known, patch), **given}
-
-
-def build_segmentation(name: str, sizes: Mapping[str, Any]) -> nn.Module:
-    """Build a segmentation network."""
-    family_of(name)
-    return build_network(name, **sizes)

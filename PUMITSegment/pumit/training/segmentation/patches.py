@@ -40,7 +40,6 @@ class Augmentation:
 
     Args:
         patch: Size of the result (d, h, w).
-        flip_axes: Axes that may be flipped.
     """
 
     def __init__(

@@ -65,8 +65,7 @@ def check_network(recipe: SegmentationRecipe) -> None:
     for key, value in recipe.network_sizes.items():
         if key not in own:
             raise PumitError(unknown_key(key, own, "network_sizes"))
-        is_switch = isinstance(own[key], bool)
-        if is_switch and not isinstance(value, bool):
+        if isinstance(own[key], bool) and not isinstance(value, bool):
             raise PumitError(f"{key} in network_sizes must be true or false, got {value!r}.")
 
 

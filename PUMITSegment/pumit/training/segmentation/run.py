@@ -14,7 +14,7 @@ from torch import nn
 from pumit.evaluation.segmentation_metrics import means_json, only_means, summarize
 from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
-from pumit.networks.build import RECIPES
+from pumit.networks.build import RECIPES, build_network
 from pumit.system.files import write_json
 from pumit.training.data.classes import has_regions
 from pumit.training.loop.fit import TrainingJob, Trial
@@ -29,7 +29,7 @@ from pumit.training.segmentation.data_plan import (
     smaller_plan,
 )
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
-from pumit.training.segmentation.networks import build_segmentation, patch_step
+from pumit.training.segmentation.networks import patch_step
 from pumit.training.segmentation.patches import flip_axes
 from pumit.training.segmentation.plan import (
     SegmentationPlan,
@@ -99,7 +99,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
     def validation(self) -> Validate:
         """Return the sliding-window validation."""
         run, ready = self.run, self.ready
-        second = build_segmentation(ready.network, ready.sizes)
+        second = build_network(ready.network, **ready.sizes)
         self.scores = SegmentationValidation(
             second.to(run.device),
             self._network_plan(),
@@ -142,7 +142,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             "repeat_single_channel": data.repeats_single,
             "seed": self.run.seed,
             "initial": None if initial is None else origin_of(initial),
-            "schedule": asdict(trial.schedule),
+            "schedule": trial.schedule.model_dump(),
         }
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
@@ -156,10 +156,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         validation.segmenter.network.load_state_dict(checkpoint.single)
         rows = validation.rows()
         pieces = list(validation.segmenter.single_piece)
-        told: dict[str, list[Any]] = {
-            "single_piece": pieces,
-            "expected_dice": validation.expected_dice,
-        }
+        told = {"single_piece": pieces, "expected_dice": validation.expected_dice}
         recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if value}}
         save_checkpoint(best[0], checkpoint.state, recipe)
         summary = means_json(summarize(rows))
@@ -201,7 +198,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         """Return the initial network, and a sentence about its initial weights, if any."""
         run, ready, initial = self.run, self.ready, self._initial()
         torch.manual_seed(run.seed)
-        network = build_segmentation(ready.network, ready.sizes)
+        network = build_network(ready.network, **ready.sizes)
         if initial is None:
             return network, ""
         sizes = {**RECIPES[ready.network].sizes, **ready.sizes}

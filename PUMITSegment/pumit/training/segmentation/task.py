@@ -17,95 +17,73 @@ from pumit.training.segmentation.patches import SegmentationBatch, SegmentationS
 SMOOTH = 1e-5  # MONAI's
 
 
-class ClassLoss(nn.Module):
-    """Sum of mean Dice loss over patches and classes, and mean cross-entropy.
+def class_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    drawn: Tensor | None = None,
+    is_whole: bool = False,
+    has_background: bool = True,
+) -> Tensor:
+    """Compute mean Dice loss over patches and classes, plus mean cross-entropy.
 
     In partially annotated patches, background voxels may belong to unannotated classes: their
-    probabilities are added to that of the background.
+    probabilities are added to that of the background. If no voxel is known, the loss is 0.
 
     Args:
+        logits: (B, 1 + K, d, h, w), channel 0 is the background.
+        labels: (B, d, h, w), integers 0 to K, or `UNKNOWN`.
+        drawn: Annotated classes of each patch, bool (B, K); None for all.
+        is_whole: Whether no voxel is unknown, which saves the masking.
         has_background: Whether Dice includes the background.
 
     Source:
         Shi et al., Marginal loss and exclusion loss for partially supervised multi-organ
         segmentation, 2021, eq. 2 to 4: the marginal loss, of Dice and cross-entropy.
     """
-
-    def __init__(self, *, has_background: bool = True) -> None:
-        super().__init__()
-        self._has_background = has_background
-
-    def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        drawn: Tensor | None = None,
-        is_whole: bool = False,
-    ) -> Tensor:
-        """Compute the loss.
-
-        Args:
-            logits: (B, 1 + K, d, h, w), channel 0 is the background.
-            labels: (B, d, h, w), integers 0 to K, or `UNKNOWN`.
-            drawn: Annotated classes of each patch, bool (B, K); None for all.
-            is_whole: Whether no voxel is unknown, which saves the masking.
-
-        Returns:
-            A scalar; 0 if no voxel is known.
-        """
-        logs = _marginal(logits.log_softmax(1), drawn)
-        target, known = labels.long(), labels != UNKNOWN
-        count = known.sum()
-        entropy = F.nll_loss(logs, target, ignore_index=UNKNOWN, reduction="sum")
-        shares = logs.exp()  # (B, 1 + K, d, h, w)
-        truth = torch.zeros_like(shares).scatter_(1, (target * known)[:, None], 1.0)
-        if not is_whole:
-            shares, truth = shares * known[:, None], truth * known[:, None]
-        both = (shares * truth).flatten(2).sum(-1)  # (B, 1 + K)
-        either = shares.flatten(2).sum(-1) + truth.flatten(2).sum(-1)
-        dice = (2 * both + SMOOTH) / (either + SMOOTH)
-        counted = torch.ones_like(dice)
-        counted[:, 0] = float(self._has_background)
-        if drawn is not None:
-            counted[:, 1:] = drawn.to(counted)
-        counted = counted * known.flatten(1).any(1)[:, None]
-        overlap = ((1 - dice) * counted).sum() / counted.sum().clamp_min(1)
-        loss: Tensor = overlap + entropy / count.clamp_min(1)
-        return loss
+    logs = _marginal(logits.log_softmax(1), drawn)
+    target, known = labels.long(), labels != UNKNOWN
+    count = known.sum()
+    entropy = F.nll_loss(logs, target, ignore_index=UNKNOWN, reduction="sum")
+    shares = logs.exp()  # (B, 1 + K, d, h, w)
+    truth = torch.zeros_like(shares).scatter_(1, (target * known)[:, None], 1.0)
+    if not is_whole:
+        shares, truth = shares * known[:, None], truth * known[:, None]
+    both = (shares * truth).flatten(2).sum(-1)  # (B, 1 + K)
+    either = shares.flatten(2).sum(-1) + truth.flatten(2).sum(-1)
+    dice = (2 * both + SMOOTH) / (either + SMOOTH)
+    counted = torch.ones_like(dice)
+    counted[:, 0] = float(has_background)
+    if drawn is not None:
+        counted[:, 1:] = drawn.to(counted)
+    counted = counted * known.flatten(1).any(1)[:, None]
+    overlap = ((1 - dice) * counted).sum() / counted.sum().clamp_min(1)
+    return overlap + entropy / count.clamp_min(1)
 
 
-class RegionLoss(nn.Module):
-    """Sum of mean Dice loss and mean binary cross-entropy of regions.
+def region_loss(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
+    """Compute mean Dice loss plus mean binary cross-entropy of regions; 0 if no voxel is known.
 
     Dice is computed over the whole batch: a small region is often absent from a single patch, where
     Dice would be a step function.
+
+    Args:
+        logits: (B, K, d, h, w).
+        masks: 0 or 1, same shape.
+        known: 1 for voxels whose region is known, else 0; same or broadcastable shape. None if all
+            are.
     """
-
-    def forward(self, logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
-        """Compute the loss.
-
-        Args:
-            logits: (B, K, d, h, w).
-            masks: 0 or 1, same shape.
-            known: 1 for voxels whose region is known, else 0; same or broadcastable shape. None if
-                all are.
-
-        Returns:
-            A scalar; 0 if no voxel is known.
-        """
-        entropy = F.binary_cross_entropy_with_logits(logits, masks, reduction="none")
-        shares = logits.sigmoid()
-        counted = torch.ones_like(shares) if known is None else known.to(shares).expand_as(shares)
-        if known is not None:
-            entropy, shares, masks = entropy * counted, shares * counted, masks * counted
-        both = (shares * masks).movedim(1, 0).flatten(1).sum(1)  # (K,)
-        either = (shares + masks).movedim(1, 0).flatten(1).sum(1)
-        dice = (2 * both + SMOOTH) / (either + SMOOTH)
-        is_counted = counted.movedim(1, 0).flatten(1).any(1)
-        overlap = ((1 - dice) * is_counted).sum() / is_counted.sum().clamp_min(1)
-        loss: Tensor = overlap + entropy.sum() / counted.sum().clamp_min(1)
-        return loss
+    entropy = F.binary_cross_entropy_with_logits(logits, masks, reduction="none")
+    shares = logits.sigmoid()
+    counted = torch.ones_like(shares) if known is None else known.to(shares).expand_as(shares)
+    if known is not None:
+        entropy, shares, masks = entropy * counted, shares * counted, masks * counted
+    both = (shares * masks).movedim(1, 0).flatten(1).sum(1)  # (K,)
+    either = (shares + masks).movedim(1, 0).flatten(1).sum(1)
+    dice = (2 * both + SMOOTH) / (either + SMOOTH)
+    is_counted = counted.movedim(1, 0).flatten(1).any(1)
+    overlap = ((1 - dice) * is_counted).sum() / is_counted.sum().clamp_min(1)
+    return overlap + entropy.sum() / counted.sum().clamp_min(1)
 
 
 def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
@@ -119,7 +97,9 @@ def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
-    """Return the region masks of a label map; unknown voxels are in no region.
+    """Return the masks (B, K, d, h, w), 0 or 1, of the regions of a label map.
+
+    Unknown voxels are in no region.
 
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
@@ -133,7 +113,7 @@ def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
 
 
 def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
-    """Return where the regions of voxels are known.
+    """Return where the regions of voxels are known, bool (B, K or 1, d, h, w).
 
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
@@ -147,15 +127,13 @@ def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
-    """Return the mean Dice over a batch of the regions in prediction or ground truth.
+    """Return the mean Dice over a batch of the regions in prediction or ground truth, or NaN.
+
+    The arguments are those of `region_loss`.
 
     Args:
         logits: (B, K, d, h, w).
         masks: Masks of the same shape, 0 or 1.
-        known: Voxels that count, see `known_regions`.
-
-    Returns:
-        A scalar; NaN without any region.
     """
     inside = logits > 0 if known is None else (logits > 0) & known
     truth = masks > 0 if known is None else (masks > 0) & known
@@ -165,16 +143,15 @@ def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> T
 
 
 def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> Tensor:
-    """Return the mean Dice over a batch of the classes in prediction or ground truth.
+    """Return the mean Dice over a batch of the classes in prediction or ground truth, or NaN.
+
+    The arguments are those of `class_loss`. Classes that were not annotated count as background.
 
     Args:
         logits: (B, 1 + K, d, h, w), channel 0 is the background.
         labels: (B, d, h, w), or `UNKNOWN`, which is ignored.
         drawn: Annotated classes of each patch, bool (B, K); others count as background. None for
             all.
-
-    Returns:
-        A scalar; NaN if there is only background.
     """
     classes = logits.shape[1]
     answer = logits.argmax(1)
@@ -219,8 +196,7 @@ class SegmentationTask(SourceTask):
         super().__init__(network, source)
         self._is_deep = len(getattr(network, "heads", ())) > 1
         self._regions = regions
-        self._class_loss = ClassLoss(has_background=dice_background)
-        self._region_loss = RegionLoss()
+        self._dice_background = dice_background
 
     def forward(self, batch: SegmentationBatch) -> dict[str, Tensor]:
         """Compute the loss of a batch.
@@ -243,10 +219,17 @@ class SegmentationTask(SourceTask):
                 full = logits.float()
                 if full.shape[2:] != labels.shape[1:]:
                     full = F.interpolate(full, size=labels.shape[1:], mode="trilinear")
-                if masks is None:
-                    losses.append(self._class_loss(full, labels, drawn=drawn, is_whole=is_whole))
-                else:
-                    losses.append(self._region_loss(full, masks, known))
+                if masks is not None:
+                    losses.append(region_loss(full, masks, known))
+                    continue
+                loss = class_loss(
+                    full,
+                    labels,
+                    drawn=drawn,
+                    is_whole=is_whole,
+                    has_background=self._dice_background,
+                )
+                losses.append(loss)
         weights = torch.tensor([0.5**i for i in range(len(losses))], device=labels.device)
         loss = (torch.stack(losses) * weights).sum() / weights.sum()
         finest = levels[0].detach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -187,7 +188,7 @@ def _ringing(grid: Grid, image: Tensor) -> Tensor:
 
 
 def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
-    """Simulate acquisition: slices, partial volume, bias field, artefacts, noise.
+    """Simulate acquisition: slices (D, H, W), partial volume, bias field, artefacts, noise.
 
     Args:
         grid: Grid with the over-sampling that the image was drawn at.
@@ -205,7 +206,7 @@ def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
         # With a gap, slices are thinner than their spacing.
         image = slabs.mean(1) if chance(g, 0.7) else slabs[:, m // 2]
     # 2. Resolution: blur in-plane, and along depth less or not at all.
-    coarse = grid.without_oversampling()
+    coarse = replace(grid, oversampling=1)
     style = 1.0 if is_natural else uniform(g, 0, 1)
     if style < EMISSION:
         return _emission(coarse, image)

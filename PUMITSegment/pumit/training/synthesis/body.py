@@ -23,8 +23,6 @@ class Body(Anatomy):
         z: Position towards superior, from about the level of the kidneys, (D', H, W).
         y: Position towards posterior, from the centre of the body, (D', H, W).
         x: Position towards left, from the centre of the body, (D', H, W).
-        width: Half the width of the body.
-        thickness: Half the anterior-posterior extent of the body.
         cavity: Region inside the body wall, (D', H, W), bool; set by `wall`.
         diaphragm: Height of the diaphragm at each position, (D', H, W); set by `wall`.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -93,10 +93,6 @@ class Grid:
         """Slices of the scene in the middle of each slice of the field."""
         return slice(self.oversampling // 2, None, self.oversampling)
 
-    def without_oversampling(self) -> Grid:
-        """Return the grid of the final field, with the same generators."""
-        return replace(self, oversampling=1)
-
     def on(self, tensor: Tensor) -> Tensor:
         """Move a tensor to the device of the grid."""
         return tensor.to(self.device, non_blocking=True)
@@ -146,7 +142,9 @@ class Grid:
         return (slices[0], slices[1], slices[2])
 
     def noise(self, length: float, channels: int = 1) -> Tensor:
-        """Draw smooth noise of unit variance with a correlation length in in-plane voxels.
+        """Draw smooth noise (channels, D', H, W) of unit variance.
+
+        Its correlation length is in in-plane voxels.
 
         Returns:
             Shape (channels, D', H, W).

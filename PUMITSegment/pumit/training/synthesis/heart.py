@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -11,19 +9,6 @@ from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.shapes import Layout, paint, random_centre, rotation
 
 HEART = ("wall", "cavity", "crescent")  # class names of a heart
-
-
-@dataclass
-class Axes:
-    """Coordinates of a heart, in in-plane voxels.
-
-    Attributes:
-        along: Position from the base to the apex, 0 at the base.
-        across: Two perpendicular coordinates, the first towards the crescent.
-    """
-
-    along: Tensor
-    across: tuple[Tensor, Tensor]
 
 
 def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
@@ -47,12 +32,16 @@ def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
     return frame
 
 
-def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
-    """Draw the coordinates of a heart around a point."""
+def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Tensor:
+    """Draw the coordinates of a heart around a point, in in-plane voxels, (3, D', H, W).
+
+    The first is 0 at the base and rises to the apex; the second points to the crescent.
+    """
     frame = frame_of_heart(grid, tilt=0.3, thick=0.8)
     offset = xyz - grid.on(centre)[:, None, None, None]
     local = torch.einsum("ij,j...->i...", grid.on(frame), offset)
-    return Axes(local[0] + length * uniform(grid.generator, 0.25, 0.75), (local[1], local[2]))
+    local[0] += length * uniform(grid.generator, 0.25, 0.75)
+    return local
 
 
 def cone(along: Tensor, length: float, power: float) -> Tensor:
@@ -78,27 +67,26 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     if size is None:
         size = uniform(g, 0.13, 0.42) * grid.size
     length = size * uniform(g, 1.8, 3.4)
-    axes = _axes(grid, xyz, random_centre(grid, 0.2), length)
-    a, b = axes.across
+    along, a, b = axes = _axes(grid, xyz, random_centre(grid, 0.2), length)
     # 2. Outer surface: a cone with an uneven, elliptical outline.
     wobble = 1 + grid.noise(max(size * uniform(g, 0.6, 1.5), 2.0))[0] * uniform(g, 0.0, 0.07)
     squeeze = uniform(g, 0.85, 1.15)
     radius = ((a * squeeze).square() + (b / squeeze).square()).sqrt() * wobble
     power = uniform(g, 1.5, 4.0)
-    outer = radius < size * cone(axes.along, length, power)
+    outer = radius < size * cone(along, length, power)
 
     # 3. Cavity: the same shape, smaller by a wall of uneven thickness.
     wall = size * uniform(g, 0.14, 0.5)
     bearing = torch.atan2(b, a)
     uneven = 1 + uniform(g, 0.0, 0.35) * torch.cos(bearing + uniform(g, 0, 6.3))
-    core = cone(axes.along, length - wall * uniform(g, 0.6, 1.2), power) * size - wall * uneven
+    core = cone(along, length - wall * uniform(g, 0.6, 1.2), power) * size - wall * uneven
     if chance(g, 0.3):
-        core = torch.minimum(core, (axes.along - wall) * 10)  # also closed at the base
+        core = torch.minimum(core, (along - wall) * 10)  # also closed at the base
     inner = (radius < core) & outer
 
     # 4. Crescent: an ellipse that overlaps the wall, not longer than the left ventricle.
     reach = length * uniform(g, 0.55, 1.0)
-    taper = cone(axes.along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
+    taper = cone(along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
     offset = size * uniform(g, 0.75, 1.25) * taper.clamp_min(0).sqrt()
     # In cross-section the crescent bends around the left ventricle.
     u = (a - offset) / (size * uniform(g, 0.45, 1.0)) + uniform(g, 0.0, 0.5) * (b / size).square()
@@ -110,7 +98,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     around = layout.count
     if chance(g, 0.6):
         margin = uniform(g, 1.1, 1.45)
-        fat = (radius < size * margin * (axes.along > -0.3 * length)) | (distance < margin * taper)
+        fat = (radius < size * margin * (along > -0.3 * length)) | (distance < margin * taper)
         paint(layout, fat)
     # 6. Paint each structure, with shared intensities as in scans.
     shapes = {"wall": outer, "cavity": inner, "thin": torch.zeros_like(outer), "crescent": crescent}
@@ -158,15 +146,15 @@ def _muscles(
                 parts.append(label)
 
 
-def _vessels(grid: Grid, layout: Layout, axes: Axes, labels: dict[str, int], size: float) -> None:
+def _vessels(grid: Grid, layout: Layout, axes: Tensor, labels: dict[str, int], size: float) -> None:
     """Paint atria and great vessels beyond the base, mostly with the same blood; not targets."""
     g = grid.generator
-    a, b = axes.across
+    along, a, b = axes
     for _ in range(int(uniform(g, 0, 3.99))):
         centre = [uniform(g, -1.3, 1.3) * size for _ in range(2)]
         radius = size * uniform(g, 0.3, 0.8)
         disc = ((a - centre[0]).square() + (b - centre[1]).square()).sqrt() < radius
-        mask = disc & (axes.along < 0) & (axes.along > -size * uniform(g, 0.3, 2.0))
+        mask = disc & (along < 0) & (along > -size * uniform(g, 0.3, 2.0))
         if int(mask.sum()) < 8:
             continue
         label = paint(layout, mask)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.heart import heart
-from pumit.training.synthesis.shapes import Layout, draw_shape, paint, random_centre
+from pumit.training.synthesis.shapes import Layout, any_of, draw_shape, paint, random_centre
 from pumit.training.synthesis.short_axis import short_axis
 from pumit.training.synthesis.trunk import trunk
 
@@ -32,7 +32,9 @@ def add_lesions(grid: Grid, layout: Layout) -> None:
     contrast = uniform(g, 0.15, 0.6)
     lesions: list[list[int]] = []
     for _ in range(count):
-        mask = draw_shape(grid, xyz, max(size * uniform(g, 0.5, 1.5), 1.5)) & layout.shows(host)
+        mask = draw_shape(grid, xyz, max(size * uniform(g, 0.5, 1.5), 1.5)) & any_of(
+            layout.labels, host
+        )
         if int(mask.sum()) < FEWEST:
             continue
         label = paint(layout, mask)
@@ -159,7 +161,11 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
         short_axis(grid, layout, xyz)
         return layout
     if chance(g, shares.trunk):
-        return _in_trunk(grid, xyz)
+        layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
+        trunk(grid, layout, xyz)
+        if chance(g, 0.5):
+            add_lesions(grid, layout)
+        return layout
     # 1. Background, and the options for a heart.
     layout = Layout(background(grid, xyz))
     has_heart = chance(g, 0.12)
@@ -176,7 +182,7 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
         if chance(g, 0.2) and layout.objects:
             # Inside an earlier object, like a lesion in an organ.
             host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
-            mask &= layout.shows(host)
+            mask &= any_of(layout.labels, host)
         if int(mask.sum()) < 12:
             continue
         label = paint(layout, mask)
@@ -188,14 +194,4 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
     # 3. A heart over everything else.
     if has_heart and is_in_front:
         heart(grid, layout, xyz)
-    return layout
-
-
-def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
-    """Draw a trunk with organs, in half of the cases with lesions in a structure."""
-    g = grid.generator
-    layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
-    trunk(grid, layout, xyz)
-    if chance(g, 0.5):
-        add_lesions(grid, layout)
     return layout

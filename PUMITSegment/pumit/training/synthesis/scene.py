@@ -146,13 +146,12 @@ def draw_scene(
 ) -> Scene:
     """Generate a scan of a degree of anisotropy, 0 (isotropic) to 5 (2D).
 
+    It has one or more targets of 0.2 % to 55 % of the field.
+
     Args:
         size: In-plane voxels per side; the depth is that of `field_shape`.
         generator: CPU generator; the same state gives the same scene on the same kind of device.
         device: Device to generate on; None means CPU.
-
-    Returns:
-        Scene with one or more targets of 0.2 % to 55 % of the field.
     """
     # 1. Grid of the field, over-sampled along depth where slices are thick.
     ratio = slice_ratio_for(da0, generator)

@@ -161,7 +161,6 @@ class Layout:
 
     Attributes:
         labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
-        objects: Possible targets, each a list of labels.
         parents: Label -> most frequent label underneath.
         twins: Label -> earlier label with the same intensity.
         contrasts: Label -> smallest difference in mean intensity from the label underneath.
@@ -188,10 +187,6 @@ class Layout:
     def __post_init__(self) -> None:
         if self.count == 0:
             self.count = int(self.labels.max()) + 1
-
-    def shows(self, parts: Sequence[int]) -> Tensor:
-        """Return the mask of the given labels, bool (D', H, W)."""
-        return any_of(self.labels, parts)
 
 
 def any_of(labels: Tensor, parts: Sequence[int]) -> Tensor:
@@ -223,7 +218,6 @@ class Anatomy:
     """Base class of body regions being drawn.
 
     Attributes:
-        greys: Intensity range of each tissue.
         mm: In-plane voxels per mm.
     """
 

@@ -161,11 +161,6 @@ CENTRES: dict[str, Triple] = {
 }
 
 
-def _uneven(body: Body) -> Tensor:
-    """Draw a random offset for uneven borders, standard deviation about 5 mm."""
-    return 5 * body.lumps(35)
-
-
 def _below_the_diaphragm(body: Body) -> Tensor:
     """Return the mask of the abdominal cavity."""
     return body.cavity & (body.z < body.diaphragm - 3)
@@ -174,13 +169,13 @@ def _below_the_diaphragm(body: Body) -> Tensor:
 def liver(body: Body) -> list[int]:
     """Paint the liver: a wedge under the right dome with a left lobe, veins, and maybe a cleft."""
     g = body.grid.generator
-    # 1. Inferior, left and posterior borders.
+    # 1. Inferior, left and posterior borders, each uneven by about 5 mm.
     low, slope = uniform(g, -115, -35), uniform(g, 0.45, 0.95)
     floor = low + slope * (body.x + 135) + uniform(g, 0.1, 0.5) * (body.y - 15).clamp_min(0)
-    mask = _below_the_diaphragm(body) & (body.z > floor + _uneven(body))
-    mask &= body.x < uniform(g, 15, 110) + _uneven(body)
+    mask = _below_the_diaphragm(body) & (body.z > floor + 5 * body.lumps(35))
+    mask &= body.x < uniform(g, 15, 110) + 5 * body.lumps(35)
     behind = uniform(g, 10, 30) - uniform(g, 0.2, 0.6) * (body.x + 30).clamp_min(0)
-    mask &= (body.x < -30) | (body.y < behind + _uneven(body))
+    mask &= (body.x < -30) | (body.y < behind + 5 * body.lumps(35))
     mask &= body.ball((0, 0.55 * body.thickness, 0), (1e4, 42, 45)) > 1
     grey = body.grey("liver")
     parts = body.add(mask, grey)
@@ -247,11 +242,7 @@ def spleen(body: Body) -> list[int]:
 
 
 def kidney(body: Body, side: int) -> list[int]:
-    """Paint a kidney: cortex and pyramids around the sinus, in perirenal fat.
-
-    Args:
-        side: 1 for the left, -1 for the right.
-    """
+    """Paint a kidney: cortex and pyramids around the sinus, in perirenal fat."""
     g = body.grid.generator
     centre = body.moved(CENTRES["left kidney" if side > 0 else "right kidney"], 8)
     radii = body.scaled(54, 27, 27, by=1.2)

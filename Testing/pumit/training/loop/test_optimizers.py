@@ -12,7 +12,6 @@ from pumit.networks.build import build_network
 from pumit.training.loop.optimizers import (
     Muon,
     optimizer_for,
-    optimizer_of_groups,
     orthogonalised,
     set_rate,
 )
@@ -50,7 +49,7 @@ def test_groups_have_their_own_rate_and_decay(kind: str) -> None:
         {"params": network["b"].parameters(), "rate": 10},
         {"params": network["c"].parameters(), "weight_decay": 0.7},
     ]
-    optimizer = optimizer_of_groups(groups, network, Schedule(optimizer=kind, weight_decay=0.3))
+    optimizer = optimizer_for(network, Schedule(optimizer=kind, weight_decay=0.3), groups)
     set_rate(optimizer, 0.5)
     settings = {
         id(p): (g["lr"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]
@@ -65,7 +64,7 @@ def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:
     for params in ([network.weight], [network.weight, network.bias, network.weight]):
         groups = [{"params": [p]} for p in params]
         with pytest.raises(ValueError, match="in one group, once"):
-            optimizer_of_groups(groups, network, ADAMW)
+            optimizer_for(network, ADAMW, groups)
 
     # What is frozen is in none.
     network.bias.requires_grad_(False)

@@ -36,30 +36,32 @@ def test_memory_that_runs_out_is_distinguished_from_other_errors() -> None:
 @pytest.mark.slow
 def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> None:
     tried: list[int] = []
+    sizes = [8]
 
-    def attempt(size: int) -> str:
-        tried.append(size)
-        if size > 2:
+    def attempt() -> str:
+        tried.append(sizes[-1])
+        if sizes[-1] > 2:
             raise RuntimeError("not enough memory")
-        return f"with {size}"
+        return f"with {sizes[-1]}"
 
-    def smaller(size: int, short: MemoryShortError) -> tuple[int, str] | None:
-        return (size // 2, f"{size // 2} now.") if size > 1 else None
+    def smaller(short: MemoryShortError) -> str | None:
+        sizes.append(sizes[-1] // 2)
+        return f"{sizes[-1]} now." if sizes[-1] else None
 
     reporter = RunReporter(tmp_path)
-    assert retry_with_less_memory(attempt, 8, smaller, reporter) == "with 2"
+    assert retry_with_less_memory(attempt, smaller, reporter) == "with 2"
     assert tried == [8, 4, 2]
     records, _ = read_log(tmp_path)
     assert [r["event"] for r in records] == ["smaller patch"] * 2
     assert "not enough memory. 4 now." in records[0]["sentence"]
 
-    def never(size: int) -> str:
+    def never() -> str:
         raise MemoryError
 
     with pytest.raises(TrainingError, match="cannot be made smaller"):
-        retry_with_less_memory(never, 8, smaller, RunReporter())
+        retry_with_less_memory(never, smaller, RunReporter())
     with pytest.raises(RuntimeError, match="a bug"):
-        retry_with_less_memory(lambda size: _fail(), 8, smaller, RunReporter())
+        retry_with_less_memory(_fail, smaller, RunReporter())
 
 
 def _fail() -> str:

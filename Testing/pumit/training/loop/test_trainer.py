@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from line_task import DEGREES, SCHEDULE, LineTask, losses, run
 from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
 from pumit.training.loop.state import WeightAverage
 from pumit.training.loop.task import Draw
-from pumit.training.loop.trainer import Schedule, train
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.resume_state import read_run, step_saved
 from torch import Tensor, nn
 
@@ -24,7 +24,7 @@ def test_batches_prefetched_are_those_drawn_in_line(tmp_path: Path) -> None:
     whole, expected = run(tmp_path / "whole")
     prefetched, state = run(tmp_path / "prefetched", workers=2)
     assert losses(prefetched) == losses(whole)
-    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0), workers=1)
+    first, _ = run(tmp_path / "parts", SCHEDULE.changed(seconds=0.0), workers=1)
     second, resumed = run(tmp_path / "parts", workers=2)
     assert len(first) == 1
     assert losses(first + second) == losses(whole)
@@ -52,7 +52,7 @@ def test_bad_data_are_reported_in_one_line_by_worker_processes_too(
 
 def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
     task = LineTask()
-    records, _ = run(tmp_path, replace(SCHEDULE, steps=200), task)
+    records, _ = run(tmp_path, SCHEDULE.changed(steps=200), task)
     assert set(task.drawn) == {0, 2}
     assert 60 < task.drawn.count(0) < 140
     for record in records:  # a line tells speed, waiting and memory
@@ -86,9 +86,9 @@ def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
     records, _ = run(tmp_path / "again", task=LineTask(*range(3, 8), *range(9, 12)))
     assert len(records) == SCHEDULE.steps
     with pytest.raises(TrainingError, match="too large"):
-        run(tmp_path / "huge", replace(SCHEDULE, largest_norm=1e-6))
+        run(tmp_path / "huge", SCHEDULE.changed(largest_norm=1e-6))
     # Those before a stop count.
-    run(tmp_path / "stopped", replace(SCHEDULE, seconds=0.0), LineTask(1))
+    run(tmp_path / "stopped", SCHEDULE.changed(seconds=0.0), LineTask(1))
     saved = read_run(tmp_path / "stopped" / "last.safetensors", SCHEDULE)
     assert saved is not None
     assert saved.position.skipped == 1
@@ -96,7 +96,7 @@ def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [1, 4])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, step: int) -> None:
-    run(tmp_path, replace(SCHEDULE, seconds=0.0))
+    run(tmp_path, SCHEDULE.changed(seconds=0.0))
     before = (tmp_path / "last.safetensors").read_bytes()
     with pytest.raises(TrainingError, match=f"^Step {step + 1}: the loss") as caught:
         run(tmp_path, task=LineTask(step, spoilt="loss"))
@@ -114,7 +114,7 @@ def test_the_cases_of_such_a_loss_are_named(tmp_path: Path) -> None:
             return super().forward(batch.tensor)
 
     with pytest.raises(TrainingError, match=r"Step 2: the loss of case 4, other "):
-        run(tmp_path, replace(SCHEDULE, accumulate=2), NamedTask(4, spoilt="loss"))
+        run(tmp_path, SCHEDULE.changed(accumulate=2), NamedTask(4, spoilt="loss"))
 
 
 class Refusing(LineTask):
@@ -205,11 +205,11 @@ def validated(
 
 
 def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:
-    schedule = replace(SCHEDULE, validate_every=3)
+    schedule = SCHEDULE.changed(validate_every=3)
     scores = {3: 0.5, 6: 0.7, 9: 0.6, 12: float("nan")}
     assert validated(tmp_path, schedule, scores) == ([3, 6, 9, 12], [3, 6])
     # What was the best before a stop stays it.
-    longer = replace(schedule, steps=18)
+    longer = schedule.changed(steps=18)
     assert validated(tmp_path, longer, {15: 0.65, 18: 0.71}) == ([15, 18], [18])
     # Without a number of steps the end is validated.
     assert validated(tmp_path / "other", SCHEDULE, {}) == ([12], [12])
@@ -232,7 +232,7 @@ def test_the_training_of_another_network_is_refused(tmp_path: Path) -> None:
     task = LineTask()
     task.network = nn.Sequential(nn.Linear(3, 1))
     with pytest.raises(CheckpointError, match="another network"):
-        run(tmp_path, replace(SCHEDULE, steps=99), task)
+        run(tmp_path, SCHEDULE.changed(steps=99), task)
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pumit.errors import PumitError
 from pumit.training.loop.task import StepDraws, batches
 from pumit.training.pretraining.image_source import (
     IMAGES,
-    Crop,
     ImageSource,
+    crop_shape,
     varied,
 )
+from pumit.training.recipes.pretraining import CropSize
 from pumit.training.synthesis.grid import flip_and_turn
 from torch import Tensor
 
@@ -22,20 +23,29 @@ def random(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize(
     ("crop", "depths"),
-    [(Crop(64, 128), (64, 32, 16, 8, 4, 1)), (Crop(80, 160), (80, 40, 20, 10, 5, 1))],
+    [
+        (CropSize(depth=64, in_plane=128), (64, 32, 16, 8, 4, 1)),
+        (CropSize(depth=80, in_plane=160), (80, 40, 20, 10, 5, 1)),
+    ],
     ids=["tokenizer", "vit"],
 )
-def test_crops_have_the_published_depths(crop: Crop, depths: tuple[int, ...]) -> None:
-    assert tuple(crop.shape(da0)[0] for da0 in range(6)) == depths
+def test_crops_have_the_published_depths(crop: CropSize, depths: tuple[int, ...]) -> None:
+    assert tuple(crop_shape(crop, da0)[0] for da0 in range(6)) == depths
     with pytest.raises(ValueError, match="multiples of 16"):
-        Crop(64, 40)
+        CropSize(depth=64, in_plane=40)
 
 
 @pytest.mark.parametrize("da0", range(6))
 def test_generated_crops_have_size_and_range(da0: int) -> None:
-    source = ImageSource(Crop(16, 32), images=None, real_share=0.5, batch_size=1, generated_size=16)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=32)],
+        images=None,
+        real_share=0.5,
+        batch_size=1,
+        generated_size=16,
+    )
     batch = source.draw(da0, random(), random())
-    assert batch.image.shape == (IMAGES[da0], 3, *Crop(16, 32).shape(da0))
+    assert batch.image.shape == (IMAGES[da0], 3, *crop_shape(CropSize(depth=16, in_plane=32), da0))
     assert len(batch) == IMAGES[da0] == len(batch.cases)
     assert 0 <= float(batch.image.min()) < 0.2
     assert 0.8 < float(batch.image.max()) <= 1
@@ -44,7 +54,11 @@ def test_generated_crops_have_size_and_range(da0: int) -> None:
 
 
 def test_larger_crops_come_in_smaller_batches_alike_in_every_process() -> None:
-    crops = (Crop(16, 16), Crop(16, 32), Crop(32, 32))
+    crops = (
+        CropSize(depth=16, in_plane=16),
+        CropSize(depth=16, in_plane=32),
+        CropSize(depth=32, in_plane=32),
+    )
     source = ImageSource(crops, images=None, real_share=0, batch_size=4, generated_size=16)
     seen = set()
     for seed in range(8):
@@ -54,7 +68,7 @@ def test_larger_crops_come_in_smaller_batches_alike_in_every_process() -> None:
         assert len(batch) == max(1, 8 * 4 * 16 * 16 // (d * h * w))
         assert batch.patches == (d // 4) * (h // 16) * (w // 16)
         seen.add((d, h, w))
-    assert seen == {crop.shape(2) for crop in crops}
+    assert seen == {crop_shape(crop, 2) for crop in crops}
 
 
 class Ramp:
@@ -73,13 +87,17 @@ class Ramp:
 
 def test_real_images_take_their_share() -> None:
     images = Ramp()
-    source = ImageSource(Crop(16, 16), images=images, real_share=0.5, batch_size=12)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=16)], images=images, real_share=0.5, batch_size=12
+    )
     batch = source.draw(5, random(), random())
     share = batch.cases.count("ramp") / len(batch)
     assert 0.35 < share < 0.65
     assert images.calls == batch.cases.count("ramp")
     # What no real image has is generated.
-    source = ImageSource(Crop(16, 16), images=Ramp(), real_share=1.0, batch_size=1)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=16)], images=Ramp(), real_share=1.0, batch_size=1
+    )
     assert set(source.draw(3, random(), random()).cases) == {"generated"}
 
 
@@ -90,13 +108,17 @@ def test_images_of_another_degree_are_refused_by_name() -> None:
         ) -> tuple[Tensor, str]:
             return torch.zeros(1, shape[0] // 2, *shape[1:]), "thick"
 
-    source = ImageSource(Crop(16, 16), images=Thick(), real_share=1.0, batch_size=1)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=16)], images=Thick(), real_share=1.0, batch_size=1
+    )
     with pytest.raises(PumitError, match=r"thick has .* anisotropy, here 0"):
         source.draw(0, random(), random())
 
 
 def test_a_step_draws_the_same_with_and_without_workers() -> None:
-    source = ImageSource(Crop(16, 16), images=Ramp(), real_share=0.5, batch_size=1)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=16)], images=Ramp(), real_share=0.5, batch_size=1
+    )
     draws = StepDraws(source.draw, seed=1, rank=0, degrees={2: 0.5, 5: 0.5})
     here = list(batches(draws, range(3), workers=0, pinned=False))
     worker_draw = list(batches(draws, range(3), workers=1, pinned=False))

@@ -15,9 +15,10 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.pretrain import pretrain, read_recipe_file
-from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretrain import pretrain
+from pumit.training.pretraining.image_source import ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask
+from pumit.training.recipes.pretraining import CropSize
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 
@@ -27,7 +28,13 @@ POOLINGS = [[1, 2, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]]
 
 
 def task(ratio: float = 0.75) -> MambaMimTask:
-    source = ImageSource(Crop(16, 32), images=None, real_share=0, batch_size=2, generated_size=16)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=32)],
+        images=None,
+        real_share=0,
+        batch_size=2,
+        generated_size=16,
+    )
     return MambaMimTask(tiny_mim("mamba_mim"), source, mask_ratio=ratio)
 
 
@@ -163,5 +170,5 @@ def test_recipes_that_cannot_be_used_are_refused_in_one_line(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PumitError, match=reason) as error:
-        read_recipe_file(written(tmp_path, RECIPE, **change))
+        pretrain(written(tmp_path, RECIPE, **change), tmp_path / "run")
     assert "\n" not in str(error.value)

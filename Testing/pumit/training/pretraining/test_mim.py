@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from pumit.networks.build import build_network
-from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretraining.image_source import ImageSource
 from pumit.training.pretraining.mim import MimTask, imagenet_normalised
+from pumit.training.recipes.pretraining import CropSize
 
 VIT: dict[str, Any] = {
     "dim": 16,
@@ -24,7 +25,13 @@ def task() -> MimTask:
     torch.manual_seed(0)
     tokenizer = build_network("pumit_tokenizer", widths=(8, 8, 16), num_tokens=32, groups=4)
     tokenizer.quantizer.projection.weight.data.mul_(50)  # tokens that differ
-    source = ImageSource(Crop(16, 32), images=None, real_share=0, batch_size=2, generated_size=16)
+    source = ImageSource(
+        [CropSize(depth=16, in_plane=32)],
+        images=None,
+        real_share=0,
+        batch_size=2,
+        generated_size=16,
+    )
     return MimTask(build_network("pumit_vit_b_mim", **VIT), tokenizer, source)
 
 

@@ -11,7 +11,7 @@ import torch
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
-from pumit.training.pretraining.objective import BuildContext
+from pumit.training.loop.context import TrainingRun
 from pumit.training.pretraining.promptable import (
     FEWEST_BATCHES,
     begin_prototypes,
@@ -21,8 +21,10 @@ from pumit.training.pretraining.promptable import (
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PromptableRecipe
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
+from pumit.training.run.resume_state import LAST
 from pumit.training.synthesis.scene import UNKNOWN, generated_classes
 
 CPU = torch.device("cpu")
@@ -41,6 +43,13 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 BATCHES = 35  # of four fields
+
+
+def run_of(
+    recipe: PromptableRecipe, folder: Path, reporter: RunReporter | None = None
+) -> TrainingRun:
+    file = RecipeFile({}, "recipe", folder)
+    return TrainingRun(recipe, file, folder, CPU, 0, reporter or RunReporter())
 
 
 def recipe_from(
@@ -96,7 +105,9 @@ def test_they_begin_as_means_where_vectors_are_trained(
         keeps_prototypes=keeps_prototypes,
         **sizes,
     )
-    build(recipe, BuildContext(CPU, goes_on=goes_on))
+    if goes_on:
+        (tmp_path / LAST).touch()
+    build(recipe, run_of(recipe, tmp_path))
     assert begun == expected
 
 
@@ -105,7 +116,7 @@ def test_a_prototype_is_the_mean_of_its_vectors(
 ) -> None:
     path = tmp_path / "initial.safetensors"
     recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=False)
-    task = build(recipe, BuildContext(CPU)).task
+    task = build(recipe, run_of(recipe, tmp_path)).task
     assert isinstance(task, PromptableTask)
     prototypes = task.network.prototypes
     assert prototypes is not None
@@ -147,7 +158,7 @@ def test_a_short_run_says_what_it_prepares_and_can_be_stopped_there(
     short = recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"steps": 2})})
     folder = tmp_path / "run"
     folder.mkdir()
-    task = build(short, BuildContext(CPU, reporter=RunReporter(folder))).task
+    task = build(short, run_of(short, folder, RunReporter(folder))).task
     assert begun == [FEWEST_BATCHES]
     assert "The classes begin from 6 batches" in (folder / "log.txt").read_text()
     assert isinstance(task, PromptableTask)

@@ -15,7 +15,7 @@ from pumit.models.checkpoint import load_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.swin_ssl import SwinSslAnswer
 from pumit.training.pretrain import pretrain
-from pumit.training.pretraining.image_source import Crop, ImageSource, standardised
+from pumit.training.pretraining.image_source import ImageSource, standardised
 from pumit.training.pretraining.swin_ssl import (
     LONGEST,
     MOST,
@@ -25,6 +25,7 @@ from pumit.training.pretraining.swin_ssl import (
     damaged,
     draw_cuboids,
 )
+from pumit.training.recipes.pretraining import CropSize
 from torch import Tensor
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
@@ -51,7 +52,11 @@ class Slopes:
 def task(network: torch.nn.Module | None = None) -> SwinSslTask:
     torch.manual_seed(0)
     source = ImageSource(
-        Crop(32, 64), images=Slopes(), real_share=1.0, batch_size=3, is_upright=True
+        [CropSize(depth=32, in_plane=64)],
+        images=Slopes(),
+        real_share=1.0,
+        batch_size=3,
+        is_upright=True,
     )
     return SwinSslTask(network or build_network("swin_ssl", **TINY), source)
 

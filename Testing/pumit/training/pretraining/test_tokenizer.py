@@ -7,18 +7,19 @@ import math
 import pytest
 import torch
 from pumit.networks.build import build_network
-from pumit.training.loop.trainer import Schedule
-from pumit.training.pretraining.image_source import Crop, ImageBatch, ImageSource
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource, crop_shape
 from pumit.training.pretraining.tokenizer import (
     TokenizerLoss,
     TokenizerTask,
     TokenizerTraining,
     spread,
 )
+from pumit.training.recipes.pretraining import CropSize
+from pumit.training.recipes.schedule import Schedule
 from torch import nn
 
 SIZES = {"widths": (8, 8, 16), "num_tokens": 32, "groups": 4}
-CROP = Crop(16, 32)
+CROP = CropSize(depth=16, in_plane=32)
 
 
 def task(*, discriminator: bool = False, **loss: float) -> TokenizerTask:
@@ -27,13 +28,13 @@ def task(*, discriminator: bool = False, **loss: float) -> TokenizerTask:
     opponent = None
     if discriminator:
         opponent = build_network("pumit_discriminator", widths=(4, 8, 8), groups=4)
-    source = ImageSource(CROP, images=None, real_share=0, batch_size=1, generated_size=16)
+    source = ImageSource([CROP], images=None, real_share=0, batch_size=1, generated_size=16)
     return TokenizerTask(TokenizerTraining(tokenizer, opponent), source, loss=TokenizerLoss(**loss))
 
 
 def batch(da0: int = 0) -> ImageBatch:
     generator = torch.Generator().manual_seed(1)
-    return ImageBatch(torch.rand(2, 3, *CROP.shape(da0), generator=generator), da0)
+    return ImageBatch(torch.rand(2, 3, *crop_shape(CROP, da0), generator=generator), da0)
 
 
 @pytest.mark.parametrize("da0", range(6))

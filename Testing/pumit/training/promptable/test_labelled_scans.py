@@ -158,7 +158,7 @@ def test_wide_scenes_have_the_class_of_each_voxel(folder: Path, da0: int) -> Non
     scans = RealScans(folder, ["a"], [folder / "bare.nii.gz"])
     scans.number_classes()
     generator = torch.Generator().manual_seed(0)
-    scenes = [scans.draw_wide(da0, SIZE, generator) for _ in range(10)]
+    scenes = [scans.draw(da0, SIZE, generator, is_wide=True) for _ in range(10)]
     drawn = [s for s in scenes if s is not None]
     assert drawn
     for scene in drawn:

@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 from pumit.errors import PumitError
-from pumit.training.recipes.comparison import ComparisonRecipe
-from pumit.training.recipes.model import (
-    RecipeModel,
-    Shares,
-    read_model,
-    recipe_reference,
-)
-from pumit.training.recipes.pretraining import PRETRAINING
+from pumit.training.recipes.model import RecipeModel, Shares, read_model
 from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.tasks import TASKS
 from pumit.training.validate import read_recipe
 
 
@@ -86,21 +78,3 @@ def test_a_recipe_that_ships_means_the_same_after_json(name: str) -> None:
     read = read_recipe(given, name)
     assert read_recipe(json.loads(json.dumps(given)), name) == read
     Schedule(**read.schedule.model_dump())
-
-
-def test_the_reference_names_every_key_with_default_and_description() -> None:
-    text = recipe_reference(Recipe)
-    assert "| `learning_rate` | float | `0.1` | Its peak. |" in text
-    assert "Slices of it, which a sentence on two lines describes." in text
-    assert "### parts\n" in text
-
-
-@pytest.mark.parametrize(
-    "model", [*TASKS.values(), *PRETRAINING.values(), ComparisonRecipe], ids=lambda m: m.__name__
-)
-def test_every_key_is_described(model: type[RecipeModel]) -> None:
-    text = recipe_reference(model)
-    assert "| `schedule` | keys |" in text
-    assert not [
-        line for line in text.splitlines() if line.startswith("| `") and "|  |" in line[-5:]
-    ]

@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from pumit.errors import PumitError
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.schedule import Schedule
 
 BASE = Schedule(steps=110, learning_rate=2.0, warm_up=10)
 
 
 def test_a_cosine_ends_at_its_final_rate() -> None:
-    schedule = replace(BASE, shape="cosine", final_rate=0.5)
+    schedule = BASE.changed(shape="cosine", final_rate=0.5)
     assert schedule.rate_at(4) == pytest.approx(1.0)
     assert schedule.rate_at(10) == pytest.approx(2.0)
     assert schedule.rate_at(35) == pytest.approx(0.5 + 0.75 * (1 + math.cos(math.pi / 4)))
     assert schedule.rate_at(60) == pytest.approx(1.25)
     assert schedule.rate_at(110) == schedule.rate_at(999) == pytest.approx(0.5)
-    slow = replace(BASE, shape="cosine", seconds=100.0)  # ends with the budget
+    slow = BASE.changed(shape="cosine", seconds=100.0)  # ends with the budget
     assert slow.rate_at(20, 50.0) == pytest.approx(1.0)
-    assert slow.rate_at(60, 1.0) == replace(slow, seconds=None).rate_at(60)
+    assert slow.rate_at(60, 1.0) == slow.changed(seconds=None).rate_at(60)
 
 
 def test_a_polynomial_falls_over_all_steps() -> None:
-    schedule = replace(BASE, shape="poly", warm_up=0)
+    schedule = BASE.changed(shape="poly", warm_up=0)
     assert schedule.rate_at(0) == 2.0
     assert schedule.rate_at(55) == pytest.approx(2 * 0.5**0.9)
     assert schedule.rate_at(110) == 0.0
 
 
 def test_a_staircase_falls_at_its_milestones() -> None:
-    schedule = replace(BASE, shape="steps", warm_up=0, milestones=[50, 75])
+    schedule = BASE.changed(shape="steps", warm_up=0, milestones=[50, 75])
     rates = [schedule.rate_at(step) for step in (0, 49, 50, 74, 75, 109)]
     assert rates == pytest.approx([2, 2, 0.2, 0.2, 0.02, 0.02])
 
 
 @pytest.mark.parametrize("shape", ["trapezoid", "cosine", "poly", "steps"])
 def test_a_budget_of_seconds_ends_every_shape(shape: str) -> None:
-    schedule = replace(BASE, shape=shape, seconds=100.0, decay_seconds=40.0)
+    schedule = BASE.changed(shape=shape, seconds=100.0, decay_seconds=40.0)
     assert schedule.rate_at(20, 100.0) == 0.0
     assert 0 < schedule.rate_at(20, 80.0) <= 1.0
-    assert schedule.rate_at(20, 10.0) == replace(schedule, seconds=None).rate_at(20)
+    assert schedule.rate_at(20, 10.0) == schedule.changed(seconds=None).rate_at(20)
 
 
 @pytest.mark.parametrize("shape", ["trapezoid", "cosine", "poly", "steps"])
@@ -72,5 +72,5 @@ def test_odd_lengths_give_rates(shape: str, steps: int, warm_up: int, rate: floa
 )
 def test_what_is_wrong_is_named(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(PumitError, match=reason) as caught:
-        Schedule(**settings)
+        read_model(Schedule, settings, "a recipe")
     assert "\n" not in str(caught.value)

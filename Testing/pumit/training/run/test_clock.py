@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,7 @@ def test_the_processors_time_counts_where_it_is_requested(clocks: Clocks, clock:
 def test_a_budget_is_counted_by_the_clock_of_the_schedule(
     clocks: Clocks, clock: RunClock, tmp_path: Path, kind: str, steps: int
 ) -> None:
-    schedule = replace(SCHEDULE, clock=kind, seconds=35.0)
+    schedule = SCHEDULE.changed(clock=kind, seconds=35.0)
 
     def train_on() -> None:
         reporter = RunReporter(clock=clock)

@@ -19,7 +19,7 @@ from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, send_command
-from pumit.training.loop.step import fewer_workers, retry_with_less_memory
+from pumit.training.loop.step import MemoryShortError, fewer_workers, retry_with_less_memory
 from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
@@ -194,12 +194,16 @@ def test_a_worker_that_the_system_kills_costs_no_run(
     draw = KilledOnce(tmp_path / "killed")
     monkeypatch.setattr(LineTask, "worker_draw", lambda self: draw)
     out = tmp_path / "out"
+    workers = [2]
+
+    def fewer(short: MemoryShortError) -> str:
+        left, sentence = fewer_workers(workers[-1])
+        workers.append(left)
+        return sentence
+
     with run_session(out, since=0.0) as reporter:
         state = retry_with_less_memory(
-            lambda workers: train_line(out, reporter, workers=workers),
-            2,
-            lambda workers, short: fewer_workers(workers),
-            reporter,
+            lambda: train_line(out, reporter, workers=workers[-1]), fewer, reporter
         )
     assert draw.mark.exists()
     (event,) = [r["sentence"] for r in records(out) if r.get("event") == "fewer workers"]

@@ -7,7 +7,6 @@ import io
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,7 +160,7 @@ def test_time_left_knows_steps_validations_and_budget(
         go(30)
         return {"score": 1.0}
 
-    schedule = replace(SCHEDULE, checkpoint_seconds=1e9, seconds=seconds)
+    schedule = SCHEDULE.changed(checkpoint_seconds=1e9, seconds=seconds)
     train_line(tmp_path, reporter, schedule=schedule, each_step=lambda: go(2), validate=validate)
     logged = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
     assert [logged[step]["left_seconds"] for step in (1, 9)] == left

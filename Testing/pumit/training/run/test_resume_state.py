@@ -6,7 +6,7 @@ import errno
 import json
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,13 +106,13 @@ def test_the_systems_own_refusal_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [0.4, 3600.0])
 def test_time_before_a_stop_counts(tmp_path: Path, seconds: float) -> None:
     path = tmp_path / "last.safetensors"
-    run(tmp_path, replace(SCHEDULE, seconds=0.0))
+    run(tmp_path, SCHEDULE.changed(seconds=0.0))
     saved = read_run(path, SCHEDULE)
     assert saved is not None
     assert saved.position.elapsed_s > 0
     saved.position.elapsed_s = 1000.0
     save_run(path, saved, SCHEDULE)
-    more, _ = run(tmp_path, replace(SCHEDULE, seconds=seconds))
+    more, _ = run(tmp_path, SCHEDULE.changed(seconds=seconds))
     assert len(more) == (0 if seconds < 1000 else SCHEDULE.steps - 1)
     again = read_run(path, SCHEDULE)
     assert again is not None
@@ -122,7 +122,7 @@ def test_time_before_a_stop_counts(tmp_path: Path, seconds: float) -> None:
 def old_save(folder: Path, network: nn.Module, step: int) -> None:
     """A run as versions before 0.4 saved it: optimiser states by number, no position."""
     torch.manual_seed(3)
-    schedule = {k: v for k, v in asdict(SCHEDULE).items() if k in ("steps", "learning_rate")}
+    schedule = {k: v for k, v in SCHEDULE.model_dump().items() if k in ("steps", "learning_rate")}
     optimizer = optimizer_for(network, SCHEDULE)
     sum(p.square().sum() for p in network.parameters()).backward()  # type: ignore[union-attr]
     optimizer.step()
@@ -148,7 +148,7 @@ def test_runs_of_older_versions_go_on(tmp_path: Path) -> None:
 def test_a_run_with_another_optimizer_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(CheckpointError, match="optimizer muon, not sgd"):
-        run(tmp_path, replace(SCHEDULE, optimizer="sgd", steps=99))
+        run(tmp_path, SCHEDULE.changed(optimizer="sgd", steps=99))
 
 
 class WideTask(LineTask):
@@ -163,12 +163,12 @@ class WideTask(LineTask):
     ("optimizer", "momentum"), [("muon", 0.9), ("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.9)]
 )
 def test_every_optimizer_goes_on_exactly(tmp_path: Path, optimizer: str, momentum: float) -> None:
-    schedule = replace(
-        SCHEDULE, optimizer=optimizer, momentum=momentum, learning_rate=0.01, accumulate=2
+    schedule = SCHEDULE.changed(
+        optimizer=optimizer, momentum=momentum, learning_rate=0.01, accumulate=2
     )
     whole, expected = run(tmp_path / "whole", schedule, WideTask())
-    first, _ = run(tmp_path / "parts", replace(schedule, seconds=0.0), WideTask())
-    more, _ = run(tmp_path / "parts", replace(schedule, seconds=0.0), WideTask())
+    first, _ = run(tmp_path / "parts", schedule.changed(seconds=0.0), WideTask())
+    more, _ = run(tmp_path / "parts", schedule.changed(seconds=0.0), WideTask())
     rest, resumed = run(tmp_path / "parts", schedule, WideTask())
     assert losses(first + more + rest) == losses(whole)
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
@@ -183,7 +183,7 @@ class RandomTask(LineTask):
 
 def test_dropout_goes_on_exactly(tmp_path: Path) -> None:
     whole, _ = run(tmp_path / "whole", task=RandomTask())
-    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0), RandomTask())
+    first, _ = run(tmp_path / "parts", SCHEDULE.changed(seconds=0.0), RandomTask())
     torch.rand(5)
     rest, _ = run(tmp_path / "parts", task=RandomTask())
     assert losses(first + rest) == losses(whole)

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,7 @@ def test_a_run_whose_folder_is_gone_ends_and_does_not_make_it_again(
 ) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    seldom = replace(SCHEDULE, checkpoint_seconds=60.0)
+    seldom = SCHEDULE.changed(checkpoint_seconds=60.0)
     line = partial(run_line, folder, schedule=seldom, each_step=lambda: time.sleep(0.1))
     process = started(line)
     wait_for(lambda: len(read_log(folder)[0]) > 2)

@@ -21,7 +21,6 @@ from pumit.preprocessing import normalization
 from pumit.preprocessing.normalization import field_channels
 from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
-from pumit.training.segmentation.networks import build_segmentation
 from segmentation_runs import train
 from torch import Tensor, nn
 
@@ -270,8 +269,8 @@ def test_it_begins_the_small_segmentation_network_and_classifier(
     file = tmp_path / "vit.safetensors"
     save_checkpoint(file, state, {"name": "vit", "network": name})
     expected = state["vit.blocks.3.mlp.w1.weight"].half().float()
-    segmentation = build_segmentation(
-        "pumit_segmentation_small", {"num_classes": 3, "fixed_patch": (depth, 16, 16)}
+    segmentation = build_network(
+        "pumit_segmentation_small", num_classes=3, fixed_patch=(depth, 16, 16)
     )
     load_initial_weights(segmentation, str(file))
     classifier = build_network("pumit_classifier_small")

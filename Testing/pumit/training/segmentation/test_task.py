@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,12 +12,12 @@ from monai.losses import DiceCELoss, DiceLoss
 from pumit.training.data.classes import UNKNOWN, classes_from, region_table
 from pumit.training.segmentation.patches import SegmentationBatch
 from pumit.training.segmentation.task import (
-    ClassLoss,
-    RegionLoss,
     SegmentationTask,
     batch_dice,
+    class_loss,
     known_regions,
     region_dice,
+    region_loss,
     region_masks,
 )
 from torch import Tensor
@@ -60,7 +61,7 @@ def test_loss_of_regions_is_that_of_every_level() -> None:
     batch = SegmentationBatch(torch.zeros(2, 4, 8, 16, 16), labels.to(torch.uint8), ["a", "b"])
     full = [F.interpolate(x, size=(8, 16, 16), mode="trilinear") for x in levels]
     masks = region_masks(labels, REGIONS).float()
-    expected = sum(0.5**i * RegionLoss()(x, masks) for i, x in enumerate(full)) / 1.75
+    expected = sum(0.5**i * region_loss(x, masks) for i, x in enumerate(full)) / 1.75
     found = task.forward(batch)
     torch.testing.assert_close(found["loss"], expected)
     found["loss"].backward()
@@ -121,12 +122,12 @@ def slow_class_loss(logits: Tensor, labels: Tensor, drawn: list[list[bool]]) -> 
 def test_where_everything_is_known_the_loss_is_monais(has_background: bool) -> None:
     logits, labels = random_case(0)
     reference = DiceCELoss(include_background=has_background, to_onehot_y=True, softmax=True)
-    found = ClassLoss(has_background=has_background)(logits, labels)
+    found = class_loss(logits, labels, has_background=has_background)
     torch.testing.assert_close(found, reference(logits, labels[:, None]))
     masks = (torch.rand_like(logits) > 0.5).double()
     both = DiceLoss(sigmoid=True, batch=True)(logits, masks)
     both = both + F.binary_cross_entropy_with_logits(logits, masks)
-    torch.testing.assert_close(RegionLoss()(logits, masks), both)
+    torch.testing.assert_close(region_loss(logits, masks), both)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_loss_is_the_slow_one_over_what_is_known(drawn: list[list[bool]] | None)
     table[:, 0] = True
     for one, there in zip(labels, table, strict=True):  # what was not drawn is in no label
         one[(one != UNKNOWN) & ~there[one.clamp(max=3)]] = 0
-    found = ClassLoss()(logits, labels, drawn=None if drawn is None else table[:, 1:])
+    found = class_loss(logits, labels, drawn=None if drawn is None else table[:, 1:])
     assert float(found.detach()) == pytest.approx(slow_class_loss(logits, labels, given), abs=1e-9)
 
 
@@ -149,7 +150,7 @@ def test_no_gradient_parts_the_background_from_what_was_not_drawn() -> None:
     """Among them the network may choose: only their sum is known."""
     logits, labels = random_case(3, batch=1)
     labels[labels == 2] = 0
-    loss = ClassLoss()(logits, labels, drawn=torch.tensor([[True, False, True]]))
+    loss = class_loss(logits, labels, drawn=torch.tensor([[True, False, True]]))
     loss.backward()
     assert logits.grad is not None
     shares = logits.detach().softmax(1)
@@ -163,7 +164,7 @@ def test_a_region_that_was_not_drawn_teaches_nothing() -> None:
     logits, labels = random_case(5)
     drawn = torch.tensor([[True, True, False, True], [True, True, True, True]])
     masks = (torch.rand_like(logits) > 0.5).double()
-    RegionLoss()(logits, masks, known_regions(labels, drawn)).backward()
+    region_loss(logits, masks, known_regions(labels, drawn)).backward()
     assert logits.grad is not None
     assert not logits.grad[0, 2].any()
     assert logits.grad[1, 2].all()
@@ -191,7 +192,7 @@ def test_every_level_of_the_decoder_leaves_out_what_is_unknown(
     labels[:, 4:] = UNKNOWN
     full = [F.interpolate(x, size=(8, 16, 16), mode="trilinear")[:, :, :4] for x in levels]
     known = labels[:, :4].long()
-    single = ClassLoss(has_background=has_background)
+    single = partial(class_loss, has_background=has_background)
     weights = [0.5**i for i in range(count)]
     expected = sum(w * single(x, known) for w, x in zip(weights, full, strict=True))
     task = SegmentationTask(Fixed(levels), made_source(), dice_background=has_background)
