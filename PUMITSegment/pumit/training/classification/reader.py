@@ -402,15 +402,12 @@ def _patients(
             stated[name] = known
         else:
             bare[name] = bare_name(path)
-    of_all = guessed_pattern(list(bare.values()))
+    guess = guessed_pattern(list(bare.values()))
     guessed: Groups = {}
-    for one in _classes_of(bare):
-        own = [name for name in bare if _class_of(name) == one]
-        equal = "(.+)" if by_equal_names else ""
-        guess = of_all or guessed_pattern([bare[name] for name in own]) or equal
-        for name in own:
-            match = re.search(guess, bare[name]) if guess else None
-            guessed.setdefault(match[1] if match else name, []).append(name)
+    for name, text in bare.items():
+        match = re.search(guess, text) if guess else None
+        key = match[1] if match else text if by_equal_names else name
+        guessed.setdefault(key, []).append(name)
     groups: Groups = {}
     for name, key in stated.items():
         groups.setdefault(key, []).append(name)
