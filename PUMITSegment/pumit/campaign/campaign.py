@@ -53,12 +53,14 @@ from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_sh
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
 from pumit.system.files import make_folder
+from pumit.system.wording import listed
 
 if TYPE_CHECKING:
     from pumit.campaign.sources import FoundScan
     from pumit.geometry import Triple
     from pumit.segmentation import Segmentation
 
+SHOWN_NAMES = 3
 CLICKS = "-clicks"  # suffix of the folder in which the click model is fine-tuned
 Progress = Callable[[str, float], None]
 
@@ -149,7 +151,8 @@ class Campaign(CampaignFolder):
         Those of them without a label, that no person has worked on, get one that is there now.
 
         Returns:
-            Sentences about files and folders that are not scans, also kept in `problems`.
+            Sentences about files and folders that are not scans, and scans that got a label, also
+            kept in `problems`.
 
         Raises:
             PumitError: If a path does not exist, or no scan is found.
@@ -188,9 +191,15 @@ class Campaign(CampaignFolder):
             }
 
         self._change(changed)
+        labelled = []
         for scan in read:
             if scan.entry.id in known and scan.entry.state == "labelled":
-                self._update(scan.entry.id, partial(self._labelled, found=scan))
+                made = self._update(scan.entry.id, partial(self._labelled, found=scan))
+                labelled += [made.name] if made.given_labels else []
+        if labelled:
+            found.problems.append(
+                f"Scans of the campaign have a label now: {listed(labelled, SHOWN_NAMES)}."
+            )
         new = [scan for scan in read if scan.entry.id not in known]
         for number, scan in enumerate(new, start=len(there)):
             mark = marks[scan.entry.id]

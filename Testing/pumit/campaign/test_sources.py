@@ -354,7 +354,7 @@ def test_a_label_on_another_grid_is_told_and_taken_once_it_fits(
     (problem,) = campaign.problems
     assert problem.startswith("a: its label cannot be used: the label map is off the image's grid")
     write_labels(labels, volume, lab / "labels" / f"a{suffix}")
-    assert not campaign.add_scans([lab])
+    assert campaign.add_scans([lab]) == ["Scans of the campaign have a label now: a."]
     assert states(campaign) == {"a": "labelled", "b": "labelled"}
 
 

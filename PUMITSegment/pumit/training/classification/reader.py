@@ -16,7 +16,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.dicom.files import read_header
 from pumit.io.parser_errors import parsing
-from pumit.system.wording import count_of
+from pumit.system.wording import count_of, listed
 from pumit.training.classification.cases import (
     SPLITS,
     Cases,
@@ -30,6 +30,7 @@ from pumit.training.data.split import Groups, about_guess, guessed_pattern, matc
 from pumit.volume import Volume
 
 COLOUR = 3
+SHOWN = 3  # scans of a patient
 # Suffixes of scans.
 VOLUMES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
 PICTURES = (".png", ".jpg", ".jpeg")
@@ -213,6 +214,7 @@ def read_class_folders(
             if unknown:
                 raise PumitError(f"Class {unknown[0]!r} of {name} is not among those of train.")
         missing = () if "val" in found else ("val",)
+        notes = _in_several(found) if patient is None else ()
     else:
         found = {"train": _scans_of(folder)}
         classes = _classes_of(found["train"])
@@ -220,8 +222,9 @@ def read_class_folders(
         found |= _split_as_named(found["train"], named, folder)
     elif missing:
         wanted = {part: shares[part] for part in missing if shares[part] > 0}
-        parts, notes = _split(found["train"], wanted, patient, seed)
+        parts, about_patients = _split(found["train"], wanted, patient, seed)
         found |= parts
+        notes = (*notes, *about_patients)
     splits = {}
     for split_name, scans in found.items():
         paths = list(scans.values())
@@ -254,6 +257,18 @@ def _split_folders(folder: Path) -> dict[str, Path]:
             f"{folder.name!r} holds {' and '.join(p.name for p in inner)}, but no folder train."
         )
     return {name: found[name] for name in SPLITS if name in found}
+
+
+def _in_several(found: Mapping[str, Scans]) -> tuple[str, ...]:
+    """Return a note on patients in several splits that the folders give."""
+    scans = {f"{part} {name}": path for part in found for name, path in found[part].items()}
+    groups, _ = _patients(scans, None, by_equal_names=False)
+    torn = [names for names in groups.values() if len({n.partition(" ")[0] for n in names}) > 1]
+    if not torn:
+        return ()
+    shown = listed((name.replace(" ", "/", 1) for name in torn[0]), SHOWN)
+    patients = count_of(len(torn), "patient")
+    return (f"{patients} in several splits, such as {shown}: the model is tested on them, too",)
 
 
 def _class_of(name: str) -> str:
@@ -369,8 +384,14 @@ def _split(
     return found, notes
 
 
-def _patients(scans: Scans, pattern: str | None) -> tuple[Groups, tuple[str, ...]]:
-    """Group scans by patient, with a note if patients were guessed."""
+def _patients(
+    scans: Scans, pattern: str | None, *, by_equal_names: bool = True
+) -> tuple[Groups, tuple[str, ...]]:
+    """Group scans by patient, with a note if patients were guessed.
+
+    Args:
+        by_equal_names: Whether scans of the same name are of one patient.
+    """
     if pattern is not None:
         return matched_patients(list(scans), pattern), ()
     stated, bare = {}, {}
@@ -381,14 +402,12 @@ def _patients(scans: Scans, pattern: str | None) -> tuple[Groups, tuple[str, ...
             stated[name] = known
         else:
             bare[name] = bare_name(path)
-    of_all = guessed_pattern(list(bare.values()))
+    guess = guessed_pattern(list(bare.values()))
     guessed: Groups = {}
-    for one in _classes_of(bare):
-        own = [name for name in bare if _class_of(name) == one]
-        guess = of_all or guessed_pattern([bare[name] for name in own]) or "(.+)"
-        for name in own:
-            match = re.search(guess, bare[name])
-            guessed.setdefault(match[1] if match else bare[name], []).append(name)
+    for name, text in bare.items():
+        match = re.search(guess, text) if guess else None
+        key = match[1] if match else text if by_equal_names else name
+        guessed.setdefault(key, []).append(name)
     groups: Groups = {}
     for name, key in stated.items():
         groups.setdefault(key, []).append(name)

@@ -18,7 +18,7 @@ from pumit.training.data.found_cases import LabelledCase, LabelledSet, all_at_on
 from pumit.training.recipes.labelled import LabelledData
 
 Groups = dict[str, list[str]]
-# Patterns of patient identifiers in case names; the first that groups the cases is used.
+# Patterns of patient identifiers in case names.
 NAMED = (
     # patient001_frame12, sub-03_ses-02_T1w, p7_b: a labelled identifier.
     r"(?:^|[_\-. /])((?:patient|pat|subject|subj|sub|volunteer|proband|p)[_\-]?\d+)(?=$|[_\-. /])",
@@ -62,15 +62,19 @@ def matched_patients(names: Sequence[str], pattern: str) -> Groups:
 
 
 def guessed_pattern(names: Sequence[str]) -> str | None:
-    """Return a pattern by which some patients have several scans, or None."""
+    """Return a pattern by which some patients have several scans, or None.
+
+    Of several, the one that most names match; each other name is a patient by itself.
+    """
+    best, most = None, 0
     for pattern in NAMED:
         compiled = re.compile(pattern, re.IGNORECASE)
-        found = [compiled.search(name) for name in names]
-        if not all(found):
-            continue
-        patients = {match.group(1) for match in found if match}
-        if 1 < len(patients) < len(names) <= MOST_SCANS * len(patients):
-            return f"(?i){pattern}"
+        found = [match[1] for match in map(compiled.search, names) if match]
+        count, patients = len(found), len(set(found))
+        if most < count and 1 < patients < count <= MOST_SCANS * patients:
+            best, most = f"(?i){pattern}", count
+    if best is not None:
+        return best
     # A/ct, A/pet, B/ct: the same few file names in one folder per patient.
     folders, files = ({name.rpartition("/")[at] for name in names} for at in (0, 2))
     is_grouped = max(2, len(files)) <= len(folders) < len(names) <= MOST_SCANS * len(folders)
@@ -159,7 +163,10 @@ def patients_of(
     guess = guessed_pattern(names)
     if guess is None:
         return {name: [name] for name in names}, []
-    groups = matched_patients(names, guess)
+    groups: Groups = {}
+    for name in names:
+        match = re.search(guess, name)
+        groups.setdefault(match[1] if match else name, []).append(name)
     return groups, [about_guess(groups)]
 
 

@@ -157,6 +157,21 @@ def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
     assert data.counts() == {"train": [3, 2], "val": [1, 1], "test": [1, 1]}
 
 
+def test_a_patient_in_two_splits_of_a_lab_is_told(tmp_path: Path) -> None:
+    for split, numbers in (("train", range(6)), ("val", range(5, 9))):
+        for kind in "ab":
+            fill(tmp_path / split, {kind: 0})
+            for number in numbers:  # which are numbered in each folder
+                (tmp_path / split / kind / f"{number}.nii.gz").write_bytes(b"")
+    assert not read_class_folders(tmp_path).notes
+    for path in [*tmp_path.rglob("*.nii.gz")]:
+        kind = path.parent.name
+        path.rename(path.with_name(f"p{path.name[0]}_{kind}.nii.gz"))
+    (note,) = read_class_folders(tmp_path).notes
+    assert note.startswith("1 patient in several splits, such as train/a/p5_a.nii.gz, ")
+    assert "val/a/p5_a.nii.gz" in note
+
+
 def test_splits_are_known_by_the_names_of_labs(tmp_path: Path) -> None:
     for split, count in (("Training", 3), ("validation", 2)):
         fill(tmp_path / split, {"a": count, "b": count})

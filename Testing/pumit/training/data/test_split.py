@@ -129,6 +129,16 @@ def test_several_scans_of_a_patient_are_found(names: list[str], patients: int) -
     assert len(matched_patients(names, pattern)) == patients
 
 
+def test_a_name_that_differs_keeps_no_others_apart() -> None:
+    names = [f"p{i // 2}_{i % 2}" for i in range(12)]
+    others = ["phantom", "x_visit1", "x_visit2", "y_visit1"]
+    for more in ([], ["phantom"], others):
+        split = divided([*names, *more], {"validation": 0.5}, seed=0)
+        torn = {n[:3] for n in split.training if n in names}
+        assert torn.isdisjoint(n[:3] for n in split.validation if n in names)
+        assert "guessed" in split.warnings[0]
+
+
 @pytest.mark.parametrize(
     "names",
     [
