@@ -110,7 +110,8 @@ def optimizer_for(
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     weights = {id(p) for name, p in network.named_parameters() if name.endswith("weight")}
     made: list[Group] = []
-    for group in groups or [{"params": network.parameters()}]:
+    whole: Group = {"params": network.parameters()}
+    for group in [whole] if groups is None else groups:
         params = [p for p in group["params"] if p.requires_grad]
         if schedule.optimizer == "muon":
             parts = _for_muon(params, tables, schedule.weight_decay)

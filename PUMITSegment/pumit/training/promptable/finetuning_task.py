@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -208,9 +207,7 @@ class ClickTask(PromptableTask):
         before: ImageEmbedding | None = None
         if bool(kept.any()):
             if self._shares_encoder:
-                tensors = {k: v for k, v in vars(embedding).items() if isinstance(v, Tensor)}
-                parts: Any = {key: tensor[kept] for key, tensor in tensors.items()}
-                before = replace(embedding, **parts)
+                before = _some(embedding, kept)
             else:
                 original.to(batch.image.device)
                 images = kept[:: self.source.targets_per_field]
@@ -271,3 +268,16 @@ def difference(
         counts = torch.ones_like(dice)
         counts[:, 1:] = ambiguous[:, None].to(counts.dtype)
         return ((dice + cross + wrong) * counts).sum() / counts.sum()
+
+
+def _some(embedding: ImageEmbedding, chosen: Tensor) -> ImageEmbedding:
+    """Select the embeddings of some samples."""
+    return ImageEmbedding(
+        image=embedding.image[chosen],
+        full=embedding.full[chosen],
+        half=embedding.half[chosen],
+        quarter=embedding.quarter[chosen],
+        tokens=embedding.tokens[chosen],
+        anisotropy=embedding.anisotropy,
+        classes=None if embedding.classes is None else embedding.classes[chosen],
+    )

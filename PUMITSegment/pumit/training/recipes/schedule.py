@@ -98,11 +98,9 @@ class Schedule(RecipeModel):
         for name in ("log_every", "accumulate"):
             if getattr(self, name) < 1:
                 raise PumitError(f"{name} in schedule must be at least 1.")
-        betas = [b for b in self.betas if isinstance(b, (int, float)) and 0 <= b < 1]
-        if len(betas) != 2 or len(self.betas) != 2:
+        if len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
             raise PumitError(f"betas in schedule must be two numbers below 1, got {self.betas!r}.")
-        milestones = [m for m in self.milestones if isinstance(m, int)]
-        if milestones != sorted(set(milestones)) or len(milestones) != len(self.milestones):
+        if list(self.milestones) != sorted(set(self.milestones)):
             raise PumitError(
                 f"milestones in schedule must be rising whole numbers, got {self.milestones!r}."
             )
