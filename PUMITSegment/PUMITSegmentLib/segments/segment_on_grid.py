@@ -19,6 +19,9 @@ from PUMITSegmentLib.segments.reviewed import review
 # VTK aborts the program if an allocation fails. On the scan's own grid no mask is larger than the
 # scan, which is in memory already.
 _MOST_VOXELS = 1 << 30
+# Part of the smaller one of two segments in the larger one, from which it is nested. Contours of
+# neighbours share voxels too.
+_NESTED = 0.5
 # Voxels of one grid are off by less.
 _SAME_VOXELS = 1e-2
 
@@ -52,10 +55,30 @@ class SegmentOnGrid:
         """Return the current segment on a box."""
         return occupied(self.segmentation, [self.segmentID], box, self.grid)
 
-    def others(self, box: Box) -> Mask:
-        """Return where any other segment has voxels, on a box."""
+    def kept(self, box: Box, voxels: Mask) -> Mask:
+        """Return where other segments keep voxels of a mask: those that this one does not share.
+
+        A segment that contains this one, or is in it, as a PTV and its GTV, keeps nothing.
+        """
         ids = set(self.segmentation.GetSegmentIDs()) - {self.segmentID}
-        return occupied(self.segmentation, ids, box, self.grid)
+        found = voxels & occupied(self.segmentation, ids, box, self.grid)
+        if not found.any():
+            return found
+        ids -= {other for other in ids if self._isNested(other, box, found)}
+        found &= occupied(self.segmentation, ids, box, self.grid)
+        found &= ~self.voxels(box)
+        return found
+
+    def _isNested(self, other: str, box: Box, voxels: Mask) -> bool:
+        """Return whether another segment has some of these voxels and is nested with this one."""
+        if not (voxels & occupied(self.segmentation, [other], box, self.grid)).any():
+            return False
+        own = self.voxels(self.box)
+        common = np.count_nonzero(own & occupied(self.segmentation, [other], self.box, self.grid))
+        segment = self.segmentation.GetSegment(other)
+        labels = orientedImageArray(segment.GetRepresentation(BINARY_LABELMAP))
+        sizes = np.count_nonzero(own), np.count_nonzero(labels == segment.GetLabelValue())
+        return bool(common > _NESTED * min(sizes))
 
     def contested(self, box: Box, voxels: Mask, others: list[str]) -> tuple[Box, Mask]:
         """Return the part of a mask that these others occupy too, cropped."""
