@@ -12,7 +12,7 @@ from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sa
 from PUMITSlicerLib.mrml import ijkToRas, orientedImage, orientedImageArray
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupants, occupied
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask
 from PUMITSegmentLib.segments.reviewed import review
 
@@ -64,15 +64,14 @@ class SegmentOnGrid:
         found = voxels & occupied(self.segmentation, ids, box, self.grid)
         if not found.any():
             return found
-        ids -= {other for other in ids if self._isNested(other, box, found)}
+        holders = occupants(self.segmentation, ids, box, self.grid, found)
+        ids -= {other for other in holders if self._isNested(other)}
         found &= occupied(self.segmentation, ids, box, self.grid)
         found &= ~self.voxels(box)
         return found
 
-    def _isNested(self, other: str, box: Box, voxels: Mask) -> bool:
-        """Return whether another segment has some of these voxels and is nested with this one."""
-        if not (voxels & occupied(self.segmentation, [other], box, self.grid)).any():
-            return False
+    def _isNested(self, other: str) -> bool:
+        """Return whether another segment is mostly in this one, or this one in it."""
         own = self.voxels(self.box)
         common = np.count_nonzero(own & occupied(self.segmentation, [other], self.box, self.grid))
         segment = self.segmentation.GetSegment(other)
