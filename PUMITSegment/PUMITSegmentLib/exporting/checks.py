@@ -11,6 +11,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,11 @@ from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray, readVolume
 from PUMITSlicerLib.terms import hasCode
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, openDatabase
+from PUMITSegmentLib.exporting.dicom_source import (
+    INSTANCES_ATTRIBUTE,
+    findDicomFiles,
+    openDatabase,
+)
 from PUMITSegmentLib.exporting.export import (
     ExportChoice,
     Format,
@@ -102,6 +107,8 @@ def findProblems(
         *_segment_problems(segmentationNode, IDs, choice),
         *_volume_problems(segmentationNode, IDs, volumeNode, choice),
     ]
+    if not choice.format.isDicom and choice.format is not Format.SEG_NRRD:
+        problems += _measure_problems(volumeNode, choice, database)
     if choice.format.isDicom:
         problems += _dicom_problems(volumeNode, database)
         if addToDatabase and database is None and openDatabase() is None:
@@ -419,18 +426,11 @@ def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
 
 def _header_problems(paths: tuple[Path, ...]) -> Iterator[Problem]:
     try:
-        from pydicom import dcmread
-        from pydicom.errors import InvalidDicomError
-    except ImportError:
-        return  # reported as not installed
-    try:
-        tags = ["NumberOfFrames", "SharedFunctionalGroupsSequence", *_PLACES]
-        header = dcmread(paths[0], stop_before_pixels=True, specific_tags=tags)
-    except (OSError, InvalidDicomError):
+        areUnplaced = _areUnplaced(paths)
+    except OSError:
         yield _stop(_("A DICOM file of the volume cannot be read; import the scan again."))
         return
-    isOlder = "SharedFunctionalGroupsSequence" not in header
-    if int(header.get("NumberOfFrames") or 1) > 1 and isOlder and not _arePlaced(header, paths):
+    if areUnplaced:
         yield _stop(
             _(
                 "The volume comes from a multi-frame DICOM file that does not state the positions "
@@ -438,6 +438,54 @@ def _header_problems(paths: tuple[Path, ...]) -> Iterator[Problem]:
             ),
             Repair.CHOOSE_FORMAT,
         )
+
+
+def _measure_problems(volumeNode, choice: ExportChoice, database) -> Iterator[Problem]:
+    """Find doubts about what a label map or statistics say of the volume."""
+    image = volumeNode.GetImageData() if volumeNode is not None else None
+    if image is None:
+        return
+    instances = (volumeNode.GetAttribute(INSTANCES_ATTRIBUTE) or "").split()
+    # A series of many files is not looked up for this, nor one frame.
+    isStack = image.GetDimensions()[2] > 1 and len(set(instances)) < 2
+    paths = findDicomFiles(volumeNode, database).paths if isStack else ()
+    with suppress(OSError):
+        if paths and _areUnplaced(paths):
+            yield _warn(
+                _(
+                    "The DICOM file does not state the positions of its frames. If they are times, "
+                    "as of a cine, depths and volumes in the file mean nothing."
+                )
+            )
+    count = image.GetNumberOfScalarComponents()
+    if choice.format.isStatistics and count > 1:
+        yield _warn(
+            _(
+                "The image has {count} channels, such as colours; intensities are those of the "
+                "first one."
+            ).format(count=count)
+        )
+
+
+def _areUnplaced(paths: tuple[Path, ...]) -> bool:
+    """Return whether a file has several frames, and does not state where they are.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    try:
+        from pydicom import dcmread
+        from pydicom.errors import InvalidDicomError
+    except ImportError:
+        return False  # reported as not installed
+    try:
+        tags = ["NumberOfFrames", "SharedFunctionalGroupsSequence", *_PLACES]
+        header = dcmread(paths[0], stop_before_pixels=True, specific_tags=tags)
+    except InvalidDicomError as error:
+        raise OSError(str(error)) from error
+    isOlder = "SharedFunctionalGroupsSequence" not in header
+    isOfSeveral = int(header.get("NumberOfFrames") or 1) > 1
+    return isOfSeveral and isOlder and not _arePlaced(header, paths)
 
 
 def _arePlaced(header, paths: tuple[Path, ...]) -> bool:

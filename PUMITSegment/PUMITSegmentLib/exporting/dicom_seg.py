@@ -11,8 +11,8 @@ from pumit.system.files import atomic_path
 
 from PUMITSegmentLib.segments.provenance import Provenance
 
-# Length of DICOM's value representation LO.
-_LONGEST = 64
+# Lengths of DICOM's value representations LO and ST.
+_LONGEST, _LONGEST_TEXT = 64, 1024
 
 
 def writeDicomSeg(
@@ -21,6 +21,7 @@ def writeDicomSeg(
     path: Path,
     seriesDescription: str,
     *,
+    descriptions: Sequence[str] = (),
     kind: Literal["BINARY", "LABELMAP"] = "BINARY",
 ) -> None:
     """Write a DICOM-SEG; from any thread.
@@ -28,6 +29,7 @@ def writeDicomSeg(
     Args:
         segmentation: Segments on a volume with its DICOM source.
         seriesDescription: Description of the new series; truncated if too long.
+        descriptions: Description of each segment; empty for none.
         kind: Segmentation type, BINARY or LABELMAP.
 
     Raises:
@@ -42,8 +44,9 @@ def writeDicomSeg(
     same = Provenance(algorithm.kind, algorithm.name, algorithm.version)
     with atomic_path(path) as temporary:
         write_dicom_seg(segmentation, temporary, kind=kind, series_description=description)
-        if any((m.type, m.name) != (same.type, same.name) for m in provenances):
-            _distinguish(temporary, provenances)
+        isDistinct = any((m.type, m.name) != (same.type, same.name) for m in provenances)
+        if isDistinct or any(descriptions):
+            _distinguish(temporary, provenances, descriptions or [""] * len(provenances))
 
 
 def writeRtStruct(segmentation: Segmentation, path: Path, seriesDescription: str) -> None:
@@ -61,14 +64,18 @@ def _description(text: str) -> str:
     return description.strip() or "PUMIT segmentation"
 
 
-def _distinguish(path: Path, provenances: Sequence[Provenance]) -> None:
-    """Set each segment's algorithm; the file has that of the first model for all."""
+def _distinguish(
+    path: Path, provenances: Sequence[Provenance], descriptions: Sequence[str]
+) -> None:
+    """Set each segment's description and algorithm; the file has the first model's for all."""
     from pydicom import dcmread
 
     dataset = dcmread(path)
     # A LABELMAP also has an item for the background.
     items = [item for item in dataset.SegmentSequence if item.SegmentNumber]
-    for item, provenance in zip(items, provenances, strict=True):
+    for item, provenance, text in zip(items, provenances, descriptions, strict=True):
+        if description := "".join(c for c in text if c.isprintable() and c != "\\").strip():
+            item.SegmentDescription = description[:_LONGEST_TEXT]
         item.SegmentAlgorithmType = provenance.type
         if provenance.type == "MANUAL":
             for keyword in ("SegmentAlgorithmName", "SegmentationAlgorithmIdentificationSequence"):

@@ -36,9 +36,11 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
 from PUMITSegmentLib.exporting.target import Target
-from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf
+from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, tagOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
+# Tag in which Slicer's reader of DICOM-SEG stores a segment's description.
+_DESCRIPTION = "Description"
 _CODES = ("Category", "Type", "TypeModifier", "Region", "RegionModifier")
 COLUMNS = (
     *("LabelValue", "Name", "Color_R", "Color_G", "Color_B", "Color_A"),
@@ -297,6 +299,7 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
             made,
             path,
             collected.seriesDescription,
+            descriptions=[tagOf(each.segment, _DESCRIPTION) for each in collected.segments],
             kind="LABELMAP" if format_ is Format.DICOM_LABELMAP else "BINARY",
         )
         return Exported(format_, path)

@@ -12,13 +12,16 @@ from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sa
 from PUMITSlicerLib.mrml import ijkToRas, orientedImage, orientedImageArray
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupants, occupied
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask
 from PUMITSegmentLib.segments.reviewed import review
 
 # VTK aborts the program if an allocation fails. On the scan's own grid no mask is larger than the
 # scan, which is in memory already.
 _MOST_VOXELS = 1 << 30
+# Part of the smaller one of two segments in the larger one, from which it is nested. Contours of
+# neighbours share voxels too.
+_NESTED = 0.5
 # Voxels of one grid are off by less.
 _SAME_VOXELS = 1e-2
 
@@ -52,10 +55,29 @@ class SegmentOnGrid:
         """Return the current segment on a box."""
         return occupied(self.segmentation, [self.segmentID], box, self.grid)
 
-    def others(self, box: Box) -> Mask:
-        """Return where any other segment has voxels, on a box."""
+    def kept(self, box: Box, voxels: Mask) -> Mask:
+        """Return where other segments keep voxels of a mask: those that this one does not share.
+
+        A segment that contains this one, or is in it, as a PTV and its GTV, keeps nothing.
+        """
         ids = set(self.segmentation.GetSegmentIDs()) - {self.segmentID}
-        return occupied(self.segmentation, ids, box, self.grid)
+        found = voxels & occupied(self.segmentation, ids, box, self.grid)
+        if not found.any():
+            return found
+        holders = occupants(self.segmentation, ids, box, self.grid, found)
+        ids -= {other for other in holders if self._isNested(other)}
+        found &= occupied(self.segmentation, ids, box, self.grid)
+        found &= ~self.voxels(box)
+        return found
+
+    def _isNested(self, other: str) -> bool:
+        """Return whether another segment is mostly in this one, or this one in it."""
+        own = self.voxels(self.box)
+        common = np.count_nonzero(own & occupied(self.segmentation, [other], self.box, self.grid))
+        segment = self.segmentation.GetSegment(other)
+        labels = orientedImageArray(segment.GetRepresentation(BINARY_LABELMAP))
+        sizes = np.count_nonzero(own), np.count_nonzero(labels == segment.GetLabelValue())
+        return bool(common > _NESTED * min(sizes))
 
     def contested(self, box: Box, voxels: Mask, others: list[str]) -> tuple[Box, Mask]:
         """Return the part of a mask that these others occupy too, cropped."""

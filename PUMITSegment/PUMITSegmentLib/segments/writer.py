@@ -30,8 +30,8 @@ from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
 class OverwriteMode(enum.Enum):
     """Rule for other segments where a segment is written.
 
-    STOP excludes their voxels, but those that the segment shares already; NONE allows overlap;
-    VISIBLE overwrites visible ones, ALL all.
+    STOP excludes their voxels, but those that the segment shares already or that are of a nested
+    one; NONE allows overlap; VISIBLE overwrites visible ones, ALL all.
     """
 
     STOP = "stop"
@@ -116,15 +116,14 @@ class SegmentWriter:
             changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
         with self.writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
-            # 1. Resample the mask to the segmentation's grid, without the voxels that only other
-            # segments have.
+            # 1. Resample the mask to the segmentation's grid, without the voxels that other
+            # segments keep.
             target = SegmentOnGrid(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
             isWhole = area.isEverything and np.array_equal(new, prepared.voxels.view(bool))
             if overwrite is OverwriteMode.STOP:
-                kept = new & target.others(box)
+                kept = target.kept(box, new)
                 if kept.any():
-                    kept &= ~target.voxels(box)
                     isWhole, new = False, new & ~kept
             # 2. Outside the editable area the segment is unchanged.
             held, final = box, new

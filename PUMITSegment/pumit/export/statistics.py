@@ -22,6 +22,8 @@ from pumit.segmentation import Mask, Segment
 from pumit.system.files import write_text
 from pumit.volume import Volume
 
+# Pixel spacing of a 2D image that states none.
+_NO_PIXEL_SIZE_MM = (1.0, 1.0)
 _LPS_TO_RAS = np.array([-1.0, -1.0, 1.0])
 
 
@@ -35,7 +37,8 @@ class SegmentStatistics:
         mean: Mean intensity; all intensities are in the units of the scan.
         standard_deviation: Population standard deviation of the intensities.
         box_lower_ras_mm: Lower corner of the bounding box, which includes whole voxels.
-        long_axis_mm: Longest diameter of one connected component within one slice.
+        long_axis_mm: Longest diameter of one connected component within one slice; None for a 2D
+            image without a pixel size, such as a photograph.
         perpendicular_mm: Longest chord perpendicular to it, in the same component and slice.
         long_axis_slice: Number of that slice, from 1.
     """
@@ -56,8 +59,8 @@ class SegmentStatistics:
     box_lower_ras_mm: Triple
     box_upper_ras_mm: Triple
     centroid_ras_mm: Triple
-    long_axis_mm: float
-    perpendicular_mm: float
+    long_axis_mm: float | None
+    perpendicular_mm: float | None
     long_axis_slice: int
     long_axis_from_ras_mm: Triple
     long_axis_to_ras_mm: Triple
@@ -135,6 +138,7 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
     ends = volume.index_to_world(np.column_stack([np.full(2, k), axis_ends]) + start)
     voxel_mm3 = float(np.prod(volume.spacing_mm))
     mm3 = None if volume.is_planar else len(values) * voxel_mm3
+    is_sized = not (volume.is_planar and volume.spacing_mm[1:] == _NO_PIXEL_SIZE_MM)
     corners = np.sort([lower * _LPS_TO_RAS, upper * _LPS_TO_RAS], axis=0)
     return SegmentStatistics(
         segment.name,
@@ -153,8 +157,8 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
         _triple(corners[0]),
         _triple(corners[1]),
         _triple(centroid * _LPS_TO_RAS),
-        _rounded(long_mm),
-        _rounded(perpendicular_mm),
+        _rounded(long_mm if is_sized else None),
+        _rounded(perpendicular_mm if is_sized else None),
         int(k + start[0]) + 1,
         _triple(ends[0] * _LPS_TO_RAS),
         _triple(ends[1] * _LPS_TO_RAS),

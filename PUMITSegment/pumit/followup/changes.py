@@ -199,11 +199,11 @@ def measured(lesions: Sequence[Lesion], volume: Volume) -> Measure:
     if not lesions:
         return Measure()
     statistics = segment_statistics(volume, [Segment(each.name, each.mask) for each in lesions])
-    longest: SegmentStatistics = max(statistics, key=lambda s: s.long_axis_mm)
+    longest: SegmentStatistics = max(statistics, key=lambda s: s.long_axis_mm or 0.0)
     return Measure(
         round(sum(s.volume_ml or 0.0 for s in statistics), 4),
-        round(sum(s.long_axis_mm for s in statistics), 2),
-        round(longest.perpendicular_mm, 2),
+        round(sum(s.long_axis_mm or 0.0 for s in statistics), 2),
+        round(longest.perpendicular_mm or 0.0, 2),
         round(max(longest_diameter(each.mask, volume) for each in lesions), 2),
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import slicer
 from export_scene import loadSeries
 from pumit.export.dicom_series import write_dicom_series
 from pumit.volume import Volume
@@ -176,16 +177,38 @@ def test_multi_frame_without_places(problems, node, volume_node, multi_frame):
     del dataset.ImagePositionPatient
     save()
     assert "multi-frame" in only(problems(node, volume_node)).sentence
+    # Slicer stacks the frames of a cine like slices.
+    for format_ in ("STATISTICS_CSV", "NIFTI"):
+        doubt = only(problems(node, volume_node, format_))
+        assert doubt.severity.value == "warns"
+        assert "volumes in the file mean nothing" in doubt.sentence
+    # One frame of it, from a sequence, has no depth.
+    slicer.util.updateVolumeFromArray(volume_node, np.zeros((1, *SHAPE[1:]), np.int16))
+    found = problems(node, volume_node, "NIFTI")
+    assert not any("mean nothing" in problem.sentence for problem in found)
 
 
 def test_multi_frame_with_places(problems, node, volume_node, multi_frame):
     """Without functional groups, the places of the frames follow from the first."""
     dataset, save = multi_frame
     save()
-    assert problems(node, volume_node) == []
+    for format_ in ("DICOM_SEG", "STATISTICS_CSV"):
+        assert problems(node, volume_node, format_) == []
     dataset.Modality = "XA"  # frames at one position that may be a cine
     save()
     assert "multi-frame" in only(problems(node, volume_node)).sentence
+
+
+def test_statistics_of_a_colour_image_are_of_one_channel(problems, scene):
+    colours = Volume(np.zeros((3, *SHAPE), np.uint8), (2.0, 1.0, 1.0))
+    photo = addVolumeNode("Photo", colours)
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Segments")
+    node.CreateDefaultDisplayNodes()
+    add(node, "liver", photo)
+    doubt = only(problems(node, photo, "STATISTICS_JSON"))
+    assert doubt.severity.value == "warns"
+    assert "3 channels" in doubt.sentence
+    assert problems(node, photo, "NIFTI") == []
 
 
 def test_segment_elsewhere_and_segment_half_outside(problems, node, volume_node):

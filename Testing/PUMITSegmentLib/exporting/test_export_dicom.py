@@ -60,6 +60,21 @@ def test_each_segment_says_what_made_it(tmp_path, scene, loaded, database):
     ]
 
 
+@pytest.mark.parametrize("format_", ["DICOM_SEG", "DICOM_LABELMAP"])
+def test_the_description_of_a_loaded_segment_is_kept(tmp_path, scene, loaded, database, format_):
+    first, second = blobs(SHAPE)
+    masks = {"lesion": first, "liver": second & ~first}
+    node = segmentation_of(scene, loaded, masks)
+    # As Slicer's reader of DICOM-SEG stores it.
+    node.GetSegmentation().GetNthSegment(0).SetTag("Description", "in segment VII\n, hypodense")
+    node.GetSegmentation().GetNthSegment(1).SetTag("Description", "")
+    written = export(node, loaded, format_, tmp_path / "out", database)
+    assert format_ == "DICOM_LABELMAP" or dciodvfy(written.path) == []
+    *_, lesion, liver = dcmread(written.path).SegmentSequence
+    assert lesion.SegmentDescription == "in segment VII, hypodense"
+    assert "SegmentDescription" not in liver
+
+
 def test_contours_and_label_maps_hold_the_same_voxels(tmp_path, scene, loaded, database, series):
     first, second = blobs(SHAPE)
     masks = {"by model": first, "by hand": second & ~first}

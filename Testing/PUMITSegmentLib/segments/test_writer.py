@@ -160,6 +160,25 @@ def test_what_two_segments_share_stays_in_both(w, writer) -> None:
     np.testing.assert_array_equal(writer.read(segmentation, "Liver", volume), liver & ~tumour)
 
 
+@pytest.mark.parametrize("isShared", [False, True])
+def test_a_segment_grows_in_the_one_that_it_is_in(w, writer, isShared) -> None:
+    """A GTV is in its PTV: no click could enlarge it, and small ones failed without a word."""
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume, names=("GTV", "PTV", "Cord"))
+    gtv, ptv = w.ball(radius=(2, 2, 2)), w.ball()
+    cord = ~ptv & w.ball(radius=(9, 9, 9))
+    cord |= gtv & (np.arange(gtv.shape[2]) == 8)  # contours of neighbours share voxels
+    for name, mask in (("GTV", gtv), ("PTV", ptv), ("Cord", cord)):
+        writer.write(segmentation, name, mask, volume)
+    if isShared:
+        segmentation.GetSegmentation().CollapseBinaryLabelmaps(False)
+    for name, mask in (("GTV", w.ball(radius=(8, 8, 8))), ("PTV", np.ones_like(ptv))):
+        before = writer.read(segmentation, name, volume)
+        writer.write(segmentation, name, mask, volume, OverwriteMode.STOP)
+        expected = mask & (~cord | before)
+        np.testing.assert_array_equal(writer.read(segmentation, name, volume), expected)
+
+
 @pytest.mark.parametrize("axis", [0, 2])
 def test_planar_volume(w, writer, axis) -> None:
     shape = [13, 14, 15]

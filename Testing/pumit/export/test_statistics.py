@@ -100,8 +100,20 @@ def test_a_diameter_stays_within_one_piece_and_a_chord_within_the_structure() ->
     # A U: the chord across its two arms is outside between them.
     arms = np.zeros((1, 40, 60), dtype=bool)
     arms[0, 5:35, 10:14] = arms[0, 5:35, 20:24] = arms[0, 31:35, 10:24] = True
-    even = Volume(np.zeros(arms.shape, np.int16), (1e8, 1.0, 1.0))
-    assert measured(even, arms).perpendicular_mm < 16
+    even = Volume(np.zeros(arms.shape, np.int16), (1e8, 2.0, 2.0))
+    assert (measured(even, arms).perpendicular_mm or 99) < 32
+
+
+def test_a_photograph_has_no_millimetres(tmp_path: Path) -> None:
+    """Its pixels have no size: they are not of 1 mm, as the table of segments knows."""
+    mask = np.zeros((1, 40, 60), dtype=bool)
+    mask[0, 5:8, 5:25] = True
+    found = measured(Volume(np.zeros(mask.shape, np.int16), (1e8, 1.0, 1.0)), mask)
+    assert (found.long_axis_mm, found.perpendicular_mm) == (None, None)
+    write_statistics([found], tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(newline="") as handle:
+        (row,) = csv.DictReader(handle)
+    assert (row["long_axis_mm"], row["perpendicular_mm"]) == ("", "")
 
 
 def test_one_voxel_has_figures() -> None:
