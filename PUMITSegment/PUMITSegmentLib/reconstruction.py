@@ -74,7 +74,7 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
         answer.use.shares, answer.usual_shares, _("{volume} tokens").format(volume=name)
     )
     series = _series(table, _("Share of the image"), "Share", (0.23, 0.51, 0.77))
-    even = _series(table, _("All tokens alike"), "Even", (0.76, 0.25, 0.05))
+    even = _series(table, _("All tokens equal"), "Even", (0.76, 0.25, 0.05))
     even.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleDash)
     usual = None
     if answer.usual_shares is not None:

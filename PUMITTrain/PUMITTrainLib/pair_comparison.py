@@ -71,7 +71,7 @@ class DifferentPlace:
 
 
 class PairComparison:
-    """Comparison of a segmentation with a reference in a subprocess; both may change meanwhile.
+    """Comparison of a segmentation with a reference in a subprocess; both may change while it runs.
 
     Args:
         parts: Collaborators of the module.

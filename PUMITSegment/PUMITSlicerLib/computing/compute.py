@@ -357,7 +357,7 @@ class Compute:
                 return connect(settings, worker)
             finally:
                 if generation != self.generation:
-                    # Disconnected meanwhile, perhaps before the worker existed: only this ends it.
+                    # Disconnected since, perhaps before the worker existed: only this ends it.
                     worker.close()
 
         def take(connection: Connection) -> None:

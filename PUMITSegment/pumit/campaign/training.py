@@ -40,7 +40,7 @@ ROUGH_LOSS = 0.05
 MORE_STEPS, FEWER_VALIDATIONS = 12, 4
 # Time for fine-tuning the click model, as a fraction of the training time.
 CLICK_SHARE = 0.5
-# Part of the click model to train, below so many scans: few weights first, all with enough data.
+# Part of the click model to train, below this many scans: few weights first, all with enough data.
 CLICK_PARTS = ((8, "decoder"), (16, "adapters"), (sys.maxsize, "all"))
 NICENESS = 15
 

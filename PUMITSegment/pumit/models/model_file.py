@@ -135,7 +135,7 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
             f"{source.name} is no model file, or not whole; get it again."
         ) from None
     except RuntimeError:  # raised by zipfile for an encrypted member
-        raise CheckpointError(f"{source.name} is encrypted; export it anew.") from None
+        raise CheckpointError(f"{source.name} is encrypted; export it again.") from None
     except OSError as error:
         reason = error.strerror or "the system refused"
         raise CheckpointError(f"{source.name} cannot be imported: {reason}.") from None

@@ -87,7 +87,7 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
     if torch.__version__ < _SAFE_TORCH:
         raise CheckpointError(
             f"{path.name} is a pickle, in which PyTorch before {_SAFE_TORCH} may run code that "
-            f"somebody hid; update PyTorch (here {torch.__version__}), or save the weights as "
+            f"someone hid; update PyTorch (here {torch.__version__}), or save the weights as "
             "safetensors."
         )
     # Training scripts often store their best score as a NumPy scalar.

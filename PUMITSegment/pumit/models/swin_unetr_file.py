@@ -99,7 +99,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     _require_sizes(found.state, ours, path.name)
     is_encoder = not any(name.startswith("decoder1.") for name in found.state)
     taken: dict[str, Tensor] = {}
-    anew: list[str] = []
+    fresh: list[str] = []
     for name, value in ours.items():
         theirs = found.state.get(name)
         if theirs is not None and theirs.ndim == value.ndim:
@@ -107,7 +107,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
         if theirs is not None and theirs.shape == value.shape:
             taken[name] = theirs
         elif name.startswith("out.") or (is_encoder and not name.startswith(ENCODER)):
-            anew.append(name)
+            fresh.append(name)
         elif not name.endswith("relative_position_index"):  # derived from the window size
             raise CheckpointError(
                 f"{path.name} does not fit: {name} is {_shape(theirs)} there, {_shape(value)} here."
@@ -116,7 +116,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     left_out = sorted(found.state.keys() - ours.keys())
     if left_out:
         logger.info("left out: %s", ", ".join(left_out))
-    what = "the encoder" if is_encoder else "the last layer" if anew else ""
+    what = "the encoder" if is_encoder else "the last layer" if fresh else ""
     text = f"{path.name} gave {len(taken)} weights"
     text += {"": ".", "the encoder": " to the encoder; all else starts from random weights."}.get(
         what, "; the last layer starts from random weights, since the classes differ."

@@ -174,7 +174,7 @@ def write_token_plot(
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         _draw(axes, own[order], None if known is None else known[order])
-        axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens alike")
+        axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens equal")
         first = "the most used" if known is None else "the most usual"
         axes.set(
             yscale="log",

@@ -300,7 +300,7 @@ class Runs:
 
         def delete() -> None:
             status = read_status(folder)
-            if status is not None and status.is_alive:  # another Slicer resumed it meanwhile
+            if status is not None and status.is_alive:  # another Slicer has resumed it
                 raise ServiceError(running)
             with suppress(FileNotFoundError):
                 shutil.rmtree(folder)

@@ -52,7 +52,7 @@ def _targetOf(selection) -> Target:
 def _setTarget(selection, target: Target) -> None:
     className, nodeID = target
     if selection.GetScene().GetNodeByID(nodeID or "-") is None:
-        nodeID = ""  # deleted meanwhile
+        nodeID = ""  # deleted since
     if _targetOf(selection) != target:
         selection.SetReferenceActivePlaceNodeClassName(className or None)
         selection.SetActivePlaceNodeID(nodeID or None)

@@ -77,7 +77,7 @@ def correction_field(
     Args:
         place: The click, volume index (d, h, w).
         margin: Size of the field relative to the segment.
-        is_given: Whether the answer began with a mask prompt, which has no field of its own.
+        is_given: Whether the answer began with a mask prompt, which has no own field.
         is_averaged: Whether answers are averaged over fields; a finer field then helps less often.
     """
     bounds = bounds_of(patch.logits > 0)

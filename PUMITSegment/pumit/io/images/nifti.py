@@ -343,7 +343,7 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
         unit_mm = {1: 1000.0, 3: 0.001}.get(header.xyzt_units & 0x07, 1.0)
         lps = _RAS_TO_LPS @ sform * unit_mm
         return lps[:, :3], lps[:, 3]
-    # Give ITK a header of its own with the same geometry: version 1, little-endian, uint8.
+    # Give ITK another header with the same geometry: version 1, little-endian, uint8.
     spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
     data = bytearray(352)
     struct.pack_into("<i", data, 0, 348)

@@ -36,7 +36,7 @@ class LabelLayers:
             mask: (d, H, W), slices from `start` on.
 
         Raises:
-            VolumeError: If so many segments overlap that the layers do not fit in memory.
+            VolumeError: If the layers of overlapping segments do not fit in memory.
         """
         part = slice(start, start + len(mask))
         free = (i for i, layer in enumerate(self._layers) if not layer[part][mask].any())

@@ -30,7 +30,7 @@ MASKING_QUIRKS = {
     "the raster order among either",
 }
 START_QUIRKS = {
-    "start": "Mamba's linear layers are drawn anew after its own start; see `MambaBlock`",
+    "start": "Mamba's linear layers are drawn again after its own start; see `MambaBlock`",
 }
 
 

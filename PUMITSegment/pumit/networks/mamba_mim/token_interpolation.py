@@ -10,7 +10,7 @@ from torch import Tensor
 
 QUIRKS = {
     "alpha": "weights j / (n - 1) within a gap of n steps, so that its last filled token is the "
-    "next visible one, in place of j / n",
+    "next visible one, instead of j / n",
     "powers": "h_k = sum_(j <= k) A^(n-1-j) X_j for k = 0 .. n-1 with powers of A itself (no "
     "exponential, no B), the left visible token's own place included",
     "last_token": "the last visible token is multiplied by A",

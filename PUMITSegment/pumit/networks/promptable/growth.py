@@ -38,8 +38,8 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
     scales = [name for name in own if name.endswith(SCALE) and name not in state]
     for scale in scales:
         attention = scale.removesuffix(SCALE)
-        anew = (f"{attention}.{layer}." for layer in ("q", "k"))
-        grown |= {name: own[name] for prefix in anew for name in own if name.startswith(prefix)}
+        fresh = (f"{attention}.{layer}." for layer in ("q", "k"))
+        grown |= {name: own[name] for prefix in fresh for name in own if name.startswith(prefix)}
         grown[scale] = own[scale]
     if network.image_encoder.context is None or any(name.startswith(CONTEXT) for name in state):
         return grown

@@ -118,7 +118,7 @@ async def open_own_scan(state: State, lease: ActiveLease) -> Response:
     """
     scan = state.scan
     if scan is None:
-        raise VolumeError("This server has no scan of its own; open a file.")
+        raise VolumeError("This server offers no scan; open a file.")
 
     def work(session: InteractiveSession) -> None:
         session.set_volume(scan)

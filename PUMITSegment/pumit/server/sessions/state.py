@@ -188,7 +188,7 @@ class ServerState:
         self.decoders.shutdown(wait=False, cancel_futures=True)
 
     def _foresee(self, lease: Lease) -> None:
-        """Prepare for the next click while the user looks at an answer and nobody waits."""
+        """Prepare for the next click while the user looks at an answer and no request waits."""
 
         def run(job: Job) -> None:
             if lease.session is not None:

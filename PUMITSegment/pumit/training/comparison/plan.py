@@ -168,7 +168,7 @@ def plan_comparison(
     planner = _Planner(comparison, data, facts, device)
     ready = planner.together()
     if not ready.split.validation:
-        raise PumitError("A comparison needs cases that nobody trains on; give data.validation.")
+        raise PumitError("A comparison needs cases that no training uses; give data.validation.")
     whole: dict[str, Any] = {
         "data": ready.settled(comparison.file.keys["data"]),
         "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields},

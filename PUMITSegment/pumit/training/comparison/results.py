@@ -101,7 +101,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
     except (OSError, SafetensorError, ValueError, LookupError, TypeError) as error:
         raise TrainingError(
             f"What {training.title} wrote cannot be read ({type(error).__name__} at {LAST}, "
-            f"{VALIDATION} or {LOG}); remove its folder {folder.name} to train it anew."
+            f"{VALIDATION} or {LOG}); remove its folder {folder.name} to train it again."
         ) from None
 
 

@@ -163,7 +163,7 @@ def _error_message(status: int, output: str) -> str:
     if status < 0:
         return (
             f"The system ended it (signal {-status}), most often for want of memory; started "
-            "again, it goes on."
+            "again, it continues."
         )
     lines = [line for line in output.splitlines() if line.strip()]
     last = " ".join((lines or ["it said nothing."])[-1].split())
@@ -271,7 +271,7 @@ def _require_same(training: Training, output: Path) -> None:
     if changes:
         raise PumitError(
             f"{output.name} holds {training.title} by another recipe: {changes[0]}. Change it "
-            f"back, remove {RUNS}/{training.folder} to train it anew, or choose another folder."
+            f"back, remove {RUNS}/{training.folder} to train it again, or choose another folder."
         )
 
 
@@ -327,7 +327,7 @@ class _Trainings:
         """Record the result or the failure of an ended training."""
         training = next(t for t in self.planned.trainings if t.title == title)
         if not message and not is_finished(self._folder(training)):
-            message = "It was stopped; started again, it goes on."
+            message = "It was stopped; started again, it continues."
         if not message:
             try:
                 self.rows[title] = read_row(training, self._folder(training))

@@ -136,7 +136,7 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
 
 
 class RankSync:
-    """Communication between processes on the CPU, in a process group of its own.
+    """Communication between processes on the CPU, in a separate process group.
 
     The gradients' group times out after minutes and, on a GPU, waits for all queued work.
     """

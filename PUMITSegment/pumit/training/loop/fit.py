@@ -48,7 +48,7 @@ class TrainingJob(ABC, Generic[R]):
     `decided_keys` after `smaller` has changed the job.
 
     Attributes:
-        keeps_last: Whether to write a checkpoint of the last weights, besides the best ones.
+        keeps_last: Whether to write the last weights, too, not only the best ones.
     """
 
     keeps_last: bool = True

@@ -261,7 +261,7 @@ class Run:
         if requested is Request.FINISH and not self.has_model:
             self.reporter.control.clear_request()
             self.reporter.event(
-                "no model", "There is no validated model yet; the training goes on."
+                "no model", "There is no validated model yet; the training continues."
             )
             return Request.NOTHING
         return requested

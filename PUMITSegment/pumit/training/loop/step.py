@@ -91,7 +91,7 @@ def retry_with_less_memory(
                 "network_sizes."
             )
         kind = "fewer workers" if isinstance(short, WorkerLostError) else "smaller patch"
-        reporter.event(kind, f"{short} {sentence} It goes on from the last save.")
+        reporter.event(kind, f"{short} {sentence} It continues from the last save.")
 
 
 def fewer_workers(workers: int) -> tuple[int, str] | None:

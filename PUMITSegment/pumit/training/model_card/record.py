@@ -35,7 +35,7 @@ from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import origin_of
 
 TASK_OF_KIND = {
-    "automatic": "segments its classes in a whole scan, with nobody clicking",
+    "automatic": "segments its classes in a whole scan, without clicks",
     "promptable": "segments what a person points at: clicks, boxes, scribbles",
     "classifier": "tells which class a whole scan belongs to",
     "tokenizer": "turns a scan into visual tokens, and tokens into a scan",

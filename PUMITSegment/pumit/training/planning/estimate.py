@@ -283,8 +283,8 @@ def estimate_of(
     )
     if tried.busy > BUSY:
         sentence += (
-            f" Other programs used {tried.busy:.0%} of the processor time meanwhile: without them "
-            "more fits into the time."
+            f" Other programs used {tried.busy:.0%} of the processor time during this measurement. "
+            "Without them the training takes less time."
         )
     return Estimate(
         round(steps.seconds * runs, 1),

@@ -53,7 +53,7 @@ class OwnScans:
     """Source of scenes at the positions and field sizes that inference uses.
 
     Unlike `RealScans`, which augments strongly, it keeps scans upright and their intensities nearly
-    unchanged, because the scans of one lab are alike. Some scenes have pseudo-targets outside the
+    unchanged, because the scans of one lab are similar. Some scenes have pseudo-targets outside the
     labelled structures. These are marked as unlabelled; the network should answer them as before.
 
     Args:

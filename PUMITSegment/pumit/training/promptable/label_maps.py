@@ -210,7 +210,7 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
     has_outside = bool(found[0] == 0)
     numbers = numbers if has_outside else numbers + 1
     count = int(numbers.max())
-    # Some labels share a tissue and look alike, as left and right organs do.
+    # Some labels share a tissue and look the same, as left and right organs do.
     twins = {}
     if count > 2 and chance(g, ALIKE):
         twins = {i: integer(g, 1, i - 1) for i in range(2, count + 1) if chance(g, 0.3)}

@@ -86,7 +86,7 @@ class RealScans:
             )
 
     def add_unlabelled(self, path: Path, *, series: str | None = None) -> None:
-        """Read an additional scan without labels, as a patient of its own.
+        """Read an additional scan without labels, as a separate patient.
 
         Raises:
             VolumeError: If the scan cannot be used.

@@ -1,4 +1,4 @@
-"""Training task of the promptable network: answer prompts, then corrections of its own errors."""
+"""Training task of the promptable network: answer prompts, then corrections of earlier answers."""
 
 from __future__ import annotations
 

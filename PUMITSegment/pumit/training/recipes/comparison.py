@@ -140,7 +140,7 @@ class ComparisonRecipe(RecipeModel):
                 same = f"Two networks are called {network.name!r}"
                 alike = f"The names {seen[key]!r} and {network.name!r} are one folder's"
                 what = same if seen[key] == network.name else alike
-                raise PumitError(f"{what}; give each a name of its own.")
+                raise PumitError(f"{what}; give each its own name.")
             seen[key] = network.name
         return self
 

@@ -159,7 +159,7 @@ class SegmentationRecipe(LabelledRecipe):
     def _require_one_pretraining(self) -> SegmentationRecipe:
         if self.unlabelled is not None and self.folds is not None:
             raise PumitError(
-                "folds would learn from the unlabelled scans anew in each part; run `pumit "
+                "folds would learn from the unlabelled scans again in each part; run `pumit "
                 "pretrain --on FOLDER` once, and name its model in `initial`."
             )
         return self

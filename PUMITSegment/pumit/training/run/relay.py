@@ -1,4 +1,4 @@
-"""Parts of a larger run, each a run of its own: commands go down, progress comes up."""
+"""Parts of a larger run, each itself a run: commands go down, progress comes up."""
 
 from __future__ import annotations
 

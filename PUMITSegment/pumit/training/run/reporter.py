@@ -39,7 +39,7 @@ BEAT_SECONDS = 2.0  # heartbeat interval
 ROOM_SECONDS = 5.0  # interval of checks for free space on a full disk
 ROOM_TRY_SECONDS = 60.0  # interval of retries without a check: a quota is not visible
 ROOM_BYTES = 1 << 20  # additional free space that is worth a retry
-FULL = "The disk is full. Make room: the run waits, and goes on by itself."
+FULL = "The disk is full. Make room: the run waits, and then continues."
 
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:

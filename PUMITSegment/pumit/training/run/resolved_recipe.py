@@ -19,7 +19,7 @@ from pumit.training.run.resume_state import LAST
 STARTED = "started.json"
 HEADING = (
     "The recipe of this run as it runs; what was left out is filled in.",
-    "`pumit train recipe.yaml -o .` in this folder goes on where the run was saved.",
+    "`pumit train recipe.yaml -o .` in this folder continues where the run was saved.",
 )
 # Keys that may change when a run is resumed: length, logging, device, image folders, metadata.
 HARMLESS = (

@@ -141,14 +141,14 @@ def _take_all(
         except ValueError as error:
             raise CheckpointError(f"initial {file} has other windows: {error}.") from None
     family = FAMILIES[type(network).__name__]
-    anew = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
-    for key in anew:
+    fresh = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
+    for key in fresh:
         if not key.startswith(family.reads_image + family.writes_classes):
             raise CheckpointError(
                 f"initial {file} has other widths than this network ({_both(key, state, ours)}); "
                 f"make network_sizes the same{_different(sizes, checkpoint.header.sizes)}."
             )
-    _load(network, {k: state[k] for k in ours if k not in anew}, anew)
+    _load(network, {k: state[k] for k in ours if k not in fresh}, fresh)
 
 
 def _take_encoder(
@@ -169,7 +169,7 @@ def _take_encoder(
     ours = {
         k: v
         for k, v in whole.items()
-        if k.startswith(encoder.ours) and not k.startswith(encoder.anew)
+        if k.startswith(encoder.ours) and not k.startswith(encoder.fresh)
     }
     for key, value in ours.items():
         if key in state and state[key].shape == value.shape:
@@ -200,9 +200,9 @@ def _reading(kernel: Tensor, target: Tensor) -> Tensor:
     return kernel
 
 
-def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> None:
-    if anew:
-        logger.info("these start from random weights: %s", ", ".join(anew))
+def _load(network: nn.Module, state: Mapping[str, Tensor], fresh: list[str]) -> None:
+    if fresh:
+        logger.info("these start from random weights: %s", ", ".join(fresh))
     network.load_state_dict(state, strict=False)
 
 

@@ -103,13 +103,13 @@ class PretrainedEncoder:
         network: Prefix of the names of the pre-training's networks, as in `build_network`.
         theirs: Prefix of the encoder's weights in the pre-training.
         ours: Prefix of the same weights in the network.
-        anew: Prefixes of encoder weights that the pre-training does not have.
+        fresh: Prefixes of encoder weights that the pre-training does not have.
     """
 
     network: str
     theirs: str
     ours: str
-    anew: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
