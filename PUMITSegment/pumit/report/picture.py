@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,6 +39,16 @@ GAP_INCHES, HEADER_INCHES, FOOTER_INCHES = 0.12, 0.5, 0.42
 FILL_OPACITY = 0.28
 # Only CT has values this low; the display window then excludes air.
 AIR_HU, TISSUE_HU = -500.0, -300.0
+
+
+class _Panel(NamedTuple):
+    """A view and its position, inches from the upper left corner."""
+
+    view: View
+    left: float
+    top: float
+    width: float
+    height: float
 
 
 def write_picture(
@@ -144,13 +155,8 @@ def _window(volume: Volume, mask: Mask) -> tuple[float, float]:
 
 def _layout(
     views: list[View], shape: tuple[int, int, int]
-) -> tuple[list[tuple[View, float, float, float, float]], tuple[float, float]]:
-    """Place the views at the same scale, in one row or with two stacked, whichever fills more.
-
-    Returns:
-        Each view with its left, top, width and height, inches from the upper left corner, and the
-        width and height of the figure.
-    """
+) -> tuple[list[_Panel], tuple[float, float]]:
+    """Place the views at the same scale, in one row or with two stacked, whichever fills more."""
     sizes = [view.size_mm(shape) for view in views]
     columns = [[0], [1], [2]] if len(views) == 3 else [[0]]
     if len(views) == 3 and _emptiness(sizes, [[0], [1, 2]]) < _emptiness(sizes, columns):
@@ -167,7 +173,7 @@ def _layout(
         top = HEADER_INCHES + (height - used) / 2
         for i in column:
             w, h = (s * scale for s in sizes[i])
-            panels.append((views[i], left + (width * scale - w) / 2, top, w, h))
+            panels.append(_Panel(views[i], left + (width * scale - w) / 2, top, w, h))
             top += h + GAP_INCHES
         left += width * scale + GAP_INCHES
     return panels, (left, HEADER_INCHES + height + FOOTER_INCHES)
