@@ -13,7 +13,7 @@ import torch
 from pumit.inference.engine.encoder_graph import NetworkSizes
 from pumit.inference.engine.engine import FieldPrompts, Floats
 from pumit.inference.engine.openvino_engine import OpenVinoEngine
-from pumit.inference.engine.torch_engine import TorchEngine, TorchFeatures
+from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.networks.ba_sam import bias_mode_mask, length_scale
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
@@ -118,7 +118,7 @@ class OnnxEncoderEngine(TorchEngine):
         self._threads = threads
         self._sessions: dict[tuple[int, ...], Any] = {}
 
-    def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> TorchFeatures:
+    def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> ImageEmbedding:
         """Encode a field; see `Engine`."""
         del slice_ratio
         key = (da0, *image.shape)
@@ -127,9 +127,7 @@ class OnnxEncoderEngine(TorchEngine):
         found = [torch.from_numpy(a) for a in session.run(None, {"image": image[None]})]
         full, half, quarter, tokens, *classes = found
         channels = torch.from_numpy(image)[None]
-        return TorchFeatures(
-            ImageEmbedding(channels, full, half, quarter, tokens, Anisotropy(da0), *classes)
-        )
+        return ImageEmbedding(channels, full, half, quarter, tokens, Anisotropy(da0), *classes)
 
     def _export(self, key: tuple[int, ...], image: Floats) -> Any:
         import onnxruntime
