@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pumit.batch.task import Outcome, ScanTask, predict_scan
@@ -37,7 +37,7 @@ def run_on_dask(
     patience_s: float = PATIENCE_S,
     work: Work = predict_scan,
     on_wait: Callable[[str], None] | None = None,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Run tasks on a cluster.
 
     Args:

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
@@ -25,12 +25,13 @@ CRASHED = "The process that computed this scan ended abruptly, for example for l
 Work = Callable[[ScanTask], Outcome]
 LOCK = ".predict.lock"
 # Runs tasks and yields their outcomes: in this process, in others or on a cluster.
-Runner = Callable[[Sequence[ScanTask]], Iterator[Outcome]]
+Outcomes = Generator[Outcome, None, None]
+Runner = Callable[[Sequence[ScanTask]], Outcomes]
 
 
 def run_in_processes(
     tasks: Sequence[ScanTask], processes: int, *, work: Work = predict_scan
-) -> Iterator[Outcome]:
+) -> Outcomes:
     """Run tasks in several processes.
 
     If a process dies, the tasks that ran at that time are retried one by one, since any of them
@@ -105,9 +106,9 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.kill()
 
 
-def in_this_process(tasks: Sequence[ScanTask]) -> Iterator[Outcome]:
+def in_this_process(tasks: Sequence[ScanTask]) -> Outcomes:
     """Run tasks one after another in this process."""
-    return map(predict_scan, tasks)
+    yield from map(predict_scan, tasks)
 
 
 def check_targets(tasks: Sequence[ScanTask]) -> None:
@@ -162,7 +163,7 @@ def predict_many(
                     _report_outcome(there, report, on_outcome)
                 else:
                     todo.append(task)
-            with closing(closable(runner(todo))) as outcomes:
+            with closing(runner(todo)) as outcomes:
                 for outcome in outcomes:
                     _report_outcome(outcome, report, on_outcome)
                     if outcome.state == "stopped":
@@ -193,11 +194,6 @@ def _outdated(task: ScanTask) -> str:
     except OSError:  # such as a scan moved away since: its result stays
         return ""
     return "The scan is newer than its result; use --again to predict all scans once more."
-
-
-def closable(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
-    """Wrap an iterator in a generator, which can be closed."""
-    yield from outcomes
 
 
 def _report_outcome(

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from scipy import ndimage
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
@@ -135,20 +136,16 @@ def _groups(
     earlier: int, later: int, links: set[tuple[int, int]]
 ) -> list[tuple[list[int], list[int]]]:
     """Group linked lesions of both dates, in the order of the earlier ones."""
-    groups: list[tuple[set[int], set[int]]] = []
-    nodes = [({i}, {j for k, j in links if k == i}) for i in range(earlier)]
-    nodes += [({k for k, m in links if m == j}, {j}) for j in range(later)]
-    for olds, news in nodes:
-        joined = (set(olds), set(news))
-        rest = []
-        for group in groups:
-            if group[0] & joined[0] or group[1] & joined[1]:
-                joined = (joined[0] | group[0], joined[1] | group[1])
-            else:
-                rest.append(group)
-        groups = [*rest, joined]
-    groups.sort(key=lambda g: (min(g[0], default=earlier), min(g[1], default=later)))
-    return [(sorted(olds), sorted(news)) for olds, news in groups]
+    # The nodes of the graph are the earlier lesions, then the later ones.
+    graph = np.zeros((earlier + later, earlier + later), bool)
+    for i, j in links:
+        graph[i, earlier + j] = True
+    count, group_of = connected_components(graph, directed=False)
+    groups = sorted(np.flatnonzero(group_of == number).tolist() for number in range(count))
+    return [
+        ([n for n in group if n < earlier], [n - earlier for n in group if n >= earlier])
+        for group in groups
+    ]
 
 
 def _distinct(pieces: Sequence[Lesion]) -> list[Lesion]:

@@ -284,17 +284,13 @@ def check_model(model: Checkpoint) -> None:
 
 
 def _check_weights(model: Checkpoint) -> None:
-    import torch
-
-    from pumit.networks.build import build_network
+    from pumit.models.public_weights import unfitting_weights
 
     try:
-        with torch.device("meta"):  # shapes only, no memory
-            network = build_network(model.header.network, **model.header.sizes)
+        unfitting = unfitting_weights(model.header.network, model.header.sizes, model.state)
     except PumitError:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         raise CheckpointError("the sizes that it names give no network; get it again.") from None
-    shapes = {key: value.shape for key, value in network.state_dict().items()}
-    if {key: value.shape for key, value in model.state.items()} != shapes:
+    if unfitting:
         raise CheckpointError("its weights do not fit the network that it names; get it again.")

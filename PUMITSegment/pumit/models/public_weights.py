@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -90,11 +89,12 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
             f"someone hid; update PyTorch (here {torch.__version__}), or save the weights as "
             "safetensors."
         )
-    # Training scripts often store their best score as a NumPy scalar.
-    harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
-    safe_globals = getattr(torch.serialization, "safe_globals", None)
+    # Training scripts often store their best score as a NumPy scalar, whose constructor's module
+    # differs between versions of NumPy.
+    scalar = np.float64(0).__reduce__()[0]
+    harmless: list[Any] = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), scalar]
     try:
-        with safe_globals(harmless) if safe_globals else nullcontext(), catch_warnings():
+        with torch.serialization.safe_globals(harmless), catch_warnings():
             simplefilter("ignore")  # about pickle protocols; the error below says enough
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # by name: UnpicklingError is from pickle, which is banned here
@@ -108,11 +108,6 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path.name} holds no named weights; give {instead}.")
     return content
-
-
-def _numpy_scalar() -> Any:
-    """Return NumPy's constructor of pickled scalars, whose module differs between versions."""
-    return np.float64(0).__reduce__()[0]
 
 
 def unfitting_weights(

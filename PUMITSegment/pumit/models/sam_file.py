@@ -12,17 +12,11 @@ from pumit.models.pickled import is_pickle
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 NETWORK = "sam"
-
-
 WEIGHTS = "model.safetensors"
-
-
 PUBLIC_FILE = "segment-anything's or MedSAM's weights of ViT-B, L or H (.pth)"
-
-
 DESCRIPTION = "Segments 2D images and slices by clicks and boxes; SAM, of any scan and photograph."
+MISSING = "SAM needs the transformers package; install it with: pip install torch transformers."
 
 
 def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
@@ -80,9 +74,6 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
     return recipe, found
 
 
-MISSING = "SAM needs the transformers package; install it with: pip install torch transformers."
-
-
 def is_sam_file(path: Path) -> bool:
     """Return whether a file or folder may hold SAM's weights in a public format.
 
@@ -108,10 +99,6 @@ def is_sam_model(path: Path) -> bool:
         return ModelHeader.of(read_recipe(path)[0]).network == NETWORK
     except CheckpointError:  # reported when it is loaded
         return False
-
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def foreign_model(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:

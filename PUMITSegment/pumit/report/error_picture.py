@@ -146,11 +146,6 @@ class ClassMasks:
     truth: Mask
     answer: Mask
 
-    @property
-    def has_any(self) -> bool:
-        """Whether the class is in ground truth or prediction."""
-        return bool(self.truth.any() or self.answer.any())
-
 
 def write_class_error_picture(
     volume: Volume, classes: Sequence[ClassMasks], path: Path, *, title: str
@@ -167,7 +162,7 @@ def write_class_error_picture(
         VolumeError: If no class is in ground truth or prediction.
         ExportError: If the file cannot be written.
     """
-    present = [c for c in classes if c.has_any]
+    present = [c for c in classes if c.truth.any() or c.answer.any()]
     if not present:
         raise VolumeError("Neither label nor answer has any class; there is nothing to show.")
     union = np.logical_or.reduce([m for c in present for m in (c.truth, c.answer)])

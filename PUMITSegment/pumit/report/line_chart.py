@@ -94,16 +94,14 @@ def write_line_charts(
 
 
 def _draw(axes: Axes, chart: LineChart) -> None:
-    named = 0
     for number, line in enumerate(chart.lines):
         color = readable(line.color_rgb or to_rgb(COLORS[number % len(COLORS)]))
-        named += 1
         x, y = zip(*line.points, strict=True) if line.points else ((), ())
         marker = "o" if line.has_dots or len(line.points) == 1 else ""
         axes.plot(
             x, y, marker=marker, color=color, ms=3.5, lw=1.0 if line.is_faint else 1.6,
             alpha=0.55 if line.is_faint else 1.0, ls="--" if line.is_faint else "-",
-            label=line.name if named <= MOST_NAMED else None,
+            label=line.name if number < MOST_NAMED else None,
         )  # fmt: skip
     for name, place in chart.marks:
         axes.axvline(place, color="#6b7280", lw=1.0, ls=":", label=name)
@@ -113,7 +111,7 @@ def _draw(axes: Axes, chart: LineChart) -> None:
     axes.grid(alpha=0.25)
     if [line.name for line in chart.lines] == [chart.label]:
         return
-    columns = 1 + (min(named, MOST_NAMED) + len(chart.marks) - 1) // _PER_COLUMN
+    columns = 1 + (min(len(chart.lines), MOST_NAMED) + len(chart.marks) - 1) // _PER_COLUMN
     axes.legend(fontsize=8, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 

@@ -32,15 +32,24 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
+    from pumit.inference.automatic.segmentation import AutomaticSegmenter
     from pumit.inference.tokenizer.reconstruction import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+Corners = Sequence[Sequence[float]]
 # Only CT has a minimum below this, from air.
 _HOUNSFIELD_AIR = -500.0
 # Without air, as in a crop: ranges of fat and soft tissue, and their minimum shares of voxels.
 _HOUNSFIELD_FAT, _HOUNSFIELD_SOFT, _LEAST_SHARES = (-150.0, -30.0), (0.0, 150.0), (0.02, 0.1)
 _WORDS = {"CT": "CT", "MR": "MR", "PT": "PET", "US": "ultrasound"}
+# Window overlap of the first pass over the whole scan, and of the second around its findings.
+_COARSE_OVERLAP, _FINE_OVERLAP = 0.25, 0.5
+_FIRST_SHARE = 0.4  # share of the progress for the first pass
+# Margin around the findings of the first pass.
+_MARGIN_MM = 10.0
+# If the region is a larger share of the scan, the second pass covers the whole scan.
+_WHOLE = 0.6
 
 
 def modality_of_scan(volume: Volume) -> str:
@@ -95,20 +104,6 @@ def unfamiliar(volume: Volume, load: Callable[[], Tokenizer], *, channel: int = 
     if judged is None or judged.score >= UNFAMILIAR:
         return ""
     return judged.sentence
-
-
-if TYPE_CHECKING:
-    from pumit.inference.automatic.segmentation import AutomaticSegmenter
-    from pumit.inference.tokenizer.reconstruction import Tokenizer
-
-Corners = Sequence[Sequence[float]]
-# Window overlap of the first pass over the whole scan, and of the second around its findings.
-_COARSE_OVERLAP, _FINE_OVERLAP = 0.25, 0.5
-_FIRST_SHARE = 0.4  # share of the progress for the first pass
-# Margin around the findings of the first pass.
-_MARGIN_MM = 10.0
-# If the region is a larger share of the scan, the second pass covers the whole scan.
-_WHOLE = 0.6
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from pumit.export import labelmap
 from pumit.system.files import file_lock
 
 
-def here(tasks: list[ScanTask]) -> map[Outcome]:
-    return map(work, tasks)
+def here(tasks: Sequence[ScanTask]) -> Generator[Outcome, None, None]:
+    yield from map(work, tasks)
 
 
 def report_of(folder: Path) -> dict[str, dict[str, str]]:

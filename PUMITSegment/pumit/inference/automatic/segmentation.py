@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -201,19 +202,16 @@ class AutomaticSegmenter:
         target = axes.apply(found)[box]
         done = [0.0] * len(self.members)
 
-        def step_of(number: int) -> Callable[[float], None]:
-            def one(share: float) -> None:
-                done[number] = share
-                step(sum(done) / len(done))
-
-            return one
+        def step_of(number: int, share: float) -> None:
+            done[number] = share
+            step(sum(done) / len(done))
 
         answers = [
             self._shares(
                 member,
                 network_image(volume, member.plan, axes, box=box, channel=channel),
                 SlidingWindow(member.plan.patch, overlap, averages_flips),
-                step_of(number),
+                partial(step_of, number),
             )
             for number, member in enumerate(self.members)
         ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier, Lock
 
 import torch
@@ -65,25 +64,6 @@ def _compute_alone() -> None:
     torch.get_num_threads()  # until its first call, a thread adopts the number last set by any
 
 
-@dataclass(frozen=True)
-class TorchFeatures:
-    """Features of a field on the network's device."""
-
-    embedding: ImageEmbedding
-
-    @property
-    def nbytes(self) -> int:
-        """Memory used, bytes; tensors that share memory count once."""
-        tensors = [v for v in vars(self.embedding).values() if isinstance(v, torch.Tensor)]
-        storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
-        return sum(storages.values())
-
-    @property
-    def summary(self) -> Floats:
-        """Mean of the transformer's features, (dim,)."""
-        return self.embedding.tokens[0].float().mean((1, 2, 3)).cpu().numpy()
-
-
 class TorchEngine:
     """Engine with PyTorch."""
 
@@ -111,19 +91,19 @@ class TorchEngine:
         """Do nothing: only the weights are held; see `Engine`."""
 
     @torch.inference_mode()
-    def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> TorchFeatures:
+    def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> ImageEmbedding:
         """Encode a field; see `Engine`."""
         channels = torch.from_numpy(image)[None].to(self.torch_device)
         with computing_in(self.precision, self.torch_device):
-            return TorchFeatures(self.network.embed(channels, Anisotropy(da0)))
+            return self.network.embed(channels, Anisotropy(da0))
 
     @torch.inference_mode()
-    def decode(self, features: TorchFeatures, prompts: FieldPrompts) -> tuple[Floats, Floats]:
+    def decode(self, features: ImageEmbedding, prompts: FieldPrompts) -> tuple[Floats, Floats]:
         """Decode prompts; see `Engine`."""
-        batch = prompt_batch(prompts, tuple(features.embedding.image.shape[2:]))
+        batch = prompt_batch(prompts, tuple(features.image.shape[2:]))
         moved = PromptBatch(**{k: v.to(self.torch_device) for k, v in vars(batch).items()})
         with computing_in(self.precision, self.torch_device):
-            logits, iou = self.network.decode(features.embedding, moved)
+            logits, iou = self.network.decode(features, moved)
         return logits[0].float().cpu().numpy(), iou[0].float().cpu().numpy()
 
 

@@ -23,6 +23,7 @@ import SimpleITK
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats, is_sheared, planar_step
+from pumit.io.expansion import MAX_DEFLATE_RATIO
 from pumit.io.parser_errors import muted_stderr, parsing
 
 # NumPy type and samples per voxel by NIfTI data type code.
@@ -40,8 +41,6 @@ _TYPES: dict[int, tuple[str, int]] = {
     1280: ("u8", 1),
     2304: ("u1", 4),
 }
-# Deflate cannot compress further than this.
-MAX_GZIP_RATIO = 1100
 # Codes 1 (scanner) and 2 (aligned to another scan) both mean the patient's own space.
 _PATIENT_SPACE = (1, 2)
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
@@ -182,7 +181,7 @@ def _opened(path: Path) -> Iterator[tuple[BufferedIOBase, int]]:
         raw.seek(0)
         if is_compressed:
             with gzip.GzipFile(fileobj=raw) as stream:
-                yield stream, size * MAX_GZIP_RATIO
+                yield stream, size * MAX_DEFLATE_RATIO
         else:
             yield raw, size
 

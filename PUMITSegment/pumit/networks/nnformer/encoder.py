@@ -184,11 +184,7 @@ class Up(nn.Module):
 
 
 class EncoderStage(nn.Module):
-    """Self-attention blocks on one grid, every second one shifted.
-
-    Args:
-        mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
-    """
+    """Self-attention blocks on one grid, every second one shifted."""
 
     def __init__(
         self, dim: int, sizes: AttentionSizes, *, mlp_ratio: int, drop_path: Sequence[float]

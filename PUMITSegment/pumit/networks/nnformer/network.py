@@ -13,11 +13,7 @@ from pumit.networks.padding import padded, require_channels
 
 
 class DecoderStage(nn.Module):
-    """A skip attention block, then self-attention blocks, every second of which is shifted.
-
-    Args:
-        mlp_ratio: Hidden width of the MLPs, in multiples of `dim`.
-    """
+    """A skip attention block, then self-attention blocks, every second of which is shifted."""
 
     def __init__(
         self, dim: int, sizes: AttentionSizes, *, mlp_ratio: int, drop_path: Sequence[float]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -43,15 +47,27 @@ class ImageEmbedding:
 
     def repeat(self, count: int) -> ImageEmbedding:
         """Return the same embedding for `count` prompts per image: batch (B count)."""
-        return ImageEmbedding(
-            image=self.image.repeat_interleave(count, 0),
-            full=self.full.repeat_interleave(count, 0),
-            half=self.half.repeat_interleave(count, 0),
-            quarter=self.quarter.repeat_interleave(count, 0),
-            tokens=self.tokens.repeat_interleave(count, 0),
-            anisotropy=self.anisotropy,
-            classes=None if self.classes is None else self.classes.repeat_interleave(count, 0),
-        )
+        return self.mapped(lambda tensor: tensor.repeat_interleave(count, 0))
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> ImageEmbedding:
+        """Apply a function to each tensor."""
+        changed: dict[str, Any] = {name: change(t) for name, t in self._tensors.items()}
+        return replace(self, **changed)
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory used, bytes; tensors that share memory count once."""
+        storages = (tensor.untyped_storage() for tensor in self._tensors.values())
+        return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+
+    @property
+    def summary(self) -> npt.NDArray[np.float32]:
+        """Mean of the transformer's features of the first image, (dim,)."""
+        return self.tokens[0].float().mean((1, 2, 3)).cpu().numpy()
 
 
 class ContextPath(nn.Module):

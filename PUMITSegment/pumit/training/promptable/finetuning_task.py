@@ -207,7 +207,7 @@ class ClickTask(PromptableTask):
         before: ImageEmbedding | None = None
         if bool(kept.any()):
             if self._shares_encoder:
-                before = _some(embedding, kept)
+                before = embedding.mapped(lambda tensor: tensor[kept])
             else:
                 original.to(batch.image.device)
                 images = kept[:: self.source.targets_per_field]
@@ -268,16 +268,3 @@ def difference(
         counts = torch.ones_like(dice)
         counts[:, 1:] = ambiguous[:, None].to(counts.dtype)
         return ((dice + cross + wrong) * counts).sum() / counts.sum()
-
-
-def _some(embedding: ImageEmbedding, chosen: Tensor) -> ImageEmbedding:
-    """Select the embeddings of some samples."""
-    return ImageEmbedding(
-        image=embedding.image[chosen],
-        full=embedding.full[chosen],
-        half=embedding.half[chosen],
-        quarter=embedding.quarter[chosen],
-        tokens=embedding.tokens[chosen],
-        anisotropy=embedding.anisotropy,
-        classes=None if embedding.classes is None else embedding.classes[chosen],
-    )

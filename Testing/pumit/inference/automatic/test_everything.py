@@ -36,7 +36,7 @@ class AroundTheClick:
         return getattr(self.inner, name)
 
     def decode(self, embedding: object, prompts: object) -> tuple[np.ndarray, np.ndarray]:
-        bright = embedding.embedding.image[0, 0].numpy() > 0.5  # type: ignore[attr-defined]
+        bright = embedding.image[0, 0].numpy() > 0.5  # type: ignore[attr-defined]
         parts, _ = components(bright)
         d, h, w = np.rint(prompts.points[0]).astype(int)  # type: ignore[attr-defined]
         hit = parts[d, h, w]

@@ -90,12 +90,12 @@ def test_prompt_maps_are_those_of_the_network(
     image = rng.random((3, depth, size, size)).astype(np.float32)
     ratio = 0.0 if da0 == 5 else float(2**da0)
     features = engines[0].encode(image, da0=da0, slice_ratio=ratio)
-    classes = features.embedding.classes
+    classes = features.classes
     vectors = None if classes is None else classes[0].numpy()
     for kind in ("clicks", "box", "box and clicks"):
         prompts = prompts_of(kind, image.shape[1:], ratio, rng)
         batch = prompt_batch(prompts, image.shape[1:])
-        expected = encoder.dense(batch, features.embedding)[0].detach().numpy()
+        expected = encoder.dense(batch, features)[0].detach().numpy()
         grid = MapGrid.of(image[:2], expected.shape[1:], ratio, geodesic=encoder.geodesic)
         for own, reference in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
             np.testing.assert_allclose(own, reference, atol=1e-4, err_msg=kind)
