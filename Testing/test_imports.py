@@ -194,17 +194,10 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert loaded_by("import pumit").isdisjoint(heavy | {"skimage", "matplotlib", "numpy"})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "client.http_client",
-        "client.remote_session",
-        "nninteractive.client.session",
-        "client.worker",
-    ],
-)
-def test_what_a_gui_uses_of_the_server_imports_no_torch(name: str) -> None:
-    loaded = loaded_by(f"import pumit.{name}")
+def test_what_a_gui_uses_of_the_server_imports_no_torch() -> None:
+    modules = ("client.http_client", "client.remote_session", "client.worker")
+    names = (*modules, "nninteractive.client.session")
+    loaded = loaded_by("import " + ", ".join(f"pumit.{name}" for name in names))
     assert loaded.isdisjoint({"torch", "monai", "transformers", "fastapi"})
 
 

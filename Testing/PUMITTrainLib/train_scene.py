@@ -198,7 +198,7 @@ class TrainScene:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, self.logic.runs.logText or self.status
-            time.sleep(0.1)
+            time.sleep(0.3)
             self.background.poll()
             self.poll()
 

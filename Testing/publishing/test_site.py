@@ -23,7 +23,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `python3 scripts/docs.py` does: where there is no PyTorch.
 
-    What takes half of the time is left out: the index of the search, and line breaks in signatures.
+    What takes a quarter of the time is left out: the index of the search, breaks in signatures.
     """
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("mkdocs-material is not installed")

@@ -13,10 +13,12 @@ from PUMITTrainLib.panel.source_section import SourceSection
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
 
-# Widgets of labelled cases that a classification has no use for.
-_OF_CASES = (
-    *("removeCasesButton", "checkCasesButton", "sourceTable", "caseTable", "confirmCasesButton"),
-    *("caseDetailLabel", "drawnFrame", "sameClassFrame"),
+# Widgets of labelled cases that a classification has no use for: those that are always shown, and
+# those that are shown if they have something to say.
+_OF_CASES = ("removeCasesButton", "checkCasesButton", "caseTable")
+_OF_SOME_CASES = (
+    *("sourceTable", "confirmCasesButton", "caseDetailLabel", "drawnFrame", "sameClassFrame"),
+    *OF_CLASSES,
 )
 _WIDTHS = {1: 64, 2: 70, 3: 48}
 _MOST_ROWS = 6
@@ -62,7 +64,7 @@ class CasesSection:
     def _showScans(self) -> None:
         """Show the scans of a classification, and nothing of labelled cases."""
         ui, scans = self._ui, self._scans
-        for name in OF_CLASSES:
+        for name in _OF_SOME_CASES:
             getattr(ui, name).visible = False
         rows = [
             (Cell(name), *(Cell(str(row.get(split, 0))) for split in SPLITS))

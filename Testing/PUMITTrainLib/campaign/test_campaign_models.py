@@ -23,7 +23,7 @@ def test_a_real_training_predicts_the_rest(modules: CampaignModules, tmp_path: P
     end = time.monotonic() + 600
     while modules.logic.campaign.isRunning:
         assert time.monotonic() < end
-        time.sleep(0.2)
+        time.sleep(0.7)
         modules.look()
         said.add(modules.logic.campaign.progress[0].split(":")[0])
         # The next scan can be opened while it trains.

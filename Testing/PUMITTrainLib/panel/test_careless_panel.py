@@ -8,12 +8,6 @@ import slicer
 from train_module import TrainModule, addToTable, start
 
 
-def closeScene(module: TrainModule) -> None:
-    slicer.mrmlScene.Clear()
-    module.process()
-    module.settle()
-
-
 def node(name: str) -> Any:
     return slicer.util.getNode(name)
 
@@ -25,17 +19,6 @@ def test_a_scan_renamed_before_start_is_trained_with(module: TrainModule) -> Non
     module.settle()
     start(module)
     assert len(module.launcher.launched) == 1
-
-
-def test_a_scene_closed_while_its_cases_are_read_leaves_none(module: TrainModule) -> None:
-    module.addSegmentation(module.addVolume("scan", seed=0), "label")
-    module.process()
-    module.press(module.ui.addCasesButton)
-    closeScene(module)
-    module.process()
-    assert not module.logic.cases.isChecking
-    assert module.logic.cases.rows == ()
-    assert "ready" not in module.ui.statusLabel.text.lower()
 
 
 def test_a_name_of_300_letters_and_slashes_starts_a_run_inside_the_folder(

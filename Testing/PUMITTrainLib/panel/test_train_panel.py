@@ -141,6 +141,27 @@ def test_headings_say_how_things_stand(shown: ShownPanel, tmp_path: Path) -> Non
     assert "liver-mr, Dice 0.71" in shown.ui.resultSection.text
 
 
+def test_what_is_shown_already_is_neither_hidden_nor_shown_again(
+    shown: ShownPanel, tmp_path: Path
+) -> None:
+    from Qt import QtCore
+
+    class Watch(QtCore.QObject):
+        def eventFilter(self, target: Any, event: Any) -> bool:
+            if event.type() in (event.Type.ShowToParent, event.Type.HideToParent):
+                moved.append(target.name)
+            return False
+
+    moved: list[str] = []
+    fill(shown, tmp_path)
+    shown.refresh()
+    watch = Watch()
+    for widget in vars(shown.ui).values():
+        widget.installEventFilter(watch)
+    shown.refresh()
+    assert moved == []
+
+
 def test_what_is_missing_is_explained_before_anything_can_be_pressed(shown: ShownPanel) -> None:
     assert not shown.ui.setupFrame.isVisible()
     shown.logic.setup.isMissing, shown.logic.setup.sentence = True, "torch is not installed."

@@ -89,6 +89,9 @@ def test_a_folder_without_cases_is_a_problem_and_not_done(
     assert module.logic.status.current.activity.name == "PROBLEM"
     assert module.status == "The cases were read; section 1 names what cannot be used."
     assert column(module, module.ui.sourceTable, COUNT) == ["0"]
+    for label in (module.ui.runSentenceLabel, module.ui.caseSummaryLabel):
+        assert "wrong" in label.text
+    assert not module.ui.startButton.enabled
 
 
 def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(

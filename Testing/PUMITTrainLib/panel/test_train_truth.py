@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,18 +132,6 @@ def test_a_folder_that_does_not_exist_is_not_ready(module: TrainModule, tmp_path
     assert ui.sourceTable.rowCount == 0
 
 
-def test_a_folder_that_cannot_be_read_is_not_ready(module: TrainModule, tmp_path: Path) -> None:
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    addFolder(module, folder)
-    ui = module.ui
-    assert not ui.startButton.enabled
-    assert "empty" in ui.runSentenceLabel.text
-    assert "empty" in ui.caseSummaryLabel.text
-    module.press(ui.sourceTable.cellWidget(0, 2))
-    assert ui.runSentenceLabel.text == "Add cases first."
-
-
 def test_a_reading_that_was_stopped_is_not_ready(module: TrainModule, tmp_path: Path) -> None:
     module.choose(module.ui.sourceSelector, "folder")
     module.ui.sourcePathEdit.currentPath = str(site(tmp_path / "site"))
@@ -186,25 +173,6 @@ def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> Non
     assert module.ui.statusLabel.text.startswith("mine: Paused")
     writeRun(module, folder, step=11)
     assert module.ui.statusLabel.text.startswith("Training;")
-
-
-def test_a_run_whose_folder_is_deleted_leaves_the_panel_ready(module: TrainModule) -> None:
-    addToTable(module)
-    folder = start(module)
-    assert module.ui.statusLabel.text.startswith("Training;")
-    shutil.rmtree(folder)
-    module.poll()
-    module.process()
-    ui = module.ui
-    assert ui.statusLabel.text == "The folder of mine was deleted or moved: its training ends."
-    assert ui.startButton.enabled
-    assert ui.runSentenceLabel.text == "Everything is ready: press Start."
-    assert ui.runSection.text == "3. Run"
-    assert not ui.stopButton.enabled
-    assert not ui.runProgressBar.isVisible()
-    assert not ui.runTable.isVisible()
-    start(module)
-    assert ui.statusLabel.text.startswith("Training;")
 
 
 def test_the_panel_says_on_opening_what_to_do(module: TrainModule) -> None:

@@ -43,9 +43,13 @@ class Phantom:
 
     def centre_lps(self, name: str) -> tuple[float, float, float]:
         """Return the point of an organ farthest from its border, LPS mm."""
-        depth = ndimage.distance_transform_edt(self.masks[name], sampling=self.volume.spacing_mm)
+        mask = self.masks[name]
+        (box,) = ndimage.find_objects(mask.astype(np.uint8))
+        # One voxel around the organ decides as all others would.
+        around = tuple(slice(max(0, side.start - 1), side.stop + 1) for side in box)
+        depth = ndimage.distance_transform_edt(mask[around], sampling=self.volume.spacing_mm)
         index = np.unravel_index(int(depth.argmax()), depth.shape)
-        x, y, z = self.volume.index_to_world(index)
+        x, y, z = self.volume.index_to_world(np.add(index, [side.start for side in around]))
         return (float(x), float(y), float(z))
 
 
