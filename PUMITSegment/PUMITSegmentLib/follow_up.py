@@ -149,6 +149,8 @@ class FollowUpWork:
                 return
             if not self._isInOrder(earlier.scan, volumeNode):
                 return
+            if ofOnePatient(earlier.scan, volumeNode) is not Kinship.SAME:
+                vouchForPatient(earlier.scan, volumeNode)
             later, key = readVolume(volumeNode, isFinite=False), volumeKey(volumeNode)
         except PumitError as error:
             self._status.problem(str(error))
@@ -188,8 +190,6 @@ class FollowUpWork:
             question = _("Are {earlier} and {later} of the same patient, at two dates?")
             if not self._confirm(question.format(**names)):
                 return self._refuse()
-        if relation is not Kinship.SAME:
-            vouchForPatient(earlierNode, laterNode)
         return True
 
     def _isInOrder(self, earlierNode, laterNode) -> bool:

@@ -13,7 +13,7 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient
 from PUMITSegmentLib.scene.selection import Selection
-from PUMITSegmentLib.segments.scan_of import scanName, scanOf
+from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, scanName, scanOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf
 
@@ -92,5 +92,6 @@ def _mayBeOf(segmentationNode, scan) -> bool:
         return False
     if scanName(segmentationNode):
         return scanOf(segmentationNode) is scan
-    isOfPatient = kinship(segmentationNode, scan) is not Kinship.OTHER
-    return isOfPatient and isOnGridOf(segmentationNode, scan)
+    isOther = kinship(segmentationNode, scan) is Kinship.OTHER
+    isOther = isOther or isOfAnotherScan(segmentationNode, scan)  # of the patient, as DICOM refers
+    return not isOther and isOnGridOf(segmentationNode, scan)

@@ -28,12 +28,13 @@ def kinship(first, second) -> Kinship:
     """Return the relation of two scans.
 
     Scans are the same if DICOM states the same patient and frame of reference for both, if PUMIT
-    made one from the other, or if the user said so. Unknown relations do not count as the same.
+    made one from the other, or if the user said so. Unknown relations do not count as the same,
+    and two patients of DICOM stay two, also if the user compares them as one person.
     """
     first, second = madeFrom(first), madeFrom(second)
     if first is second:
         return Kinship.SAME
-    if ofOnePatient(first, second) is Kinship.OTHER:
+    if _areStatedToDiffer(first, second):
         return Kinship.OTHER
     places = [
         (_identifier(node, *_PATIENT_ID), _identifier(node, *_FRAME)) for node in (first, second)
@@ -51,11 +52,20 @@ def ofOnePatient(first, second) -> Kinship:
     first, second = madeFrom(first), madeFrom(second)
     if first is second or _isLinked(first, second, _TWO_IDENTIFIERS):
         return Kinship.SAME
-    patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]
+    patients = _patientIDs(first, second)
     if all(patients):
         return Kinship.SAME if patients[0] == patients[1] else Kinship.OTHER
     isSame = _isVouchedFor(first, second) or _isLinked(first, second, _ONE_PATIENT)
     return Kinship.SAME if isSame else Kinship.UNKNOWN
+
+
+def _patientIDs(first, second) -> list[str]:
+    return [_identifier(node, *_PATIENT_ID) for node in (first, second)]
+
+
+def _areStatedToDiffer(first, second) -> bool:
+    patients = _patientIDs(first, second)
+    return all(patients) and patients[0] != patients[1]
 
 
 def vouchForPatient(first, second) -> None:

@@ -8,12 +8,7 @@ import numpy as np
 from PUMITSlicerLib.labelmap_grid import imageGrid
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.scene.same_patient import (
-    Kinship,
-    kinship,
-    twoPatientsInWords,
-    vouchForPatient,
-)
+from PUMITSegmentLib.scene.same_patient import Kinship, kinship, twoPatientsInWords
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
 from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName, scanOf
 from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf, referenceGrid
@@ -54,6 +49,8 @@ class WritePermission:
             return False
         if not isOfVoxels(segmentationNode) and not self._convert(segmentationNode, volumeNode):
             return False
+        if isOther:
+            assignScan(segmentationNode, volumeNode)
         if self.isGiven(segmentationNode, volumeNode):
             claim(segmentationNode, volumeNode)
             return True
@@ -69,16 +66,17 @@ class WritePermission:
     def _isOfOnePerson(self, segmentationNode, volumeNode) -> bool:
         """Ask whether a label of this scan only states another identifier of the patient.
 
-        A scan and its label may be anonymised differently. A label of another scan is hardly on
-        this one's grid.
+        A scan and its label may be anonymised differently, also their references to images. A label
+        that names another scan, or is on another grid, is not asked about.
         """
-        if scanOf(segmentationNode) is not None or not isOnGridOf(segmentationNode, volumeNode):
+        if scanName(segmentationNode) or not isOnGridOf(segmentationNode, volumeNode):
             return False
-        if not self.confirm(twoPatientsInWords(segmentationNode, volumeNode)):
-            return False
-        vouchForPatient(segmentationNode, volumeNode)
-        assignScan(segmentationNode, volumeNode)
-        return True
+        question = twoPatientsInWords(segmentationNode, volumeNode)
+        if isOfAnotherScan(segmentationNode, volumeNode):
+            question += " " + _(
+                "{segmentation} refers to other images than those of {scan}."
+            ).format(segmentation=segmentationNode.GetName(), scan=volumeNode.GetName())
+        return self.confirm(question)
 
     def _convert(self, segmentationNode, volumeNode) -> bool:
         """Convert surfaces or contours to voxels if the user agrees.

@@ -74,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-patient",
         action="store_true",
-        help="allow different patient identifiers in DICOM, of scans and masks, such as after a "
-        "change of identifier",
+        help="allow different patient identifiers of the scans in DICOM, such as after a change of "
+        "identifier; masks may have either",
     )
     parser.add_argument("--model", default="default", help="promptable model, or a checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -119,15 +119,17 @@ class _Scans:
         from pumit.volume import Volume
 
         self.earlier: Volume = Volume.read(args.earlier)
-        self.labels: LabelFile = _read_labels(args.mask, self.earlier, "earlier", args)
         self.later: Volume = Volume.read(args.later)
-        if not args.other_patient and _are_two_patients(self.earlier, self.later):
+        patients = _patients(self.earlier, self.later)
+        if len(patients) > 1 and not args.other_patient:
             raise VolumeError(
                 "DICOM states two different patients for the scans; check them, and use "
                 "--other-patient if they are the same person."
             )
         if _are_reversed(self.earlier, self.later):
             logger.warning("DICOM dates the earlier scan after the later one; check their order.")
+        self._patients = patients if args.other_patient else set()
+        self.labels: LabelFile = self.read_labels(args.mask, self.earlier, "earlier")
         self.segments = _named(self.labels)
         self.lesions = np.zeros(self.earlier.shape, bool)
         for _, mask in self.segments:
@@ -135,23 +137,22 @@ class _Scans:
         if not self.lesions.any():
             raise VolumeError("The earlier mask is empty; segment its lesions first.")
 
+    def read_labels(self, path: Path, scan: Volume, date: str) -> LabelFile:
+        """Read the lesions of a scan, and warn of what is odd about them."""
+        from pumit.io.labels.label_file import IN_PROGRESS
+        from pumit.io.labels.label_source import read_labels
 
-def _read_labels(path: Path, scan: Volume, date: str, args: argparse.Namespace) -> LabelFile:
-    """Read the lesions of a scan, and warn of what is odd about them."""
-    from pumit.io.labels.label_file import IN_PROGRESS
-    from pumit.io.labels.label_source import read_labels
-
-    try:
-        labels = read_labels(path, scan, is_any_patient=args.other_patient)
-    except OtherPatientError:
-        raise VolumeError(
-            f"DICOM states another patient for the {date} lesions than for their scan; check them, "
-            "and use --other-patient if they are the same person."
-        ) from None
-    for doubt in labels.doubts:
-        if doubt not in (labels.unreviewed, IN_PROGRESS):
-            logger.warning("Remark on the %s lesions: %s.", date, doubt)
-    return labels
+        try:
+            labels = read_labels(path, scan, patients=self._patients)
+        except OtherPatientError:
+            raise VolumeError(
+                f"DICOM states another patient for the {date} lesions than for their scan; check "
+                "them. If they are the same person, save the lesions as .seg.nrrd in Slicer."
+            ) from None
+        for doubt in labels.doubts:
+            if doubt not in (labels.unreviewed, IN_PROGRESS):
+                logger.warning("Remark on the %s lesions: %s.", date, doubt)
+        return labels
 
 
 def _named(labels: LabelFile) -> list[tuple[str, Any]]:
@@ -164,13 +165,12 @@ def _named(labels: LabelFile) -> list[tuple[str, Any]]:
     return found
 
 
-def _are_two_patients(first: Volume, second: Volume) -> bool:
-    if first.source is None or second.source is None:
-        return False
+def _patients(*scans: Volume) -> set[str]:
+    """Return the patients that DICOM states for scans."""
     from pumit.io.dicom.files import read_header
 
-    patients = [read_header(v.source.files[0]).patient for v in (first, second) if v.source]
-    return all(patients) and patients[0] != patients[1]
+    patients = {read_header(scan.source.files[0]).patient for scan in scans if scan.source}
+    return patients - {""}
 
 
 def _are_reversed(earlier: Volume, later: Volume) -> bool:
@@ -221,7 +221,7 @@ def _followed(
     from pumit.prompts import PointPrompt
 
     if args.later_mask:
-        given = _named(_read_labels(args.later_mask, scans.later, "later", args))
+        given = _named(scans.read_labels(args.later_mask, scans.later, "later"))
         step("Comparing", 0.8)
         return (
             compare_dates(scans.earlier, scans.segments, scans.later, given, registration),

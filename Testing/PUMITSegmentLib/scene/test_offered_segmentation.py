@@ -161,10 +161,22 @@ def test_a_label_under_another_identifier_of_the_patient_is_asked_about(
     node = chosen(daily, tmp_path, "P-0007", instances="1.3.1 1.3.2")
     assert clickIn(daily) is isAsked
     (text,) = questions.texts
-    for name in ("Seven S (P-0007)", "Doe Jo (P-7710)"):
+    for name in ("Seven S (P-0007)", "Doe Jo (P-7710)", "refers to other images"):
         assert name in text
     assert (scanOf(node) is daily.volumeNode) is isAsked
     assert isAsked is ("another patient" not in daily.status)
+
+
+def test_a_label_of_another_patient_that_names_a_scan_is_refused(
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scan was deleted, and one answer would have given its voxels this patient's headers."""
+    questions = Questions(monkeypatch, "Yes")
+    node = chosen(daily, tmp_path, "P-0007")
+    node.SetAttribute("PUMITSegment.ScanName", "CT of Seven")
+    assert not clickIn(daily)
+    assert questions.texts == []
+    assert "another patient" in daily.status
 
 
 def test_a_segmentation_of_another_patient_elsewhere_is_refused(

@@ -134,9 +134,14 @@ def test_two_patients_are_not_compared(
     command = ("follow-up", tmp_path / "ONE", tmp_path / "TWO.dcm", tmp_path / "ONE")
     text = refused(*command, "-o", tmp_path / "result")
     assert "another patient for the earlier lesions" in text
-    assert "--other-patient" in text
+    assert ".seg.nrrd" in text
     assert "8871" not in text
-    # One person under two identifiers: the scan and its label were anonymised differently.
+    # A third person's lesions are refused with the option, too.
+    assert "another patient for the earlier lesions" in refused(
+        *command, "-o", tmp_path / "result", "--other-patient"
+    )
+    # One person under two identifiers: the lesions have that of the other scan.
+    command = ("follow-up", tmp_path / "ONE", tmp_path / "TWO.dcm", tmp_path / "TWO")
     run(*command, "-o", tmp_path / "result", "--other-patient", "--register-only")
     assert "earlier lesions: DICOM-SEG: states another patient than the image" in caplog.text
     run("follow-up", tmp_path / "ONE", tmp_path / "again.dcm", tmp_path / "ONE",

@@ -131,7 +131,7 @@ def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
     for changes, reason in (
         ({"network": "basic_unet"}, "goes with a network of PUMIT"),
         ({"initial": "x.safetensors"}, "both `unlabelled` and `initial`"),
-        ({"folds": 3}, "anew in each part"),
+        ({"folds": 3}, "again in each part"),
     ):
         with pytest.raises(PumitError, match=reason):
             train(tmp_path, network_sizes=None, unlabelled="scans", **changes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def _read_one(path: Path, label: Path | None) -> Volume:
         return Volume.read(file, series=found.series)
 
 
-def read_labels(path: Path, image: Volume, *, is_any_patient: bool = False) -> LabelFile:
+def read_labels(path: Path, image: Volume, *, patients: Collection[str] = ()) -> LabelFile:
     """Read a label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or a node of a Slicer bundle.
 
     Args:
@@ -89,8 +89,7 @@ def read_labels(path: Path, image: Volume, *, is_any_patient: bool = False) -> L
         image: The scan whose grid the labels get. Labels are not interpolated: their voxels must
             coincide with the scan's. A plain label map must cover the scan; a file with named
             segments may be cropped.
-        is_any_patient: Whether another patient in DICOM is only a doubt: one person may have two
-            identifiers.
+        patients: Further identifiers of the image's patient, which are only a doubt.
 
     Raises:
         OtherPatientError: If it is of another patient, as DICOM states.
@@ -106,7 +105,7 @@ def read_labels(path: Path, image: Volume, *, is_any_patient: bool = False) -> L
     found = label_object(path)
     if found is None:
         return on_grid(read_label_file(file), image)
-    return _read_object(found, image, is_any_patient=is_any_patient)
+    return _read_object(found, image, patients)
 
 
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
@@ -130,13 +129,13 @@ def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
     return LabelFile(volume, tuple(segments), tuple(d for f in files for d in f.doubts))
 
 
-def _read_object(found: LabelObject, image: Volume, *, is_any_patient: bool) -> LabelFile:
+def _read_object(found: LabelObject, image: Volume, others: Collection[str]) -> LabelFile:
     source = image.source
     doubts = []
     if source and found.series != source.series_instance_uid:
         patients = stated(found.patient), read_header(source.files[0]).patient
         if all(patients) and patients[0] != patients[1]:
-            if not is_any_patient:
+            if patients[0] not in others:
                 raise OtherPatientError(
                     f"The {found.kind} is of another patient than the image, as DICOM states; give "
                     "one of this scan. If they are the same person, save it as .seg.nrrd in Slicer."

@@ -156,8 +156,29 @@ def test_two_patients_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPatc
     panel.questions = Questions(monkeypatch, "Yes")
     panel.register()
     assert len(panel.questions.texts) == 1
-    # Nothing is said of positions.
-    assert kinship(panel.later, panel.earlier) is Kinship.UNKNOWN
+    # Nothing is said of positions, and clicks stay guarded as for two patients.
+    assert ofOnePatient(panel.earlier, panel.later) is Kinship.SAME
+    assert kinship(panel.later, panel.earlier) is Kinship.OTHER
+
+
+def test_nothing_is_remembered_of_two_patients_if_the_dates_are_wrong(
+    panel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Yes, and then No to the swapped dates, kept the two patients as one in the scene."""
+    dated(panel, "20240611", "20240305")
+    stateDicom(panel.later, "P-2171")
+    import qt
+
+    asked: list[str] = []
+
+    def answer(_parent: Any, _title: str, text: str, *_buttons: Any) -> Any:
+        asked.append(text)
+        return qt.QMessageBox.Yes if len(asked) == 1 else qt.QMessageBox.No
+
+    monkeypatch.setattr(qt.QMessageBox, "question", answer)
+    panel.press(panel.ui.followUpButton)
+    assert len(asked) == 2
+    assert ofOnePatient(panel.earlier, panel.later) is Kinship.OTHER
 
 
 def dated(panel: FollowUpPanel, earlier: str, later: str) -> None:

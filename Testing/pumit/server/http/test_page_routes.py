@@ -102,7 +102,7 @@ def test_a_session_opens_the_servers_own_scan(volume, tmp_path):
 
 def test_a_server_without_a_scan_says_so():
     with make_client() as http:
-        refused(opened(http)[1], 400, "no scan of its own")
+        refused(opened(http)[1], 400, "offers no scan")
 
 
 def test_segments_are_exported_as_seg_nrrd_with_names_and_overlap(volume, masks):
