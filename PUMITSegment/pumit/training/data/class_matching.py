@@ -19,7 +19,7 @@ from pumit.io.labels.label_file import (
     LabelledSegment,
     distinct_values,
 )
-from pumit.segmentation import UNKNOWN_NAMES
+from pumit.segmentation import UNKNOWN_NAMES, plain_name
 from pumit.system.wording import listed
 from pumit.training.data.classes import (
     UNKNOWN,
@@ -54,11 +54,6 @@ class ClassLabels:
     doubts: tuple[str, ...]
     drawn: tuple[bool, ...] | None = None
     background: npt.NDArray[np.bool_] | None = None
-
-
-def plain_name(name: str) -> str:
-    """Return a name normalised for comparison: case-folded, with single spaces as separators."""
-    return " ".join(re.sub(r"[\s_\-]+", " ", name).split()).casefold()
 
 
 def is_generic(name: str) -> bool:

@@ -16,6 +16,7 @@ from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_colors
 from pumit.geometry import Triple
 from pumit.io.labels.label_source import read_all_labels, read_scan
+from pumit.segmentation import plain_name
 from pumit.training.data.case import (
     CaseFacts,
     LabelledVolume,
@@ -28,7 +29,7 @@ from pumit.training.data.checks import (
     lacking,
     part_in_words,
 )
-from pumit.training.data.class_matching import is_class, is_generic, match_segments, plain_name
+from pumit.training.data.class_matching import is_class, is_generic, match_segments
 from pumit.training.data.class_proposal import ClassProposal, may_be_same
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
 from pumit.training.data.found_cases import CaseProblem, FoundCases, LabelledCase, one_line
