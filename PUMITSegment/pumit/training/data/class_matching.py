@@ -14,6 +14,7 @@ from scipy import ndimage
 
 from pumit.errors import VolumeError
 from pumit.io.labels.label_file import (
+    SHOWN_VALUES,
     SMALL_NUMBERS,
     LabelFile,
     LabelledSegment,
@@ -31,7 +32,6 @@ from pumit.training.data.classes import (
 )
 from pumit.training.recipes.labelled import KnownPart
 
-SHOWN_VALUES = 6
 BACKGROUND_NAMES = ("background",)
 NEAR_NAME = 0.8  # difflib ratio from which a name may be a misspelling of another
 # Default segment names of annotation programs.
