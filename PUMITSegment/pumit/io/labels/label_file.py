@@ -36,6 +36,7 @@ class LabelledSegment:
     Attributes:
         terminology: Slicer's terminology entry; empty if not stated.
         unreviewed: Why it is not ground truth, as `unreviewed_sentence` words it; else empty.
+        is_tabled: Whether the name is from the colour table beside a label map.
     """
 
     value: int
@@ -45,6 +46,7 @@ class LabelledSegment:
     color_rgb: Triple | None = None
     unreviewed: str = ""
     is_in_progress: bool = False
+    is_tabled: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +293,8 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
         value, name, *color = [*line.split(), "", ""]
         if _is_number(value) and int(value) > 0 and name not in ("", "(none)"):
             shares = " ".join(str(int(c) / 255) for c in color[:3] if _is_number(c))
-            segment = LabelledSegment(int(value), 0, name.replace("_", " "), "", _color(shares))
+            text, color_rgb = name.replace("_", " "), _color(shares)
+            segment = LabelledSegment(int(value), 0, text, color_rgb=color_rgb, is_tabled=True)
             found.setdefault(segment.value, segment)
     return tuple(found.values())
 
