@@ -293,8 +293,9 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
         value, name, *color = [*line.split(), "", ""]
         if _is_number(value) and int(value) > 0 and name not in ("", "(none)"):
             shares = " ".join(str(int(c) / 255) for c in color[:3] if _is_number(c))
-            text, color_rgb = name.replace("_", " "), _color(shares)
-            segment = LabelledSegment(int(value), 0, text, color_rgb=color_rgb, is_tabled=True)
+            segment = LabelledSegment(
+                int(value), 0, name.replace("_", " "), color_rgb=_color(shares), is_tabled=True
+            )
             found.setdefault(segment.value, segment)
     return tuple(found.values())
 
