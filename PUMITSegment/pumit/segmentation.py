@@ -24,6 +24,11 @@ _LONG_STRING = 64
 MOST_REGIONS = 64  # bits of the largest integer type
 
 
+def plain_name(name: str) -> str:
+    """Return a name normalised for comparison: case, spaces, hyphens and underscores."""
+    return " ".join(name.replace("_", " ").replace("-", " ").split()).casefold()
+
+
 def _require_text(text: str, what: str, *, longest: int, forbidden: str = "") -> None:
     """Raise ExportError unless every output format can store the text."""
     if not text.strip():

@@ -33,7 +33,6 @@ from pumit.campaign.labels import (
     classes_of_segment,
     is_passed,
     keep_copy,
-    plain,
 )
 from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
 from pumit.campaign.progress import (
@@ -52,13 +51,13 @@ from pumit.campaign.progress import (
 from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
+from pumit.segmentation import Segmentation, plain_name
 from pumit.system.files import make_folder
 from pumit.system.wording import listed
 
 if TYPE_CHECKING:
     from pumit.campaign.sources import FoundScan
     from pumit.geometry import Triple
-    from pumit.segmentation import Segmentation
 
 SHOWN_NAMES = 3
 CLICKS = "-clicks"  # suffix of the folder in which the click model is fine-tuned
@@ -288,7 +287,7 @@ class Campaign(CampaignFolder):
         def changed(classes: Sequence[CampaignClass]) -> list[Any]:
             one = _class(name, classes)
             other = class_named(new, [c for c in classes if c != one])
-            if other is not None and plain(other.name) != plain(new):
+            if other is not None and plain_name(other.name) != plain_name(new):
                 # Its labels and predictions still have that name.
                 raise PumitError(f"{new!r} is another name of {other.name!r}; choose a new one.")
             names = tuple(dict.fromkeys((*one.other_names, one.name)))

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError, VolumeError
-from pumit.segmentation import UNKNOWN_NAMES, Algorithm, ClassLabel, Mask, Segment, Segmentation
+from pumit.segmentation import (
+    UNKNOWN_NAMES,
+    Algorithm,
+    ClassLabel,
+    Mask,
+    Segment,
+    Segmentation,
+    plain_name,
+)
 from pumit.system.files import atomic_path, make_folder
 
 if TYPE_CHECKING:
@@ -83,7 +91,7 @@ def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
             )
         )
     for what, keys in (
-        ("name", [plain(c.name) for c in made]),
+        ("name", [plain_name(c.name) for c in made]),
         ("value", [", ".join(map(str, c.values)) for c in made]),
     ):
         twice = sorted({key for key in keys if keys.count(key) > 1})
@@ -92,20 +100,15 @@ def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
     return tuple(made)
 
 
-def plain(name: str) -> str:
-    """Normalize a name for comparison: case, spaces, hyphens and underscores."""
-    return " ".join(name.replace("_", " ").replace("-", " ").split()).casefold()
-
-
 def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | None:
     """Return the class with a name or other name, or None."""
-    key = plain(name)
-    return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
+    key = plain_name(name)
+    return next((c for c in classes if key in map(plain_name, (c.name, *c.other_names))), None)
 
 
 def is_passed(name: str, ignored: Sequence[str]) -> bool:
     """Return whether segments of a name are ignored, unknown or background."""
-    return plain(name) in map(plain, (*ignored, *NO_CLASS))
+    return plain_name(name) in map(plain_name, (*ignored, *NO_CLASS))
 
 
 def classes_of_segment(name: str, classes: Sequence[CampaignClass]) -> list[CampaignClass]:
@@ -148,7 +151,7 @@ def join_by_class(
     masks: dict[str, Mask] = {}
     for name, mask in segments:
         keys = [c.name for c in classes_of_segment(name, classes)]
-        if not keys and plain(name) in UNKNOWN_NAMES:
+        if not keys and plain_name(name) in UNKNOWN_NAMES:
             keys = [UNKNOWN]
         elif (not keys and is_passed(name, ignored)) or not mask.any():
             continue

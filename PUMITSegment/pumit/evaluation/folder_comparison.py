@@ -15,7 +15,7 @@ from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
 from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import OUTSIDE, on_common_grid
-from pumit.segmentation import UNKNOWN_NAMES, Mask
+from pumit.segmentation import UNKNOWN_NAMES, Mask, plain_name
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ def compared_masks(
 
 
 def _is_unknown(segment: LabelledSegment, ignored: int | None) -> bool:
-    return segment.name.casefold() in UNKNOWN_NAMES or segment.value == ignored
+    return plain_name(segment.name) in UNKNOWN_NAMES or segment.value == ignored
 
 
 def _unknown(truth: LabelFile, ignored: int | None) -> Mask | None:
@@ -181,18 +181,18 @@ def _unknown(truth: LabelFile, ignored: int | None) -> Mask | None:
 
 def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Mask]:
     """Yield the mask of each class: by segment name, or by value if no name is known."""
-    names = {segment.name.casefold() for segment in file.segments}
-    by_name = not names.isdisjoint(name.casefold() for name in classes)
+    names = [plain_name(segment.name) for segment in file.segments]
+    by_name = not set(names).isdisjoint(map(plain_name, classes))
     for name, values in classes.items():
         mask = np.zeros(file.volume.shape, dtype=bool)
-        for segment in file.segments:
-            if segment.name.casefold() == name.casefold() if by_name else segment.value in values:
+        for segment, known in zip(file.segments, names, strict=True):
+            if known == plain_name(name) if by_name else segment.value in values:
                 mask |= file.mask(segment)
         yield mask
 
 
 def _by_key(file: LabelFile, by_name: bool) -> dict[int | str, LabelledSegment]:
-    keys = [segment.name if by_name else segment.value for segment in file.segments]
+    keys = [plain_name(segment.name) if by_name else segment.value for segment in file.segments]
     if not by_name and file.is_named and len(set(keys)) < len(keys):
         keys = list(range(1, len(keys) + 1))
     key, count = Counter(keys).most_common(1)[0] if keys else ("", 0)

@@ -358,6 +358,23 @@ def test_a_label_on_another_grid_is_told_and_taken_once_it_fits(
     assert states(campaign) == {"a": "labelled", "b": "labelled"}
 
 
+def test_a_cropped_label_is_taken_if_its_colour_table_names_every_value(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    for number, name in enumerate("ab"):
+        file = f"{name}.nii.gz"
+        write_scan(lab / "images" / file, number, lab / "labels" / file)
+        volume, labels = make_scan(number)
+        cropped = replace(volume, array=volume.array[:-1])
+        write_labels(labels[:-1], cropped, lab / "labels" / file)
+    (lab / "labels" / "a_ColorTable.ctbl").write_text("1 outer\n2 inner\n")
+    (lab / "labels" / "b_ColorTable.ctbl").write_text("1 outer\n")
+    campaign = Campaign.create(tmp_path / "c", [lab])
+    assert states(campaign) == {"a": "labelled", "b": "open"}
+    (problem,) = campaign.problems
+    assert problem.startswith("b: its label cannot be used: The colour table")
+    assert set(campaign.truth(campaign.scans()[0], make_scan(0)[0])) == {"outer", "inner"}
+
+
 def test_what_another_person_does_while_scans_are_added_stays(tmp_path: Path) -> None:
     more = tmp_path / "more"
     write_scan(tmp_path / "lab" / "a.nii.gz", 0)

@@ -128,6 +128,25 @@ def test_named_segments_are_matched_by_name(run: Any, tmp_path: Path) -> None:
     assert [(row["label"], row["dice"]) for row in rows] == [("liver", 1.0), ("spleen", 1.0)]
 
 
+def test_spellings_of_a_name_are_one_class(run: Any, tmp_path: Path) -> None:
+    """Slicer's colour tables and segmentations write one name differently."""
+    predictions, truths = tmp_path / "predictions", tmp_path / "labels"
+    save(labels(), predictions / "a.nii.gz")
+    (predictions / "a_ColorTable.ctbl").write_text("1 kidney_left\n2 Tumour\n")
+    truths.mkdir()
+    names = {"tumour": 2, "Kidney_Left": 1}
+    segments = tuple(Segment(name, labels() == value) for name, value in names.items())
+    made = Segmentation(Volume(labels(), SPACING), segments, Algorithm("x", "1"))
+    write_seg_nrrd(made, truths / "a.seg.nrrd")
+    given = "--predictions", predictions, "--labels", truths
+    rows = rows_of(run, *given)
+    assert [(row["label"], row["dice"]) for row in rows] == [("Kidney_Left", 1), ("tumour", 1)]
+    classes = {"labels": {"background": 0, "tumour": 1, "kidney_left": 2}}
+    (tmp_path / "dataset.json").write_text(json.dumps(classes))
+    rows = rows_of(run, *given, "--classes", tmp_path / "dataset.json")
+    assert [(row["label"], row["dice"]) for row in rows] == [("tumour", 1), ("kidney_left", 1)]
+
+
 def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) -> None:
     one, other = (next(Path(folder).iterdir()) for folder in folders[1::2])
     assert "give another name" in refused(

@@ -17,12 +17,14 @@ import numpy.typing as npt
 from pumit.errors import VolumeError
 from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.system.wording import listed
 from pumit.volume import Volume
 
 # ITK's metadata key for a note in any format, and the length limit of NIfTI's `descrip`.
 NOTE, NOTE_LENGTH = "ITK_FileNotes", 79
 IN_PROGRESS = "marked as in progress"
 COLOR_TABLE = "_ColorTable.ctbl"  # how Slicer names the colours of an exported label map
+SHOWN_VALUES = 6
 SMALL_NUMBERS = 1 << 16  # smaller label values are counted in a table
 _BLOCK_VALUES = 1 << 20
 
@@ -34,6 +36,7 @@ class LabelledSegment:
     Attributes:
         terminology: Slicer's terminology entry; empty if not stated.
         unreviewed: Why it is not ground truth, as `unreviewed_sentence` words it; else empty.
+        is_tabled: Whether the name is from the colour table beside a label map.
     """
 
     value: int
@@ -43,6 +46,7 @@ class LabelledSegment:
     color_rgb: Triple | None = None
     unreviewed: str = ""
     is_in_progress: bool = False
+    is_tabled: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +82,8 @@ class LabelFile:
 def read_label_file(path: Path) -> LabelFile:
     """Read a NIfTI, NRRD, MetaImage or PNG label map, or `.seg.nrrd` with names and layers.
 
-    A label map takes names and colours from the table that Slicer writes beside it.
+    A label map takes names and colours from the table that Slicer writes beside it, which must name
+    each of its values.
 
     Raises:
         VolumeError: If the file cannot be read, or does not hold labels.
@@ -102,9 +107,7 @@ def read_label_file(path: Path) -> LabelFile:
                 f"The label map has {volume.channels} channels and no segment names; save it "
                 "with one channel."
             )
-        values = [int(v) for v in distinct_values(volume.array) if v > 0]
-        named = {segment.value: segment for segment in tabled_segments(path)}
-        segments = tuple(named.get(v, LabelledSegment(v)) for v in sorted({*values, *named}))
+        segments = _segments_of_map(volume, tabled_segments(path))
     if any(segment.layer >= volume.channels for segment in segments):
         raise VolumeError(
             "The file describes a segment on a layer that it does not contain; export it again."
@@ -113,6 +116,26 @@ def read_label_file(path: Path) -> LabelFile:
     if by_model:
         segments = tuple(replace(segment, unreviewed=by_model) for segment in segments)
     return with_review(LabelFile(volume, segments))
+
+
+def _segments_of_map(
+    volume: Volume, tabled: tuple[LabelledSegment, ...]
+) -> tuple[LabelledSegment, ...]:
+    """Return the segments of the colour table, or without one, those of the values above 0.
+
+    Raises:
+        VolumeError: If the table names only some values: names and values must not be mixed.
+    """
+    values = [int(v) for v in distinct_values(volume.array) if v > 0]
+    if not tabled:
+        return tuple(map(LabelledSegment, values))
+    unnamed = sorted({*values} - {segment.value for segment in tabled})
+    if unnamed:
+        raise VolumeError(
+            "The colour table beside the label map names no segment for the values "
+            f"{listed(unnamed, SHOWN_VALUES)}; add them to it, or remove it."
+        )
+    return tuple(sorted(tabled, key=lambda segment: segment.value))
 
 
 def with_review(file: LabelFile) -> LabelFile:
@@ -270,7 +293,9 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
         value, name, *color = [*line.split(), "", ""]
         if _is_number(value) and int(value) > 0 and name not in ("", "(none)"):
             shares = " ".join(str(int(c) / 255) for c in color[:3] if _is_number(c))
-            segment = LabelledSegment(int(value), 0, name.replace("_", " "), "", _color(shares))
+            segment = LabelledSegment(
+                int(value), 0, name.replace("_", " "), color_rgb=_color(shares), is_tabled=True
+            )
             found.setdefault(segment.value, segment)
     return tuple(found.values())
 

@@ -14,12 +14,13 @@ from scipy import ndimage
 
 from pumit.errors import VolumeError
 from pumit.io.labels.label_file import (
+    SHOWN_VALUES,
     SMALL_NUMBERS,
     LabelFile,
     LabelledSegment,
     distinct_values,
 )
-from pumit.segmentation import UNKNOWN_NAMES
+from pumit.segmentation import UNKNOWN_NAMES, plain_name
 from pumit.system.wording import listed
 from pumit.training.data.classes import (
     UNKNOWN,
@@ -31,7 +32,6 @@ from pumit.training.data.classes import (
 )
 from pumit.training.recipes.labelled import KnownPart
 
-SHOWN_VALUES = 6
 BACKGROUND_NAMES = ("background",)
 NEAR_NAME = 0.8  # difflib ratio from which a name may be a misspelling of another
 # Default segment names of annotation programs.
@@ -56,11 +56,6 @@ class ClassLabels:
     background: npt.NDArray[np.bool_] | None = None
 
 
-def plain_name(name: str) -> str:
-    """Return a name normalised for comparison: case-folded, with single spaces as separators."""
-    return " ".join(re.sub(r"[\s_\-]+", " ", name).split()).casefold()
-
-
 def is_generic(name: str) -> bool:
     """Return whether a segment has a default name, such as "Segment_3"."""
     return _GENERIC.fullmatch(plain_name(name)) is not None
@@ -80,17 +75,19 @@ def class_labels(
 
     Named segments are matched to classes by name, including a class's further segment names.
     Unnamed segments are matched by value, as are all segments if no name matches any class. Named
-    segments without a class become background. Where two classes overlap, the later one wins;
-    regions may overlap. A class without a segment in a file with names, not even an empty one,
-    counts as not annotated there.
+    segments without a class become background, but those of a label map with a colour table are
+    refused: without the table, its values would be classes. Where two classes overlap, the later
+    one wins; regions may overlap. A class without a segment in a file with names, not even an empty
+    one, counts as not annotated there.
 
     Raises:
-        VolumeError: If an unnamed value has no class.
+        VolumeError: If an unnamed value or a name from a colour table has no class.
     """
     if not file.is_named or not file.segments:
         return ClassLabels(class_indices(file.volume.array, classes, ignore_value), ())
     matched, doubts = match_segments(file.segments, classes)
     _refuse_unnamed(file)
+    _refuse_tabled(file, [s for s, index in matched.items() if index is None])
     if has_regions(classes):
         labels, sentences = _regions(file, matched, classes)
     else:
@@ -194,6 +191,16 @@ def _refuse_unnamed(file: LabelFile) -> None:
         if unnamed:
             shown = ", ".join(f"{v:g}" for v in unnamed[:SHOWN_VALUES])
             raise VolumeError(f"the file names no segment for its values {shown}; save it again")
+
+
+def _refuse_tabled(file: LabelFile, left: Sequence[LabelledSegment]) -> None:
+    """Raise VolumeError for names of a colour table without a class, as for values without one."""
+    names = [s.name for s in left if s.is_tabled and file.mask(s).any()]
+    if names:
+        raise VolumeError(
+            f"no class has the colour table's names {listed(names, SHOWN_VALUES)}; name each under "
+            "the segments of its class, or call it background in the table"
+        )
 
 
 def _one_by_one(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
 from pumit.io.labels.label_file import LabelledSegment
-from pumit.segmentation import TISSUE, ClassLabel
+from pumit.segmentation import TISSUE, ClassLabel, plain_name
 from pumit.system.wording import listed
-from pumit.training.data.class_matching import NEAR_NAME, plain_name
+from pumit.training.data.class_matching import NEAR_NAME
 from pumit.training.data.classes import MOST_CLASSES, ClassValue
 
 LONGEST_NAME = 64

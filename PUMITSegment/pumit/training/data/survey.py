@@ -15,7 +15,9 @@ import numpy as np
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_colors
 from pumit.geometry import Triple
+from pumit.io.labels.label_file import LabelFile
 from pumit.io.labels.label_source import read_all_labels, read_scan
+from pumit.segmentation import plain_name
 from pumit.training.data.case import (
     CaseFacts,
     LabelledVolume,
@@ -28,7 +30,7 @@ from pumit.training.data.checks import (
     lacking,
     part_in_words,
 )
-from pumit.training.data.class_matching import is_class, is_generic, match_segments, plain_name
+from pumit.training.data.class_matching import is_class, is_generic, match_segments
 from pumit.training.data.class_proposal import ClassProposal, may_be_same
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
 from pumit.training.data.found_cases import CaseProblem, FoundCases, LabelledCase, one_line
@@ -210,20 +212,22 @@ class DataSurvey:
                 # The named classes may first appear in a later case.
                 self._drawn[case.name] = set(case.drawn)
                 case = replace(case, drawn="all")
-            read = labelled_volume(case, volume, file, self.classes)
+            if case.drawn is None:
+                self._remember_names(case.name, file)  # also of a case that is refused for them
+            return labelled_volume(case, volume, file, self.classes)
         except (PumitError, OSError) as error:
             report.problems.append(one_line(error))
             return None
-        if file.is_named and file.segments and case.drawn is None:
-            names = [c.label.name for c in self.classes]
-            there = read.drawn or (True,) * len(names)
-            for segment, index in match_segments(file.segments, self.classes)[0].items():
-                if index is None and not is_generic(segment.name):
-                    self._strangers[segment.name, segment.value].append(case.name)
-            self._drawn[case.name] = {
-                n for n, is_there in zip(names, there, strict=True) if is_there
-            }
-        return read
+
+    def _remember_names(self, case: str, file: LabelFile) -> None:
+        """Keep which classes the names of a file state, and which names are of no class."""
+        if not file.is_named or not file.segments:
+            return
+        matched, _doubts = match_segments(file.segments, self.classes)
+        for segment, index in matched.items():
+            if index is None and not is_generic(segment.name):
+                self._strangers[segment.name, segment.value].append(case)
+        self._drawn[case] = {self.classes[i].label.name for i in matched.values() if i is not None}
 
     def _draw(
         self, report: CaseReport, number: int, volume: Volume, read: LabelledVolume | None

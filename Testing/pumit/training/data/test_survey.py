@@ -92,6 +92,26 @@ def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(asdict(summary))
 
 
+def test_a_name_of_a_colour_table_without_a_class_is_asked_about(tmp_path: Path) -> None:
+    """Its voxels are neither background nor, as they were without the table, a class by value."""
+    write_pairs(tmp_path, 2)
+    table = tmp_path / "labels" / "case_0_ColorTable.ctbl"
+    table.write_text("1 ball\n2 crate\n3 spine\n")
+    reports, summary = look(tmp_path, classes=CLASSES)
+    (problem,) = reports["case_0"].problems
+    assert problem.startswith("no class has the colour table's names crate; name each")
+    assert (summary.usable, summary.may_be_same) == (1, [("crate", "box")])
+    reports, summary = look(
+        tmp_path, classes=[{"name": "ball"}, {"name": "box", "segments": ["crate"]}]
+    )
+    assert summary.usable == 2
+    counts = np.bincount(ball_and_box(0)[1].ravel())
+    assert reports["case_0"].classes == {"ball": counts[1], "box": counts[2]}
+    table.write_text("1 ball\n2 background\n")
+    reports, summary = look(tmp_path, classes=CLASSES)
+    assert (summary.usable, reports["case_0"].classes["ball"]) == (2, counts[1])
+
+
 def test_classes_that_nobody_names_grow_with_the_cases(tmp_path: Path) -> None:
     write_pairs(tmp_path, 2)
     labels = ball_and_box(0)[1]
