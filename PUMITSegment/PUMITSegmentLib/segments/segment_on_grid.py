@@ -75,9 +75,11 @@ class SegmentOnGrid:
         own = self.voxels(self.box)
         common = np.count_nonzero(own & occupied(self.segmentation, [other], self.box, self.grid))
         segment = self.segmentation.GetSegment(other)
-        labels = orientedImageArray(segment.GetRepresentation(BINARY_LABELMAP))
-        sizes = np.count_nonzero(own), np.count_nonzero(labels == segment.GetLabelValue())
-        return bool(common > _NESTED * min(sizes))
+        image = segment.GetRepresentation(BINARY_LABELMAP)
+        count = np.count_nonzero(orientedImageArray(image) == segment.GetLabelValue())
+        # Its voxels may be larger or smaller than those of this grid.
+        size = count * abs(np.linalg.det(imageGrid(image)) / np.linalg.det(self.grid))
+        return bool(common > _NESTED * min(np.count_nonzero(own), size))
 
     def contested(self, box: Box, voxels: Mask, others: list[str]) -> tuple[Box, Mask]:
         """Return the part of a mask that these others occupy too, cropped."""

@@ -147,7 +147,7 @@ class Campaign(CampaignFolder):
     ) -> list[str]:
         """Add scans; scans that the campaign already has, by content, are left unchanged.
 
-        Those of them without a label, that no person has worked on, get one that is there now.
+        Those of them that no person has worked on get a label that a person made or reviewed since.
 
         Returns:
             Sentences about files and folders that are not scans, and scans that got a label, also
@@ -194,7 +194,7 @@ class Campaign(CampaignFolder):
         for scan in read:
             if scan.entry.id in known and scan.entry.state == "labelled":
                 made = self._update(scan.entry.id, partial(self._labelled, found=scan))
-                labelled += [made.name] if made.given_labels else []
+                labelled += [made.name] if made.stored_state == "labelled" else []
         if labelled:
             found.problems.append(
                 f"Scans of the campaign have a label now: {listed(labelled, SHOWN_NAMES)}."
@@ -212,11 +212,9 @@ class Campaign(CampaignFolder):
         return found.problems
 
     def _takes_label(self, scan: ScanEntry) -> bool:
-        """Return whether a scan has no label, and no person has worked on it."""
-        is_untouched = (
-            scan.state in ("open", "predicted") and not (self.home(scan) / DRAFT).exists()
-        )
-        return is_untouched and bool(scan.images) and not scan.given_labels
+        """Return whether a label of a person may be taken: no person has worked on the scan."""
+        is_untouched = scan.state in ("open", "predicted") and bool(scan.images)
+        return is_untouched and not (self.home(scan) / DRAFT).exists()
 
     def _labelled(self, now: ScanEntry, *, found: FoundScan) -> ScanEntry:
         """Return a scan with the labels that were found for it."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pumit.training.data.survey import CaseReport, SetReport
 
 MOST_CLASSES_SHOWN = 6
+MOST_COPIES_SHOWN = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,28 +90,30 @@ def _run_classes(args: argparse.Namespace) -> int:
     from pumit.training.classification.reader import read_classification_data
 
     data = read_classification_data(Path(args.source))
-    counts, problems = data.counts(), []
+    counts, problems, copies = data.counts(), [], []
     count = sum(len(cases) for cases in data.splits.values())
     with progress_bar(quiet=args.json) as step:
-        for number, (name, problem) in enumerate(data.check_scans(), start=1):
+        for number, (name, problem, doubt) in enumerate(data.check_scans(), start=1):
             step(name, number / count)
             if args.json:
                 print(json.dumps({"case": name, "share": number / count}), flush=True)
             if problem:
                 problems.append(f"{name}: {problem}")
+            copies += [doubt] if doubt else []
+    notes = [*data.notes, *([f"{listed(copies, MOST_COPIES_SHOWN, ';')}."] if copies else ())]
     classes = {
         name: {split: numbers[k] for split, numbers in counts.items()}
         for k, name in enumerate(data.classes)
     }
     if args.json:
-        summary = {"classes": classes, "problems": problems, "doubts": data.notes}
+        summary = {"classes": classes, "problems": problems, "doubts": notes}
         print(json.dumps({"summary": summary}), flush=True)
         return 0
     for name, numbers in classes.items():
         print(f"{name}: {', '.join(f'{n} {split}' for split, n in numbers.items())}")
     for problem in problems:
         print(f"  ! {problem}")
-    for note in data.notes:
+    for note in notes:
         print(f"  ? {note}")
     return 0
 

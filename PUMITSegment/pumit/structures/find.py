@@ -208,6 +208,7 @@ def find_structure(
         channel: Channel to use if the volume has more channels than the model.
         roi_corners_lps: Eight corners of a region to search, LPS mm; None for the whole scan.
         anyway: Whether to run a model trained on another modality, or on an unfamiliar scan.
+        on_search: Callback with the planned search, before it runs.
 
     Returns:
         The segmented structure; its mask is empty if the model finds nothing.

@@ -13,6 +13,7 @@ class Watch:
     """Callbacks of the caller of a long computation.
 
     Attributes:
+        cancelled: Returns whether to stop.
         progress: Receives the finished fraction, 0 to 1; a remote session calls it in its caller.
     """
 

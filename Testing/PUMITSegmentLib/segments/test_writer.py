@@ -179,6 +179,23 @@ def test_a_segment_grows_in_the_one_that_it_is_in(w, writer, isShared) -> None:
         np.testing.assert_array_equal(writer.read(segmentation, name, volume), expected)
 
 
+def test_a_neighbour_with_larger_voxels_is_not_counted_as_nested(w, writer) -> None:
+    fine = w.addScan(np.zeros((20, 20, 20), np.int16), spacing_dhw=(1, 1, 1), origin=(0, 0, 0))
+    coarse = w.addScan(np.zeros((10, 10, 10), np.int16), spacing_dhw=(2, 2, 2), origin=[0.5] * 3)
+    segmentation = w.addSegmentation(coarse)
+    large = np.zeros((10, 10, 10), dtype=bool)
+    large[2:7, 2:6, 2:7] = True  # 100 voxels, 800 of the fine scan
+    writer.write(segmentation, "B", large, coarse)
+    segmentation.SetReferenceImageGeometryParameterFromVolumeNode(fine)
+    neighbour, before = large.repeat(2, 0).repeat(2, 1).repeat(2, 2), np.zeros((20,) * 3, bool)
+    before[4:14, 11:20, 8:14] = True
+    assert np.count_nonzero(neighbour & before) == 60
+    writer.write(segmentation, "A", before, fine)
+    writer.write(segmentation, "A", np.ones_like(before), fine, OverwriteMode.STOP)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", fine), ~neighbour | before)
+    np.testing.assert_array_equal(writer.read(segmentation, "B", fine), neighbour)
+
+
 @pytest.mark.parametrize("axis", [0, 2])
 def test_planar_volume(w, writer, axis) -> None:
     shape = [13, 14, 15]

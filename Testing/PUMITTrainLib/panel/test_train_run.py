@@ -281,9 +281,15 @@ def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(
     ready.refresh()
     assert ready.logic.callsOf("select") == [(tmp_path / "live",)]
     assert ready.ui.runSection.text == "3. Run: training, 25 %"
-    runs.selected = None
+    ui = ready.ui
+    assert ui.stopButton.enabled
+    assert ui.runProgressBar.isVisible()
+    runs.selected = None  # as after its folder was deleted
     ready.refresh()
     assert len(ready.logic.callsOf("select")) == 1
+    assert ui.startButton.enabled
+    assert not ui.stopButton.enabled
+    assert not ui.runProgressBar.isVisible()
 
 
 def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Path) -> None:

@@ -481,6 +481,35 @@ def test_label_that_a_model_made_counts_as_a_prediction(
     assert shown.name == "scan00.seg.nrrd"
 
 
+def test_label_of_a_model_is_taken_once_it_is_reviewed(
+    make_folder: Callable, truth_of: Callable, tmp_path: Path
+) -> None:
+    folder = make_folder(2)
+    campaign = Campaign.create(tmp_path / "a", [folder], ["outer", "inner"])
+    made = Algorithm("PUMIT hippo", "1", "AUTOMATIC")
+    labels = {
+        folder / "labels" / f"{s.name}.seg.nrrd": replace(truth_of(s), algorithm=made)
+        for s in campaign.scans()
+    }
+    for path, segments in labels.items():
+        write_segmentation(segments, path)
+    campaign = Campaign.create(tmp_path / "b", [folder], ["outer", "inner"])
+    before = campaign.scans()
+    assert campaign.add_scans([folder]) == []
+    assert campaign.scans() == before
+    for path, segments in labels.items():
+        write_seg_nrrd(segments, path, is_reviewed=True)
+
+    def accept_too(what: str, share: float) -> None:
+        if what == before[1].name:  # another person
+            campaign.accept(before[1], None)
+
+    problems = campaign.add_scans([folder], progress=accept_too)
+    assert problems == ["Scans of the campaign have a label now: scan00."]
+    assert [s.state for s in campaign.scans()] == ["labelled", "accepted"]
+    assert campaign.scans()[0].word == ""
+
+
 def test_campaign_without_classes_gets_them_from_what_is_drawn(
     make_campaign: Make, truth_of: Callable, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PumitError, VolumeError
+from pumit.geometry import Array
 from pumit.system.wording import count_of
 from pumit.volume import Volume
 
@@ -97,27 +98,37 @@ class ClassificationData:
                     "training case."
                 )
 
-    def check_scans(self) -> Iterator[tuple[str, str]]:
-        """Read all files, and yield name and problem of each, "" for none."""
+    def check_scans(self) -> Iterator[tuple[str, str, str]]:
+        """Read all files, and yield name, problem and doubt of each, "" for none."""
         channels = 0
-        first: dict[bytes, str] = {}
-        for _, cases in self._items():
+        first: dict[bytes, tuple[str, Any]] = {}
+        for split, cases in self._items():
             for i, name in enumerate(cases.names if cases.files else ()):
                 try:
                     volume = cases.read(i)
                 except VolumeError as error:
-                    yield name, str(error)
+                    yield name, str(error), ""
                     continue
                 channels = channels or volume.channels
-                digest = hashlib.sha256(np.ascontiguousarray(volume.array).data).digest()
-                same = first.setdefault(digest, name)
-                problem = f"It is the same image as {same}; remove one." if same != name else ""
+                place = split, cases.labels[i].tolist()
+                same, where = first.setdefault(_digest(volume.array), (name, place))
+                problem = doubt = ""
                 if volume.channels != channels:
                     problem = f"It has {count_of(volume.channels, 'channel')}, others {channels}."
-                yield name, problem
+                elif where != place:
+                    problem = f"It is the same image as {same}; remove one."
+                elif same != name:
+                    doubt = f"{name} is the same image as {same}"
+                yield name, problem, doubt
 
     def _items(self) -> list[tuple[str, Cases]]:
         return [(name, self.splits[name]) for name in SPLITS if name in self.splits]
+
+
+def _digest(array: Array) -> bytes:
+    digest = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 def _count(labels: Labels, classes: int) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 import SimpleITK
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
+from pumit.training.classification.reader import read_class_folders
 from pumit.training.planning.classification import ClassifierCost
 from pumit.training.planning.request import PlanRequest
 from pumit.training.planning.step_cost import StepCost
@@ -91,6 +92,13 @@ def test_a_classification_is_checked_and_planned(
     followed = json.loads(run("plan", tmp_path / "given.yaml", "--json").out)["recipe"]
     assert (followed["epochs"], followed["schedule"]["learning_rate"]) == (3, 0.002)
     assert "steps" not in followed["schedule"]
+    first, second = read_class_folders(tmp_path / "set").splits["train"].files[:2]
+    kept = second.read_bytes()
+    shutil.copy(first, second)
+    told = run("data", tmp_path / "set", *goal).out
+    assert "! " not in told
+    assert f"? normal/{second.name} is the same image as normal/{first.name}." in told
+    second.write_bytes(kept)
     (tmp_path / "set" / "tumour" / "2.nii.gz").write_bytes(b"no scan")
     shutil.copy(tmp_path / "set" / "normal" / "1.nii.gz", tmp_path / "set" / "tumour" / "1.nii.gz")
     told = run("data", tmp_path / "set", *goal).out

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from generated_scans import dicom_slice
 from pumit.errors import PumitError
-from pumit.training.classification.cases import ClassificationData, require_split
+from pumit.training.classification.cases import Cases, ClassificationData, require_split
 from pumit.training.classification.reader import read_class_folders, read_classification_data
+from pumit.volume import Volume
 
 
 def fill(folder: Path, counts: dict[str, int]) -> Path:
@@ -224,3 +225,25 @@ def test_shares_have_to_leave_something_to_learn_from() -> None:
     for bad in ({"val": 0}, {"test": 0.2}, {"val": 0.5, "test": 0.5}, {"val": "x"}, {"dev": 0.1}):
         with pytest.raises(PumitError, match="split must give"):
             require_split(bad)
+
+
+def test_copies_across_classes_or_splits_are_problems_and_others_doubts() -> None:
+    blank = np.zeros((2, 4, 4), np.uint8)
+
+    def cases(split: str, labels: list[int], arrays: list[np.ndarray]) -> Cases:
+        names = [f"{split}{i}" for i in range(len(arrays))]
+        files = list(map(Path, names))
+        return Cases(names, np.array(labels), lambda i: Volume(arrays[i]), files)
+
+    others = [blank.reshape(4, 2, 4), blank.view(np.int8)]  # the same bytes, no copies
+    splits = {
+        "train": cases("train", [0, 0, 1, 1, 1], [blank, blank, blank, *others]),
+        "val": cases("val", [0, 1], [blank, blank + 1]),
+    }
+    found = ClassificationData(("a", "b"), splits, is_stored_as_shown=False).check_scans()
+    problem = "It is the same image as train0; remove one."
+    assert {name: told for name, *told in found if any(told)} == {
+        "train1": ["", "train1 is the same image as train0"],
+        "train2": [problem, ""],
+        "val0": [problem, ""],
+    }
