@@ -13,7 +13,7 @@ from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
 from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName, scanOf
 from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf, referenceGrid
 
-# Voxels of a segmentation that are so many times larger than the scan's lose detail.
+# Voxels of a segmentation that are larger than the scan's by this factor lose detail.
 _COARSER = 2.0
 
 

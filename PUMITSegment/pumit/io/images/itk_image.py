@@ -40,11 +40,7 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
         VolumeError: If the file is damaged, truncated, or has no usable grid.
     """
     with parsing(f"{kind} file"), muted_stderr():
-        check_header(path, kind)
-        reader = SimpleITK.ImageFileReader()
-        reader.SetImageIO(_ITK_READERS[kind])
-        reader.SetFileName(os.fspath(path))
-        reader.ReadImageInformation()
+        reader = _header_of(path, kind)
         _check_size(reader, path, kind)
         image = reader.Execute()
         array = SimpleITK.GetArrayFromImage(image)
@@ -59,13 +55,19 @@ def itk_grid(path: Path, kind: str) -> FileImage:
         VolumeError: If the header is damaged, or has no usable grid.
     """
     with parsing(f"{kind} file"), muted_stderr():
-        check_header(path, kind)
-        reader = SimpleITK.ImageFileReader()
-        reader.SetImageIO(_ITK_READERS[kind])
-        reader.SetFileName(os.fspath(path))
-        reader.ReadImageInformation()
+        reader = _header_of(path, kind)
         w, h, d = (*reader.GetSize(), 1)[:3]
         return FileImage(np.broadcast_to(np.uint8(0), (d, h, w)), *_steps(reader))
+
+
+def _header_of(path: Path, kind: str) -> SimpleITK.ImageFileReader:
+    """Return a reader that has read the header only, once it is known to be safe."""
+    check_header(path, kind)
+    reader = SimpleITK.ImageFileReader()
+    reader.SetImageIO(_ITK_READERS[kind])
+    reader.SetFileName(os.fspath(path))
+    reader.ReadImageInformation()
+    return reader
 
 
 def check_header(path: Path, kind: str) -> None:
