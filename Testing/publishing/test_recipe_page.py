@@ -39,7 +39,7 @@ class Recipe(RecipeModel):
 
 @pytest.fixture(scope="module")
 def recipes(repository: Path) -> Iterator[ModuleType]:
-    """What writes the page."""
+    """Return the module that writes the page."""
     sys.path.insert(0, str(repository / "scripts" / "pages"))
     try:
         import recipes as module

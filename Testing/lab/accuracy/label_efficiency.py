@@ -9,7 +9,7 @@ among these eight.
     python Testing/lab/accuracy/label_efficiency.py --data HIPPOCAMPUS --initial VIT --out \
         rows.jsonl
 
-`Testing/lab/ablations/initial_encoder.py` runs it for the promptable network's encoder. Run again
+`--network pumit_encoder_small --initial default` is for the click network's encoder. Run again
 with the same --out, it makes only what is missing. `--table ROWS.jsonl ...` only prints the tables
 of these files, and draws them with `--figure FILE.svg`.
 
