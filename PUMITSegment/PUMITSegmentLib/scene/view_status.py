@@ -153,5 +153,6 @@ def _line():
     textProperty.SetFontSize(_SIZE)
     textProperty.SetJustificationToCentered()
     textProperty.SetVerticalJustificationToTop()
+    textProperty.SetLineOffset(_SIZE)  # below Slicer's letter of the direction
     textProperty.ShadowOn()  # visible on any image
     return actor
