@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import absent
 import pytest
 from file_order import longest_files_first
 from hypothesis import HealthCheck, settings
@@ -76,21 +76,10 @@ def background() -> Iterator[Any]:
 _FAILURES = pytest.StashKey[Any]()
 
 
-class _OfSlicer(pytest.Module):
-    """A test file that is skipped where what it imports of Slicer is absent."""
-
-    def collect(self) -> Any:
-        try:
-            return super().collect()
-        except self.CollectError:
-            reason = 'slicer-core is absent: pip install -e ".[slicer-test]"'
-            pytest.skip(reason, allow_module_level=True)
-
-
 def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module | None:
-    """Take a test file that cannot be imported without slicer-core for skipped."""
-    if importlib.util.find_spec("vtk") is None:
-        return _OfSlicer.from_parent(parent, path=module_path)
+    """Skip a test file that cannot be imported without PyTorch or slicer-core."""
+    if absent.reasons():
+        return absent.PerhapsAbsent.from_parent(parent, path=module_path)
     return None
 
 
@@ -147,9 +136,7 @@ def _failOn(found: list[str]) -> None:
 @pytest.fixture
 def failures(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Exceptions in callbacks, and VTK's errors; `failures.expected(pattern)` allows one."""
-    pytest.importorskip(
-        "slicer_core", reason='slicer-core is absent: pip install -e ".[slicer-test]"'
-    )
+    pytest.importorskip("slicer_core", reason=absent.NO_SLICER)
     from harness.program.failures import Failures
 
     with Failures().listening() as listening:

@@ -53,7 +53,7 @@ SYSTEMS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     ),
 }
 # Extras that users do not install, or that need a particular GPU.
-LEFT_OUT_EXTRAS = ("test", "fuzz", "docs", "slicer-test", "mamba")
+LEFT_OUT_EXTRAS = ("test", "test-light", "fuzz", "docs", "slicer-test", "mamba")
 LEFT_OUT = "torch"
 
 

@@ -19,8 +19,14 @@ VENV = ROOT / ".venv"
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 # The first that runs is used; all packages have wheels for 3.11.
 PYTHONS = ("python3.11", "python3.12", "python3.13", sys.executable, "python")
-# Extras of the package by purpose. The demonstration and the documentation need no torch.
-EXTRAS = {"demo": "", "docs": "[docs]", "tests": "[train,test,docs,slicer-test,fuzz]"}
+Purpose = Literal["demo", "docs", "light", "tests"]
+# Extras of the package by purpose; only those of "tests" need torch.
+EXTRAS: dict[Purpose, str] = {
+    "demo": "",
+    "docs": "[docs]",
+    "light": "[test-light]",
+    "tests": "[train,test,docs,slicer-test,fuzz]",
+}
 # Some distributions lack venv and ensurepip; the pinned versions need Python 3.11.
 _IS_USABLE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
 
@@ -41,7 +47,7 @@ def variables() -> dict[str, str]:
     return found
 
 
-def prepare(purpose: Literal["demo", "docs", "tests"]) -> None:
+def prepare(purpose: Purpose) -> None:
     """Make the environment and install the project into it, editable.
 
     Args:

@@ -1,7 +1,9 @@
 """Set up the environment in a fresh clone, then run ruff, mypy and pytest.
 
-`--fast` leaves out the tests marked as slow. Other arguments are passed to pytest, such as
-`-k dicom`. Test files are distributed over one process per core, at most four; `-n 0` uses one.
+`--fast` leaves out the tests marked as slow. `--light` installs no PyTorch, and runs ruff and the
+fast tests of what needs none: reading and writing files, prompts, servers' clients, reports. Other
+arguments are passed to pytest, such as `-k dicom`. Test files are distributed over one process per
+core, at most four; `-n 0` uses one.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ CHECKS = (
     ("mypy",),
 )
 MOST_PROCESSES = 4
+# Below Testing/pumit: folders whose tests need no PyTorch, or are skipped without it.
+LIGHT = ("batch", "client", "export", "gestures", "io", "itksnap", "preprocessing", "report")
 
 
 def main() -> int:
     """Run all checks and tests; return 0 if all passed."""
-    prepare("tests")
-    failed = [" ".join(check) for check in CHECKS if _run(*check) != 0]
+    is_light = "--light" in sys.argv
+    prepare("light" if is_light else "tests")
+    checks = [check for check in CHECKS if check[0] == "ruff" or not is_light]
+    failed = [" ".join(check) for check in checks if _run(*check) != 0]
     # pytest last, so that its summary is the last line.
     status = _run("pytest", *pytest_arguments(sys.argv[1:]))
     if failed:
@@ -37,9 +43,11 @@ def pytest_arguments(given: list[str]) -> list[str]:
     Args:
         given: Arguments of this script.
     """
-    rest = [argument for argument in given if argument != "--fast"]
-    if "--fast" in given:
+    rest = [argument for argument in given if argument not in ("--fast", "--light")]
+    if "--fast" in given or "--light" in given:
         rest = ["-m", "not slow", *rest]
+    if "--light" in given and not any("Testing" in argument for argument in rest):
+        rest += [f"Testing/pumit/{folder}" for folder in LIGHT]
     if not any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in rest):
         # Each file runs in one process, which sets up Slicer's scene, workers and models once.
         # Testing/conftest.py puts the longest files first.

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 # Extras of those who change PUMIT, which no one gets who uses it; `mamba` compiles for one GPU.
-NOT_FOR_USERS = {"test", "docs", "slicer-test", "mamba"}
+NOT_FOR_USERS = {"test", "test-light", "docs", "slicer-test", "mamba"}
 Row = tuple[str, str, str, str, str]
 
 

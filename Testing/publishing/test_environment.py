@@ -32,8 +32,10 @@ def requirements(environment: ModuleType, monkeypatch: pytest.MonkeyPatch) -> li
     return found
 
 
-@pytest.mark.parametrize(("purpose", "extras"), [("demo", ""), ("docs", "[docs]")])
-def test_demonstration_and_site_need_no_torch(
+@pytest.mark.parametrize(
+    ("purpose", "extras"), [("demo", ""), ("docs", "[docs]"), ("light", "[test-light]")]
+)
+def test_only_all_tests_need_torch(
     repository: Path, environment: ModuleType, requirements: list[str], purpose: str, extras: str
 ) -> None:
     environment.prepare(purpose)
@@ -57,6 +59,7 @@ def test_what_the_tests_need_is_enough_for_the_site(
     requirements.clear()
     environment.prepare("docs")
     environment.prepare("demo")
+    environment.prepare("light")
     assert requirements == []
 
 

@@ -1,99 +1,73 @@
-"""Models small enough for tests, and one whose answer is known."""
+"""Fixtures of the core's tests; those of `small_models` need PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pumit
 import pytest
-import torch
+from absent import NO_TORCH
 from PIL import Image
-from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.models.checkpoint import save_checkpoint
-from pumit.networks.build import build_network
-from pumit.networks.promptable.image_encoder import ImageEmbedding
-from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.promptable.prompt_encoder import PromptBatch
-from pumit.networks.pumit import Anisotropy
-from torch import Tensor, nn
 
-TINY_SIZES: dict[str, Any] = {
-    "widths": (8, 8, 16),
-    "dim": 24,
-    "depth": 1,
-    "num_heads": 2,
-    "field_size": 16,
-    "num_masks": 4,
-    "num_decoder_blocks": 1,
-}
-
-
-class BrightnessNetwork(nn.Module):
-    """Answers every prompt with all that is brighter than some shares of the field's range."""
-
-    def __init__(self, field_size: int, levels: Sequence[float] = (0.5,) * 4) -> None:
-        super().__init__()
-        self.field_size = field_size
-        self.levels = torch.tensor(levels)
-        self.num_masks = len(levels)
-
-    def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
-        return ImageEmbedding(image, image, image, image, image, anisotropy)
-
-    def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
-        assert prompts.prior.shape[2:] == embedding.image.shape[2:]
-        logits = 20 * (embedding.image[:, :1] - self.levels[:, None, None, None])
-        return logits, 0.9 - torch.arange(self.num_masks)[None] / 100
+if TYPE_CHECKING:
+    from pumit.networks.promptable.network import PromptableNetwork
 
 
 @pytest.fixture(scope="session")
-def tiny_sizes() -> dict[str, Any]:
+def small_models() -> ModuleType:
+    """The module of that name; a test that asks for it is skipped without PyTorch."""
+    pytest.importorskip("torch", reason=NO_TORCH)
+    import small_models
+
+    return small_models
+
+
+@pytest.fixture(scope="session")
+def tiny_sizes(small_models: ModuleType) -> dict[str, Any]:
     """Sizes of a promptable network that computes in milliseconds; no one changes them."""
-    return dict(TINY_SIZES)
+    return dict(small_models.TINY_SIZES)
 
 
 @pytest.fixture
-def tiny_network() -> PromptableNetwork:
+def tiny_network(small_models: ModuleType) -> PromptableNetwork:
     """A promptable network with random weights."""
-    torch.manual_seed(0)
-    network = build_network("promptable", **TINY_SIZES)
-    assert isinstance(network, PromptableNetwork)
-    return network.eval()
-
-
-def segmenter_of(network: nn.Module) -> Segmenter:
-    """A segmenter in single precision on the CPU, whatever the machine."""
-    engine = TorchEngine(network, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
-    return Segmenter(engine, "test", "0", "0" * 64, {})
+    network: PromptableNetwork = small_models.tiny_network()
+    return network
 
 
 @pytest.fixture
-def tiny_segmenter(tiny_network: PromptableNetwork) -> Segmenter:
+def tiny_segmenter(small_models: ModuleType, tiny_network: PromptableNetwork) -> Segmenter:
     """Random answers, but always the same."""
-    return segmenter_of(tiny_network)
+    segmenter: Segmenter = small_models.segmenter_of(tiny_network)
+    return segmenter
 
 
 @pytest.fixture
-def bright_segmenter() -> Segmenter:
+def bright_segmenter(small_models: ModuleType) -> Segmenter:
     """Answers with what is bright: its masks are known beforehand."""
-    return segmenter_of(BrightnessNetwork(48))
+    segmenter: Segmenter = small_models.bright_segmenter(0.5, 0.5, 0.5, 0.5)
+    return segmenter
 
 
 @pytest.fixture
-def two_answers_segmenter() -> Segmenter:
+def two_answers_segmenter(small_models: ModuleType) -> Segmenter:
     """Answers with what is half as bright or more, and less surely with what is bright."""
-    return segmenter_of(BrightnessNetwork(48, (0.25, 0.75, 0.25, 0.75)))
+    segmenter: Segmenter = small_models.bright_segmenter(0.25, 0.75, 0.25, 0.75)
+    return segmenter
 
 
 @pytest.fixture
-def tiny_checkpoint(tmp_path: Path, tiny_network: PromptableNetwork) -> Path:
+def tiny_checkpoint(
+    tmp_path: Path, tiny_sizes: dict[str, Any], tiny_network: PromptableNetwork
+) -> Path:
     """A checkpoint file of the tiny network."""
     path = tmp_path / "tiny.safetensors"
-    recipe = {"name": "tiny", "version": "1", "network": "promptable", "sizes": TINY_SIZES}
+    recipe = {"name": "tiny", "version": "1", "network": "promptable", "sizes": tiny_sizes}
     save_checkpoint(path, tiny_network.state_dict(), recipe)
     return path
 

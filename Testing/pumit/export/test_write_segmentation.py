@@ -23,11 +23,14 @@ def files_limited_to(size: int):
     """Every file of this process stops growing at `size` bytes, as on a full disk."""
     resource = pytest.importorskip("resource", reason="file size limits are POSIX only")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.MonkeyPatch.context() as patch:
+        # Python would keep the first bytes of a module that is imported here for the first time.
+        patch.setattr(sys, "dont_write_bytecode", True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("suffix", LABELMAPS)

@@ -1,0 +1,27 @@
+"""Why tests are skipped where packages that they need are absent."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+NO_TORCH = 'PyTorch is absent: pip install -e ".[train]"'
+NO_SLICER = 'slicer-core is absent: pip install -e ".[slicer-test]"'
+
+
+def reasons() -> list[str]:
+    """Why test files may fail to be imported here; empty if all packages are installed."""
+    packages = {"torch": NO_TORCH, "vtk": NO_SLICER}
+    return [text for name, text in packages.items() if importlib.util.find_spec(name) is None]
+
+
+class PerhapsAbsent(pytest.Module):
+    """A test file that is skipped if it cannot be imported."""
+
+    def collect(self) -> Any:
+        try:
+            return super().collect()
+        except self.CollectError:
+            pytest.skip("; ".join(reasons()), allow_module_level=True)
