@@ -384,6 +384,32 @@ def test_a_file_of_this_computer_is_opened_at_its_place(opened, tmp_path):
     assert tab.page.locator("[data-format=dcm]").is_disabled()
 
 
+def test_a_file_that_does_not_say_where_its_axes_point_is_where_the_command_line_has_it(
+    opened, tmp_path
+):
+    volume = Volume(spotted(DIRECTIONS["axial"]).array, (3.0, 0.8, 1.1))
+    content = bytearray(nifti_bytes(volume.array, volume))
+    content[252:256] = bytes(4)  # qform_code and sform_code
+    (tmp_path / "mine.nii").write_bytes(content)
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.says("Click inside")
+    read, held = Volume.read(tmp_path / "mine.nii"), tab.server.engine.sessions[-1].volume
+    assert np.allclose(held.index_to_world(np.eye(3)), read.index_to_world(np.eye(3)), atol=1e-3)
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    assert np.abs(nearest(volume, tab.prompts()[-1].point_lps) - SPOT).max() < 1.01
+
+
+@pytest.mark.parametrize("kept", [0, 300, 5000])
+def test_a_damaged_file_is_refused_in_a_sentence(opened, tmp_path, kept):
+    volume = spotted(DIRECTIONS["axial"])
+    (tmp_path / "mine.nii").write_bytes(nifti_bytes(volume.array, volume)[:kept])
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.page.locator("#problem", has_text="damaged, incomplete, or not NIfTI").wait_for()
+
+
 def test_one_scan_after_another_is_opened(tab, tmp_path):
     tab.click_spot()
     tab.page.once("dialog", lambda question: question.accept())  # segments are not saved

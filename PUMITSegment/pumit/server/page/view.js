@@ -214,17 +214,22 @@ async function openServersScan() {
 // Opens a local file: it is parsed here, and its voxels and geometry are sent.
 async function openFile(file) {
   say("Reading the file.");
-  const image = await niivue.NVImage.loadFromFile({ file, name: file.name });
-  const { hdr } = image, dims = dimsOf(image);
+  const image = await niivue.NVImage.loadFromFile({ file, name: file.name }).catch(() => null);
+  const dims = image ? dimsOf(image) : [], size = dims[0] * dims[1] * dims[2];
+  if (!(image?.img.length >= size))
+    throw new Error("This file is damaged, incomplete, or not NIfTI, NRRD or MHA. DICOM and pictures open by `pumit view`.");
+  const { hdr } = image;
   const rgb = [128, 2304].includes(hdr.datatypeCode);
   if (rgb) throw new Error("Colour images open by `pumit view FILE`.");
+  // Of a file that does not say where its axes point to, ITK and so PUMIT and Slicer assume LPS, and NiiVue RAS.
+  if (/\.nii(\.gz)?$/i.test(file.name) && !(hdr.sform_code > 0 || hdr.qform_code > 0))
+    image.setAffine(hdr.affine.map((row, r) => (r < 2 ? row.map((x) => -x) : row)));
   const affine = hdr.affine, columns = [0, 1, 2].map((c) => [-affine[0][c], -affine[1][c], affine[2][c]]);
   const spacing = columns.map((v) => Math.hypot(...v));
   const axes = columns.map((v, c) => v.map((x) => x / spacing[c]));
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
   if ([[0, 1], [0, 2], [1, 2]].some(([a, b]) => !(Math.abs(dot(axes[a], axes[b])) < 1e-3)))
     throw new Error("The axes of this scan are not perpendicular; open it by `pumit view FILE`.");
-  const size = dims[0] * dims[1] * dims[2];
   let values = image.img.length > size ? image.img.slice(0, size) : image.img;
   const slope = hdr.scl_slope || 1, inter = hdr.scl_inter || 0;
   if (slope !== 1 || inter !== 0) values = Float32Array.from(values, (v) => v * slope + inter);
