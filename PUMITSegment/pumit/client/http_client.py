@@ -118,6 +118,7 @@ class Client(AbstractContextManager["Client"]):
                 "A remote server must be reached by https://, which encrypts the scan; for a "
                 "server without https, allow an unencrypted connection."
             )
+        token = token.strip()  # a file ends with a line break
         if not token.isascii() or not token.isprintable():
             raise ServiceError(
                 "The bearer token has characters that cannot be sent; copy it again."

@@ -192,7 +192,7 @@ class RecoverableSession(PromptedSession):
             self._client = client or self._client
             self._needs_rebuild = True
             self._claim()
-            if self._volume is not None:
+            if self._volume is not None and not self._is_opening:
                 self._send_again(self._volume)
             self._needs_rebuild = False
 
@@ -233,6 +233,9 @@ class RecoverableSession(PromptedSession):
             self.cancel()
             try:
                 yield
+            except BaseException:
+                self._needs_rebuild = True  # the server may have either volume, or none
+                raise
             finally:
                 self._is_opening = False
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import PUMIT, Client, Unreachable
+from pumit.client.http_client import PUMIT, Client
 from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import (
     AutomaticAnswer,
@@ -74,14 +74,10 @@ class RemoteSession(RecoverableSession):
             ServiceError: If it exceeds the server's limit, or cannot be sent.
         """
         with self._opening():
-            try:
-                self._keeping(lambda: self._upload(volume, channel))
-                self._begin(volume)
-                self._channel = channel
-            except Unreachable:
-                # The volume may have arrived or not, so a new session is needed.
-                self._needs_rebuild = True
-                raise
+            self._keeping(lambda: self._upload(volume, channel))
+            self._begin(volume)
+            self._channel = channel
+            self._latest = {}
 
     def answer(
         self,

@@ -79,6 +79,11 @@ def test_a_tunnel_to_another_machine_carries_compressed_arrays(server):
     assert Client("https://gpu.example", TOKEN).codec == "zstd"
 
 
+def test_a_line_break_after_the_token_does_not_matter(server):
+    with server.client(f"{TOKEN}\n") as client:
+        assert client.capabilities()["kind"] == "pumit"
+
+
 def test_a_wrong_token_is_named(server):
     with pytest.raises(ServiceError, match="does not accept this access code"):
         RemoteSession(server.client("not the token of it"))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from asking import Asking
 from fake_engine import FakeSession
-from pumit.client.http_client import Unreachable
+from pumit.client.http_client import UnexpectedResponse, Unreachable
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
-from pumit.segmentation import AnswerChoice
+from pumit.segmentation import AnswerChoice, PromptAnswer
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 
@@ -30,6 +30,16 @@ def _same_as_library(volume, changes, segment="1"):
 
 def _centre(volume: Volume, *index: float):
     return tuple(volume.index_to_world(index))
+
+
+class Interrupt(KeyboardInterrupt):
+    """Ctrl-C."""
+
+
+def _one(volume: Volume):
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[4, 10, 10] = True
+    return mask
 
 
 def test_masks_equal_those_of_the_library_for_every_kind_of_prompt(session, volume):
@@ -190,25 +200,42 @@ def test_without_a_volume_the_session_says_so(server):
         assert not session.undo()
 
 
-def test_an_answer_that_was_lost_leaves_no_doubt_behind(session, server, volume, monkeypatch):
-    """A volume whose answer is lost may have arrived: the session is opened again."""
+@pytest.mark.parametrize("error", [Unreachable("lost"), UnexpectedResponse("", 504), Interrupt()])
+def test_an_answer_that_was_lost_leaves_no_doubt_behind(
+    session, server, volume, monkeypatch, error
+):
+    """A volume whose answer is lost may have arrived: the session is opened again.
+
+    A gateway gives up (504) while the server still reads, or Ctrl-C comes in a notebook.
+    """
     session.add_point(_centre(volume, 4, 10, 10))
     expected = session.predict()
     call = session._client.call
 
     def lose_answer(*arguments, **options):
         call(*arguments, **options)
-        raise Unreachable("lost")
+        raise error
 
-    other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
+    other = replace(volume, array=volume.array[::-1].copy())
     with monkeypatch.context() as patch:
         patch.setattr(session._client, "call", lose_answer)
-        with pytest.raises(Unreachable):
+        with pytest.raises(type(error)):
             session.predict()
-        with pytest.raises(Unreachable):
+        with pytest.raises(type(error)):
             session.set_volume(other)
     np.testing.assert_array_equal(session.predict(), expected)
     assert len(server.engine.sessions) == 2
+    np.testing.assert_array_equal(server.engine.sessions[1].volume.array, volume.array)
+
+
+def test_an_estimate_is_not_that_of_the_scan_before(session, volume, monkeypatch):
+    session.add_point(_centre(volume, 4, 10, 10))
+    session.predict()
+    session.set_volume(replace(volume, array=volume.array[::-1].copy()))
+    session.add_point(_centre(volume, 4, 10, 10))
+    second = PromptAnswer(_one(volume), 0.25, None)
+    monkeypatch.setattr(FakeSession, "answer", lambda *_, **__: second)
+    assert session.estimated_iou() == 0.25
 
 
 def test_a_channel_is_chosen_here_and_after_a_rebuild(server):

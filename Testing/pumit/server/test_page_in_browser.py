@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -381,6 +382,80 @@ def test_a_file_of_this_computer_is_opened_at_its_place(opened, tmp_path):
     tab.says("mL")
     assert np.abs(nearest(volume, tab.prompts()[-1].point_lps) - SPOT).max() < 1.01
     assert tab.page.locator("[data-format=dcm]").is_disabled()
+
+
+def test_a_file_that_does_not_say_where_its_axes_point_is_where_the_command_line_has_it(
+    opened, tmp_path
+):
+    volume = Volume(spotted(DIRECTIONS["axial"]).array, (3.0, 0.8, 1.1))
+    content = bytearray(nifti_bytes(volume.array, volume))
+    content[252:256] = bytes(4)  # qform_code and sform_code
+    (tmp_path / "mine.nii").write_bytes(content)
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.says("Click inside")
+    read, held = Volume.read(tmp_path / "mine.nii"), tab.server.engine.sessions[-1].volume
+    assert np.allclose(held.index_to_world(np.eye(3)), read.index_to_world(np.eye(3)), atol=1e-3)
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    assert np.abs(nearest(volume, tab.prompts()[-1].point_lps) - SPOT).max() < 1.01
+
+
+@pytest.mark.parametrize("kept", [0, 300, 5000])
+def test_a_damaged_file_is_refused_in_a_sentence(opened, tmp_path, kept):
+    volume = spotted(DIRECTIONS["axial"])
+    (tmp_path / "mine.nii").write_bytes(nifti_bytes(volume.array, volume)[:kept])
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.page.locator("#problem", has_text="damaged, incomplete, or not NIfTI").wait_for()
+
+
+def test_one_scan_after_another_is_opened(tab, tmp_path):
+    tab.click_spot()
+    tab.page.once("dialog", lambda question: question.accept())  # segments are not saved
+    other = spotted(DIRECTIONS["sagittal"])
+    (tmp_path / "other.nii").write_bytes(nifti_bytes(other.array, other))
+    tab.page.locator("#file").set_input_files(tmp_path / "other.nii")
+    tab.says("Click inside")
+    tab.page.mouse.click(*tab.brightest(2))
+    tab.says("mL")
+    assert len(tab.prompts()) == 1
+    assert np.abs(nearest(other, tab.prompts()[0].point_lps) - SPOT).max() < 1.01
+    tab.page.get_by_role("button", name="Undo").click()
+    assert tab.page.get_by_role("button", name="Undo").is_disabled()
+
+
+def test_after_a_scan_that_did_not_arrive_for_sure_clicks_are_about_the_one_shown(tab, tmp_path):
+    """A gateway gives up while the server still reads: the server may have either scan."""
+    shown = tab.server.state.scan
+    other = replace(shown, array=shown.array[::-1].copy())
+    (tmp_path / "other.nii").write_bytes(nifti_bytes(other.array, other))
+
+    def give_up(route) -> None:
+        assert route.fetch().ok
+        route.fulfill(status=504, body="<html>")
+
+    tab.page.route("**/pumit/v3/volume", give_up, times=1)
+    tab.page.locator("#file").set_input_files(tmp_path / "other.nii")
+    tab.page.locator("#problem", has_text="504").wait_for()
+    tab.click_spot()
+    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, shown.array)
+
+
+def test_a_structure_found_in_one_scan_is_not_put_on_the_next(tab, tmp_path):
+    shown = tab.server.state.scan
+    (tmp_path / "other.nii").write_bytes(nifti_bytes(shown.array[::-1].copy(), shown))
+    held: list = []
+    tab.page.route("**/pumit/v3/mask_prior", lambda route: held.append(route), times=1)
+    tab.page.get_by_label("Find by name").fill("liver")
+    with tab.page.expect_request("**/pumit/v3/mask_prior"):
+        tab.page.get_by_role("button", name="Find", exact=True).click()
+    tab.page.locator("#file").set_input_files(tmp_path / "other.nii")
+    tab.says("Click inside")
+    held[0].continue_()
+    tab.page.get_by_text("Another scan was opened").wait_for()
+    assert tab.page.get_by_label("Name of the segment").count() == 1
+    assert tab.page.locator("[data-format='nii.gz']").is_disabled()
 
 
 def test_a_session_that_has_ended_is_opened_again(tab):

@@ -19,7 +19,7 @@ from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import AutomaticAnswer, Reconstruction
-from pumit.errors import PromptError, PumitError, ServiceError
+from pumit.errors import PromptError, ServiceError
 from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.interactions import interactions_of
@@ -207,11 +207,7 @@ class NNInteractiveSession(RecoverableSession):
         """
         image = _image_of(volume, channel)
         with self._opening():
-            try:
-                self._keeping(lambda: self._upload(volume, image))
-            except PumitError:
-                self._needs_rebuild = True  # the server may have dropped the earlier volume
-                raise
+            self._keeping(lambda: self._upload(volume, image))
             self._begin(volume)
             self._image = image
             # A new cache: a late answer for the earlier volume may still be added to the old one.

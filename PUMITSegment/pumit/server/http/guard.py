@@ -211,7 +211,9 @@ class _CountedBody:
         except TimeoutError:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT,
-                "The request's body stopped arriving, or came too slowly; send it again.",
+                "The request stopped, or came more slowly than "
+                f"{self._limits.min_body_rate // 1024} KiB a second; use a faster connection, or "
+                "crop the scan.",
             ) from None
         self._waited_s += time.monotonic() - begun
         piece: bytes = message.get("body", b"")

@@ -61,15 +61,34 @@ function resultOf(stream) {
   throw new Refusal(0, { detail: "The answer is damaged; try again." });
 }
 
-// Reopens an expired session with its scan, and repeats the request once.
+// Asks about the scan that is shown, and reopens an expired session with it, once.
 async function ask(path, options = {}) {
+  const about = scan;
+  const outcome = await askOnce(path, options).catch((error) => error);
+  if (about !== scan) throw new Refusal(409, { detail: "Another scan was opened.", error: "Cancelled" });
+  if (outcome instanceof Error) throw outcome;
+  return outcome;
+}
+
+async function askOnce(path, options) {
   try {
-    return await call(path, options);
+    if (lease) return await call(path, options);
   } catch (error) {
-    if (error.status !== 410 || !scan) throw error;
-    await claim();
-    await scan.restore();
-    return call(path, options);
+    if (error.status !== 410) throw error;
+  }
+  await claim();
+  await giveScan(scan.restore);
+  return call(path, options);
+}
+
+// Gives a scan to the server. If that fails, the session may have this scan, the one before, or none: it is left.
+async function giveScan(send) {
+  try {
+    return await send();
+  } catch (error) {
+    call("/release").catch(() => {});
+    lease = null;
+    throw error;
   }
 }
 
@@ -189,23 +208,28 @@ async function openServersScan() {
   const { bytes, headers } = await call(`${API}/scan`, { accept: "bytes" });
   const meta = JSON.parse(headers.get("X-Meta"));
   const image = await niivue.NVImage.loadFromFile({ file: new File([bytes], "scan.nii"), name: "scan.nii" });
-  await show(image, meta, () => call(`${API}/scan`, { accept: "bytes" }));
+  show(image, await makeOverlay(image), meta, () => call(`${API}/scan`, { accept: "bytes" }));
 }
 
 // Opens a local file: it is parsed here, and its voxels and geometry are sent.
 async function openFile(file) {
   say("Reading the file.");
-  const image = await niivue.NVImage.loadFromFile({ file, name: file.name });
-  const { hdr } = image, dims = hdr.dims.slice(1, 4).map((n) => Math.max(n, 1));
+  const image = await niivue.NVImage.loadFromFile({ file, name: file.name }).catch(() => null);
+  const dims = image ? dimsOf(image) : [], size = dims[0] * dims[1] * dims[2];
+  if (!(image?.img.length >= size))
+    throw new Error("This file is damaged, incomplete, or not NIfTI, NRRD or MHA. DICOM and pictures open by `pumit view`.");
+  const { hdr } = image;
   const rgb = [128, 2304].includes(hdr.datatypeCode);
   if (rgb) throw new Error("Colour images open by `pumit view FILE`.");
+  // Of a file that does not say where its axes point to, ITK and so PUMIT and Slicer assume LPS, and NiiVue RAS.
+  if (/\.nii(\.gz)?$/i.test(file.name) && !(hdr.sform_code > 0 || hdr.qform_code > 0))
+    image.setAffine(hdr.affine.map((row, r) => (r < 2 ? row.map((x) => -x) : row)));
   const affine = hdr.affine, columns = [0, 1, 2].map((c) => [-affine[0][c], -affine[1][c], affine[2][c]]);
   const spacing = columns.map((v) => Math.hypot(...v));
   const axes = columns.map((v, c) => v.map((x) => x / spacing[c]));
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
   if ([[0, 1], [0, 2], [1, 2]].some(([a, b]) => !(Math.abs(dot(axes[a], axes[b])) < 1e-3)))
     throw new Error("The axes of this scan are not perpendicular; open it by `pumit view FILE`.");
-  const size = dims[0] * dims[1] * dims[2];
   let values = image.img.length > size ? image.img.slice(0, size) : image.img;
   const slope = hdr.scl_slope || 1, inter = hdr.scl_inter || 0;
   if (slope !== 1 || inter !== 0) values = Float32Array.from(values, (v) => v * slope + inter);
@@ -215,31 +239,42 @@ async function openFile(file) {
     direction: [0, 1, 2].map((r) => axes.map((v) => v[r])),
   };
   const send = () => call(`${API}/volume`, { body: packArray(values, [dims[2], dims[1], dims[0]]), meta });
+  const masks = await makeOverlay(image);
   say("Sending the scan to the server.");
-  await (lease ? ask("/heartbeat").catch(() => claim()) : claim());
-  await send();
-  await show(image, { ...meta, is_dicom: false }, send);
+  await (lease ? call("/heartbeat").catch(() => claim()) : claim());
+  await giveScan(send);
+  show(image, masks, { ...meta, is_dicom: false }, send);
 }
 
-async function show(image, meta, restore) {
-  const dims = image.hdr.dims.slice(1, 4).map((n) => Math.max(n, 1));
-  const spacing = [meta.spacing_mm[2], meta.spacing_mm[1], meta.spacing_mm[0]];
+const dimsOf = (image) => image.hdr.dims.slice(1, 4).map((n) => Math.max(n, 1));
+
+function makeOverlay(image) {
+  const dims = dimsOf(image), empty = makeNifti(new Uint8Array(dims[0] * dims[1] * dims[2]), dims, image.hdr.affine);
+  return niivue.NVImage.loadFromFile({ file: new File([empty], "mask.nii"), name: "mask.nii", opacity: byId("opacity").value / 100 });
+}
+
+// Never waits, so that nothing is drawn or asked about two scans.
+function show(image, masks, meta, restore) {
+  const dims = dimsOf(image), spacing = [meta.spacing_mm[2], meta.spacing_mm[1], meta.spacing_mm[0]];
+  scan = null;
+  for (const volume of [...nv.volumes].reverse()) nv.removeVolume(volume);
+  answers.clear(), priors.clear();
+  present = { segments: [], current: 0 };
+  past = [], future = [], isDirty = false, gesture = corner = null;
+  nv.addVolume(image);
+  overlay = masks;
+  overlay.setColormapLabel(labelColors());
+  nv.addVolume(overlay);
   scan = {
     dims, restore, isDicom: meta.is_dicom, origin: meta.origin_lps, isPlanar: dims[2] === 1,
     steps: meta.direction.map((row) => row.map((x, c) => x * spacing[c])),
     voxelMl: spacing[0] * spacing[1] * spacing[2] / 1000,
   };
-  for (const volume of [...nv.volumes].reverse()) nv.removeVolume(volume);
-  answers.clear(), priors.clear();
-  nv.addVolume(image);
-  const empty = makeNifti(new Uint8Array(dims[0] * dims[1] * dims[2]), dims, image.hdr.affine);
-  overlay = await niivue.NVImage.loadFromFile({ file: new File([empty], "mask.nii"), name: "mask.nii", opacity: byId("opacity").value / 100 });
-  overlay.setColormapLabel(labelColors());
-  nv.addVolume(overlay);
-  present = { segments: [], current: 0 };
-  past = [], future = [], isDirty = false;
   addSegment();
   byId("no-dicom").hidden = scan.isDicom;
+  nv.scene.crosshairPos = [0.5, 0.5, 0.5];
+  nv.scene.pan2Dxyzmm = [0, 0, 0, 1];
+  nv.opts.crosshairWidth = 1;
   byId("planes").value = scan.isPlanar ? "0" : "3";
   showPlanes();
   refresh();
@@ -279,7 +314,7 @@ async function addPrompt(prompt) {
 // Requests the missing masks, and draws.
 async function update(isNew = false) {
   refresh();
-  const turn = ++started;
+  const turn = ++started, asked = present;
   for (const segment of present.segments) {
     const key = keyOf(segment);
     if (!key || answers.has(key)) continue;
@@ -292,7 +327,7 @@ async function update(isNew = false) {
     } catch (error) {
       // Superseded by a newer request for this segment.
       if (error.status === 409) return;
-      if (isNew && turn === started) present = past.pop();
+      if (isNew && present === asked) present = past.pop();
       fail(error);
     } finally {
       busy(-1);
@@ -790,7 +825,7 @@ async function enter() {
     byId("structures").replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
     // After a restart of the server, with a new code, the scan and its segments are kept.
     if (!scan) await openServersScan();
-    else await scan.restore(), say("Open again.");
+    else await giveScan(scan.restore), say("Open again.");
   } catch (error) {
     if (error.status === 401) askForToken(error.message);
     else if (error.kind === "VolumeError" && !scan) say("Open a scan of your own: NIfTI, NRRD or MHA.");

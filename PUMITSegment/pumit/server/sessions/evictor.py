@@ -130,7 +130,8 @@ class SessionEvictor:
 
     def _refusal(self, needed: int) -> Exception:
         limit = self._limit // MIB
-        if max((size.awake for size in self._holdings.sizes()), default=needed) > self._limit:
+        sizes = self._holdings.sizes()
+        if max((size.awake + size.asleep for size in sizes), default=needed) > self._limit:
             return MemoryFull(
                 f"The scan needs more than the {limit} MiB available for the server's sessions; "
                 "crop it, or raise the server's limit."

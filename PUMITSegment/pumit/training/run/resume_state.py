@@ -157,7 +157,8 @@ def load_network(network: nn.Module, saved: Saved) -> None:
         network.load_state_dict(saved.network)
     except RuntimeError:
         raise CheckpointError(
-            "The output folder holds the training of another network; choose another folder."
+            "The output folder holds the training of another network, or one that began with an "
+            "earlier version of its initial model; choose another folder."
         ) from None
 
 

@@ -52,7 +52,7 @@ def test_a_body_of_a_byte_now_and_then_is_given_up(serving):
             connection.sendall(start)
             status, sentence = status_and_sentence(one_answer(connection))
         assert status == 408
-        assert "too slowly" in sentence
+        assert "more slowly than 64 KiB a second" in sentence
 
 
 @pytest.mark.parametrize("kind", ["Content-Length: 100000", CHUNKED])

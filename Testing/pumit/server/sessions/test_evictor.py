@@ -88,13 +88,18 @@ def test_a_refused_scan_leaves_the_session_on_its_earlier_one():
     sessions.open()
     lease = sessions.open()
     with pytest.raises(BusyError, match="try again later"):
-        sessions.open(2400, lease)
+        sessions.open(1900, lease)
     assert lease.shape == (10, 10, 10)
     sessions.use(lease)
     with pytest.raises(MemoryFull, match="crop it"):
         sessions.open(10 * PLAIN, lease)
     sessions.use(lease)
     assert lease.session.volume.array.nbytes == PLAIN
+
+
+def test_a_scan_that_could_not_be_woken_is_not_blamed_on_others():
+    with pytest.raises(MemoryFull, match="The scan needs more"):
+        Sessions(limit=2 * PLAIN).open()
 
 
 def test_a_new_scan_may_take_the_room_of_the_session_s_own_earlier_one():
