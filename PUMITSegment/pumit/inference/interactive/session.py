@@ -119,7 +119,7 @@ class InteractiveSession(PromptedSession):
         if self.segmenter.make_solver is not None:
             found: PromptSolver = self.segmenter.make_solver(scan)
             return found
-        return PromptSolver(self.segmenter, scan.image, self._settings)
+        return PromptSolver(self.segmenter, scan, self._settings)
 
     def forget_answers(self) -> None:
         """Clear the answer cache; answers are recomputed when needed."""

@@ -94,9 +94,9 @@ def test_sleep_gives_everything_back_but_packed_voxels(tiny_segmenter: Segmenter
     session.predict()
     parts = [
         array,
-        session.solver.image,
+        session.solver.pyramid,
         session.solver.pyramid.levels[1][0],
-        next(iter(session.solver.image.embeddings.values())),
+        next(iter(session.solver.scan.embeddings.values())),
         next(iter(session._answers.values())),
     ]
     gone = [weakref.ref(part) for part in parts]
@@ -139,9 +139,9 @@ def test_who_shares_a_scan_sleeps_and_wakes_alone(tiny_segmenter: Segmenter) -> 
     # A third one who brings the same scan finds it, and the second finds it awake.
     third = InteractiveSession(tiny_segmenter, images=store)
     third.set_volume(replace(volume, array=volume.array.copy()))
-    assert third.solver.image is first.solver.image
+    assert third.solver.pyramid is first.solver.pyramid
     np.testing.assert_array_equal(second.predict(), expected)
-    assert second.solver.image is first.solver.image
+    assert second.solver.pyramid is first.solver.pyramid
     first.close()
     second.sleep()
     third.close()
