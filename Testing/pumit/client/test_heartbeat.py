@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import TimedOut, Unreachable
-from pumit.client.recoverable_session import PendingRequest, call_watched
+from pumit.client.recoverable_session import Heartbeat, PendingRequest, call_watched
 from pumit.errors import ServiceError
 from pumit.system.watch import UNWATCHED, Watch
 

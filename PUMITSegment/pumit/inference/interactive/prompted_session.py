@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from pumit.errors import PromptError
 from pumit.inference.interactive.index_prompts import check_prompt
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
 from pumit.prompts import (
     AnswerPrompt,
     BoxPrompt,
@@ -32,10 +31,8 @@ _PROMPT_BYTES, _POINT_BYTES, _STATE_BYTES = 120, 150, 300
 
 def prompt_bytes(prompt: Prompt) -> int:
     """Return the approximate memory of a prompt, bytes."""
-    if isinstance(prompt, PackedMaskPrompt):
-        return _PROMPT_BYTES + prompt.nbytes
     if isinstance(prompt, MaskPrompt):
-        return _PROMPT_BYTES + prompt.mask.nbytes
+        return _PROMPT_BYTES + prompt.nbytes
     if isinstance(prompt, ScribblePrompt):
         return _PROMPT_BYTES + _POINT_BYTES * len(prompt.points_lps)
     if isinstance(prompt, BoxPrompt):
@@ -241,8 +238,7 @@ class PromptedSession(ABC):
             self._check_prompt(prompt)
         if prompts:
             state = self._history.state
-            kept = (*state.get(segment, ()), *map(packed, prompts))
-            self._history.commit({**state, segment: kept})
+            self._history.commit({**state, segment: (*state.get(segment, ()), *prompts)})
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its index in `prompts`.

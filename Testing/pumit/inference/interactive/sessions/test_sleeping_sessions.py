@@ -11,7 +11,6 @@ import pytest
 from ball_scan import BALL, OBLIQUE, at, ball, many_prompts, scan, session_on
 from pumit.errors import VolumeError
 from pumit.inference.interactive.image_store import ImageStore, PackedVoxels
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import MaskPrompt
@@ -227,7 +226,7 @@ def test_a_prior_mask_is_kept_packed(tiny_segmenter: Segmenter) -> None:
     session.set_mask_prior(prior)
     prior[:] = False  # the caller's own again
     (prompt,) = session.prompts()
-    assert isinstance(prompt, PackedMaskPrompt)
+    assert isinstance(prompt, MaskPrompt)
     assert prompt.nbytes < ball().size / 8
     assert session.prompts()[0] is prompt
     np.testing.assert_array_equal(prompt.mask, ball())
@@ -239,11 +238,10 @@ def test_a_prior_mask_is_kept_packed(tiny_segmenter: Segmenter) -> None:
 def test_any_mask_is_unpacked_as_it_was(index: tuple[int, ...]) -> None:
     mask = np.zeros((5, 6, 7), dtype=bool)
     mask[index] = True
-    packed = PackedMaskPrompt(mask)
-    assert isinstance(packed, MaskPrompt)
+    packed = MaskPrompt(mask)
     np.testing.assert_array_equal(packed.mask, mask)
     assert packed.mask.dtype == bool
-    turned = PackedMaskPrompt(mask.transpose(2, 0, 1))
+    turned = MaskPrompt(mask.transpose(2, 0, 1))
     np.testing.assert_array_equal(turned.mask, mask.transpose(2, 0, 1))
 
 
