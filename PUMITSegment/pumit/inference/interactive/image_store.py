@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from pumit.inference.engine.engine import Features
 from pumit.preprocessing.channels import check_contrast, grey, is_colour
-from pumit.preprocessing.fields import Field, Pyramid, depth_first, level_bytes
+from pumit.preprocessing.fields import Field, Pyramid, level_bytes
+from pumit.preprocessing.network_axes import depth_first
 from pumit.volume import Volume
 
 # About 18 embeddings of the default size; one answer needs at most half of that.

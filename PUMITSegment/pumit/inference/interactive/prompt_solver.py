@@ -32,12 +32,14 @@ from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
     LogitBox,
+    common,
     is_inside,
     logit,
     patch_of,
     sigmoid,
     to_field,
     to_volume,
+    within,
 )
 from pumit.inference.interactive.image_store import OpenScan
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
@@ -492,10 +494,8 @@ def is_far_more(
 
 def _common(a: LogitBox, b: LogitBox) -> int:
     """Return the number of voxels that two answers share."""
-    start = np.maximum(a.start, b.start)
-    stop = np.minimum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
-    inside = []
-    for patch in (a, b):
-        pairs = zip(start - patch.start, (stop - patch.start).clip(0), strict=True)
-        inside.append(patch.logits[tuple(slice(low, high) for low, high in pairs)] > 0)
-    return int((inside[0] & inside[1]).sum()) if (stop > start).all() else 0
+    box = common(a.window, b.window)
+    if box is None:
+        return 0
+    first, second = (patch.logits[within(box, patch.start)] > 0 for patch in (a, b))
+    return int((first & second).sum())
