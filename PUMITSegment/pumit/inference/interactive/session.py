@@ -331,7 +331,7 @@ class InteractiveSession(PromptedSession):
     def _evict_answers(self) -> None:
         sizes = [answer.nbytes for answer in self._answers.values()]
         total = sum(sizes)
-        for size in sizes[:-1]:
+        for size in sizes[:-2]:  # the next click and its rating need the newest two
             if len(self._answers) <= CACHED_ANSWERS and total <= CACHED_ANSWER_BYTES:
                 return
             self._answers.pop(next(iter(self._answers)))

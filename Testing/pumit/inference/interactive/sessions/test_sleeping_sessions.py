@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, ball, many_prompts, scan, session_on
 from pumit.errors import VolumeError
 from pumit.inference.interactive.image_store import ImageStore, PackedVoxels
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import MaskPrompt
+from pumit.inference.interactive.solver_state import SolverState
+from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.volume import Volume
 
 
@@ -261,3 +265,25 @@ def test_answers_are_forgotten_by_their_size(
     for expected in masks[-2::-1]:
         session.undo()
         np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_a_large_answer_is_rated_without_computing_it_again(
+    tiny_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rating compares it with the one before, which no limit on their size may drop."""
+    volume, _ = scan()
+    session = session_on(volume, tiny_segmenter)
+    prompts = [PointPrompt(at(volume, (6, 15 + number, 25))) for number in range(4)]
+    monkeypatch.setattr("pumit.inference.interactive.session.CACHED_ANSWER_BYTES", 1)
+    computed: list[int] = []
+    answer = PromptSolver.answer
+
+    def counted(solver: PromptSolver, asked: IndexPrompts, *others: Any) -> SolverState:
+        computed.append(len(asked.points))
+        return answer(solver, asked, *others)
+
+    monkeypatch.setattr(PromptSolver, "answer", counted)
+    for count in range(1, len(prompts) + 1):
+        session.answer(prompts[:count])
+        session.evidence(prompts[:count])
+    assert computed == [1, 2, 3, 4]
