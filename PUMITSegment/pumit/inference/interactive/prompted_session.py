@@ -70,13 +70,12 @@ class PromptHistory:
             PromptError: If it is too large; nothing changes then.
         """
         step = _Step(state, _added_bytes(self._present.state, state))
-        if self.nbytes + step.nbytes > self._max_bytes:
-            alone = _added_bytes({}, state)
-            if alone > self._max_bytes:
-                raise PromptError(
-                    "The prompts exceed the memory limit of a session; remove some of them, or "
-                    "open the scan again."
-                )
+        is_full = self.nbytes + step.nbytes > self._max_bytes
+        if is_full and _added_bytes({}, state) > self._max_bytes:
+            raise PromptError(
+                "The prompts exceed the memory limit of a session; remove some of them, or open "
+                "the scan again."
+            )
         self.nbytes += step.nbytes - sum(later.nbytes for later in self._future)
         self._past.append(self._present)
         self._future.clear()
@@ -282,7 +281,9 @@ class PromptedSession(ABC):
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first `count` prompts of a segment; drop the others and the undo history."""
-        self._history.replace(with_first(self._history.state, count, segment))
+        state = self._history.state
+        kept = {**state, segment: state.get(segment, ())[: max(count, 0)]}
+        self._history.replace({name: prompts for name, prompts in kept.items() if prompts})
 
     def undo(self) -> bool:
         """Undo the last change of the prompts; return False if there is none."""
@@ -301,11 +302,3 @@ class PromptedSession(ABC):
 
     def _check_prompt(self, prompt: Prompt) -> None:
         check_prompt(prompt, self.volume)
-
-
-def with_first(state: State, count: int, segment: str) -> State:
-    """Return the prompts by segment, with one segment cut to its first `count`."""
-    rest = state.get(segment, ())[: max(count, 0)]
-    if rest:
-        return {**state, segment: rest}
-    return {name: prompts for name, prompts in state.items() if name != segment}
