@@ -114,27 +114,9 @@ def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: 
         del heartbeat
 
 
-class PendingRequest:
-    """A long request, which any thread can stop.
-
-    Attributes:
-        segment: The segment, or the name of another job.
-        watch: The caller's, which also says whether the request was stopped.
-    """
-
-    def __init__(self, segment: str, watch: Watch) -> None:
-        self.segment = segment
-        self._stopped = stopped = threading.Event()
-        self.watch = Watch(lambda: stopped.is_set() or watch.is_cancelled, watch.progress)
-
-    def stop(self) -> None:
-        """End the wait for the answer: the waiting thread gets `Cancelled`."""
-        self._stopped.set()
-
-
 def call_watched(
     request: Callable[[Watch], Answer],
-    pending: PendingRequest,
+    watch: Watch,
     *,
     is_alive: Callable[[], bool],
 ) -> Answer:
@@ -145,12 +127,13 @@ def call_watched(
 
     Args:
         request: Called with a watch that does not use the caller's in the other thread.
+        watch: The caller's.
 
     Raises:
         Cancelled: If the user cancelled it.
         ServiceError: If the server died; other errors of `request` pass through.
     """
-    watch, dropped = pending.watch, threading.Event()
+    dropped = threading.Event()
     watch.check()
     fractions: list[float] = []
     future: Future[Answer] = Future()
@@ -192,8 +175,9 @@ class RecoverableSession(PromptedSession):
         self._volume: Volume | None = None
         self._is_opening = False  # another volume is sent
         self._needs_rebuild = False
-        self._pending: weakref.WeakSet[PendingRequest] = weakref.WeakSet()
-        self._pending_lock = threading.Lock()
+        # For each long request its segment, or the name of another job, and what stops it.
+        self._stops: dict[threading.Event, str] = {}
+        self._stops_lock = threading.Lock()
         self._lock = threading.RLock()
         self._lease = ""
         self._heartbeat: Heartbeat
@@ -248,10 +232,10 @@ class RecoverableSession(PromptedSession):
 
     def cancel(self, segment: str | None = None) -> None:
         """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
-        with self._pending_lock:
-            pending = [each for each in self._pending if segment in (None, each.segment)]
-        for each in pending:
-            each.stop()
+        with self._stops_lock:
+            for stop, name in self._stops.items():
+                if segment in (None, name):
+                    stop.set()
 
     def close(self) -> None:
         """Release the session on the server, without an error if the server is gone."""
@@ -285,10 +269,15 @@ class RecoverableSession(PromptedSession):
         self._require(volume)
         if not self.is_server_alive:
             self._heartbeat.beat()  # the server may be back
-        pending = PendingRequest(segment, watch)
-        with self._pending_lock:
-            self._pending.add(pending)
-        answer = call_watched(request, pending, is_alive=lambda: self.is_server_alive)
+        stop = threading.Event()
+        with self._stops_lock:
+            self._stops[stop] = segment
+        own = Watch(lambda: stop.is_set() or watch.is_cancelled, watch.progress)
+        try:
+            answer = call_watched(request, own, is_alive=lambda: self.is_server_alive)
+        finally:
+            with self._stops_lock:
+                del self._stops[stop]
         self._require(volume)
         return answer
 
