@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
+from pumit.geometry import window_of
 
+Mask = npt.NDArray[np.bool_]
 Point3 = tuple[float, float, float]
 
 
@@ -94,11 +100,60 @@ class ScribblePrompt:
         }
 
 
-@dataclass(frozen=True, eq=False)
 class MaskPrompt:
-    """A mask on the volume's grid to start from; bool, (D, H, W)."""
+    """A mask on the volume's grid to start from; equal masks are equal prompts.
 
-    mask: npt.NDArray[np.bool_]
+    Only the bits of its bounding box are kept.
+
+    Args:
+        mask: bool (D, H, W) with at least one true voxel; not kept.
+
+    Attributes:
+        shape: Shape of the grid, (D, H, W).
+        nbytes: Size of the kept bits, bytes.
+
+    Raises:
+        PromptError: If the mask is empty.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        box = window_of(mask)
+        if box is None:
+            raise PromptError("The prior mask is empty; draw something first.")
+        self._box = box
+        self._bits = np.packbits(mask[box])
+        self._unpacked: weakref.ref[Mask] | None = None
+        self.shape, self.nbytes = mask.shape, self._bits.nbytes
+
+    @property
+    def mask(self) -> Mask:
+        """The whole mask; unpacked on demand and shared while referenced."""
+        mask = None if self._unpacked is None else self._unpacked()
+        if mask is None:
+            mask = np.zeros(self.shape, dtype=bool)
+            inside = mask[self._box]
+            bits = np.unpackbits(self._bits, count=math.prod(inside.shape))
+            inside[...] = bits.reshape(inside.shape).view(bool)
+            self._unpacked = weakref.ref(mask)
+        return mask
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the grid, the box and the bits."""
+        bounds = [(axis.start, axis.stop) for axis in self._box]
+        place = repr((tuple(map(int, self.shape)), bounds)).encode()
+        return hashlib.sha256(place + self._bits.tobytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another prompt is the same mask on the same grid."""
+        return self is other or (isinstance(other, MaskPrompt) and self.sha256 == other.sha256)
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: the hash only, for a reader that has the mask."""
+        return {"kind": "mask", "sha256": self.sha256}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pumit.errors import PromptError
 from pumit.prompts import (
     AnswerPrompt,
     BoxPrompt,
+    MaskPrompt,
     PointPrompt,
     Prompt,
     ScribblePrompt,
@@ -31,6 +32,20 @@ PROMPTS: list[Prompt] = [
 def test_prompt_survives_json(prompt: Prompt) -> None:
     assert not hasattr(prompt, "mask")
     assert prompt_from_dict(json.loads(json.dumps(prompt.to_dict()))) == prompt
+
+
+def test_a_mask_with_the_same_voxels_on_the_same_grid_is_the_same_prompt() -> None:
+    mask = np.zeros((3, 4, 5), dtype=bool)
+    mask[1, 2, 1:4] = True
+    same, other, moved = (MaskPrompt(m) for m in (mask.copy(), ~mask, np.roll(mask, 1, 0)))
+    prompt = MaskPrompt(mask)
+    assert (prompt, hash(prompt), prompt.to_dict()) == (same, hash(same), same.to_dict())
+    assert prompt not in (other, moved, MaskPrompt(np.pad(mask, ((0, 1), (0, 0), (0, 0)))))
+
+
+def test_an_empty_mask_is_no_prompt() -> None:
+    with pytest.raises(PromptError, match="empty"):
+        MaskPrompt(np.zeros((3, 4, 5), dtype=bool))
 
 
 def test_box_from_bounds_has_the_eight_corners() -> None:

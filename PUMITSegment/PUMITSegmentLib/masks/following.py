@@ -104,15 +104,16 @@ def moved(
     """
     (prior,) = prompts
     assert isinstance(prior, MaskPrompt)
+    given = prior.mask
     before, now = (each.reshape(-1, *each.shape[-3:])[0] for each in (before, now))
-    if before.shape != now.shape or not prior.mask.any():
+    if before.shape != now.shape:
         return list(prompts)
-    found = ndimage.find_objects(prior.mask.astype(np.uint8))[0]
+    found = ndimage.find_objects(given.astype(np.uint8))[0]
     reach = [int(MARGIN_MM // step) + 1 for step in spacing_mm]
     window = tuple(
         slice(max(each.start - n, 0), each.stop + n) for each, n in zip(found, reach, strict=True)
     )
-    size = prior.mask[window].size
+    size = given[window].size
     stride = int(np.ceil(np.sqrt(size / MOST_VOXELS)))
     blur = [
         NOISE_MM / step if n > 1 else 0.0 for step, n in zip(spacing_mm, now.shape, strict=True)
@@ -131,7 +132,7 @@ def moved(
 
     demons = SimpleITK.FastSymmetricForcesDemonsRegistrationFilter()
     demons.SetNumberOfIterations(ITERATIONS)
-    (between, inPlane), target = SMOOTHNESS, image(prior.mask)
+    (between, inPlane), target = SMOOTHNESS, image(given)
     demons.SetStandardDeviations((inPlane, inPlane, between)[: target.GetDimension()])
     old, new = smooth(before), smooth(now)
     motion = SimpleITK.DisplacementFieldTransform(demons.Execute(new, old))
@@ -142,7 +143,7 @@ def moved(
 
     if not _isAlike(SimpleITK.GetArrayFromImage(new), resampled(old)):
         return list(prompts)
-    mask = np.zeros_like(prior.mask)
+    mask = np.zeros_like(given)
     mask[window] = resampled(target).reshape(mask[window].shape) > 0.5
     return [MaskPrompt(mask)] if mask.any() else list(prompts)
 
@@ -157,5 +158,6 @@ def _overlap(prompts: Sequence[Prompt], found: Mask) -> float:
     """Return the Dice of the only prompt, a mask, and another mask."""
     (prior,) = prompts
     assert isinstance(prior, MaskPrompt)
-    both = 2.0 * np.count_nonzero(found & prior.mask)
-    return both / (np.count_nonzero(found) + np.count_nonzero(prior.mask))
+    given = prior.mask
+    both = 2.0 * np.count_nonzero(found & given)
+    return both / (np.count_nonzero(found) + np.count_nonzero(given))

@@ -1,23 +1,23 @@
 """Base of sessions on a server, which keep volume and prompts on the client side too.
 
-Requests end for their caller when the user cancels or the server is gone.
+Requests end for their caller when the user cancels or the server is gone. Heartbeats tell each side
+whether the other is alive.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import Self, TypeVar
-from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.client.heartbeat import Heartbeat
-from pumit.client.http_client import Client
+from pumit.client.http_client import Client, TimedOut, Unreachable
 from pumit.errors import Cancelled, ServiceError, VolumeError
 from pumit.inference.interactive.prompted_session import PromptedSession, PromptHistory
 from pumit.prompts import Prompt
@@ -30,29 +30,93 @@ from pumit.wire.protocol import LeaseExpired
 Answer = TypeVar("Answer")
 
 _TICK_S = 0.02
+_BEAT_S = 2.0
+# A server that loads a model does not answer heartbeats; a remote one that is silent for this long
+# counts as gone.
+_SILENCE_S = 60.0
 
 
-class PendingRequest:
-    """A long request, which any thread can stop.
+class Heartbeat:
+    """Sender of heartbeats for one lease, in a thread that ends with this object.
 
-    Attributes:
-        segment: The segment, or the name of another job.
-        watch: The caller's, which also says whether the request was stopped.
+    A server that has ended refuses or breaks connections. A timeout means less. On this machine the
+    CPU is busy, for any length of time; a remote server counts as gone after many unanswered
+    heartbeats. They are counted instead of seconds, so that a starved or sleeping client does not
+    mistake its own pause for the server's.
     """
 
-    def __init__(self, segment: str, watch: Watch) -> None:
-        self.segment = segment
-        self._stopped = stopped = threading.Event()
-        self.watch = Watch(lambda: stopped.is_set() or watch.is_cancelled, watch.progress)
+    def __init__(self, client: Client, lease: str, *, interval_s: float) -> None:
+        self._client = client
+        self._lease = lease
+        self._most_unanswered = _SILENCE_S / (_BEAT_S + interval_s)
+        self._unanswered = 0
+        self._is_refused = False
+        self._stop = threading.Event()
+        # A weak reference, so that the thread does not keep an unused session alive.
+        thread = threading.Thread(
+            target=_beat,
+            args=(weakref.ref(self), self._stop, interval_s),
+            name="pumit-heartbeat",
+            daemon=True,
+        )
+        thread.start()
+
+    @property
+    def is_server_alive(self) -> bool:
+        """Whether the server answered recently."""
+        is_silent = not self._client.is_loopback and self._unanswered > self._most_unanswered
+        return not (self._is_refused or is_silent)
 
     def stop(self) -> None:
-        """End the wait for the answer: the waiting thread gets `Cancelled`."""
-        self._stopped.set()
+        """Stop the heartbeats."""
+        self._stop.set()
+
+    def beat(self) -> None:
+        """Send one heartbeat and record the result."""
+        try:
+            self._send()
+        except TimedOut:
+            self._unanswered += 1
+            return
+        except Unreachable:
+            self._is_refused = True
+            return
+        self._is_refused, self._unanswered = False, 0
+
+    def _send(self) -> None:
+        """Send a heartbeat; retry a broken connection once, as a reused one may just have closed.
+
+        Raises:
+            Unreachable: If a new connection fails too, or the answer times out (`TimedOut`).
+        """
+        for is_last in (False, True):
+            try:
+                self._client.call(
+                    "POST", protocol.PATH_HEARTBEAT, lease=self._lease, timeout_s=_BEAT_S
+                )
+            except TimedOut:
+                raise
+            except Unreachable:
+                if is_last:
+                    raise
+            except ServiceError:
+                return  # an expired lease is an answer too; the next call handles it
+            else:
+                return
+
+
+def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: float) -> None:
+    while not stop.wait(interval_s):
+        heartbeat = reference()
+        if heartbeat is None:
+            return
+        heartbeat.beat()
+        del heartbeat
 
 
 def call_watched(
     request: Callable[[Watch], Answer],
-    pending: PendingRequest,
+    watch: Watch,
     *,
     is_alive: Callable[[], bool],
 ) -> Answer:
@@ -63,12 +127,13 @@ def call_watched(
 
     Args:
         request: Called with a watch that does not use the caller's in the other thread.
+        watch: The caller's.
 
     Raises:
         Cancelled: If the user cancelled it.
         ServiceError: If the server died; other errors of `request` pass through.
     """
-    watch, dropped = pending.watch, threading.Event()
+    dropped = threading.Event()
     watch.check()
     fractions: list[float] = []
     future: Future[Answer] = Future()
@@ -110,8 +175,9 @@ class RecoverableSession(PromptedSession):
         self._volume: Volume | None = None
         self._is_opening = False  # another volume is sent
         self._needs_rebuild = False
-        self._pending: WeakSet[PendingRequest] = WeakSet()
-        self._pending_lock = threading.Lock()
+        # For each long request its segment, or the name of another job, and what stops it.
+        self._stops: dict[threading.Event, str] = {}
+        self._stops_lock = threading.Lock()
         self._lock = threading.RLock()
         self._lease = ""
         self._heartbeat: Heartbeat
@@ -166,10 +232,10 @@ class RecoverableSession(PromptedSession):
 
     def cancel(self, segment: str | None = None) -> None:
         """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
-        with self._pending_lock:
-            pending = [each for each in self._pending if segment in (None, each.segment)]
-        for each in pending:
-            each.stop()
+        with self._stops_lock:
+            for stop, name in self._stops.items():
+                if segment in (None, name):
+                    stop.set()
 
     def close(self) -> None:
         """Release the session on the server, without an error if the server is gone."""
@@ -203,10 +269,15 @@ class RecoverableSession(PromptedSession):
         self._require(volume)
         if not self.is_server_alive:
             self._heartbeat.beat()  # the server may be back
-        pending = PendingRequest(segment, watch)
-        with self._pending_lock:
-            self._pending.add(pending)
-        answer = call_watched(request, pending, is_alive=lambda: self.is_server_alive)
+        stop = threading.Event()
+        with self._stops_lock:
+            self._stops[stop] = segment
+        own = Watch(lambda: stop.is_set() or watch.is_cancelled, watch.progress)
+        try:
+            answer = call_watched(request, own, is_alive=lambda: self.is_server_alive)
+        finally:
+            with self._stops_lock:
+                del self._stops[stop]
         self._require(volume)
         return answer
 

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client
-from pumit.client.recoverable_session import RecoverableSession
+from pumit.client.recoverable_session import Heartbeat, RecoverableSession
 from pumit.client.remote_models import (
     AutomaticAnswer,
     Reconstruction,
@@ -22,8 +21,7 @@ from pumit.client.remote_models import (
 )
 from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
-from pumit.prompts import AnswerPrompt, Prompt
+from pumit.prompts import AnswerPrompt, MaskPrompt, Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
@@ -98,7 +96,7 @@ class RemoteSession(RecoverableSession):
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
         volume = self.volume
-        kept = tuple(packed(prompt) for prompt in prompts)
+        kept = tuple(prompts)
         body = {
             "segment": segment,
             "prompts": [prompt.to_dict() for prompt in kept],
@@ -109,7 +107,7 @@ class RemoteSession(RecoverableSession):
                 "This server has an older version, which gives one answer; undo the choice of "
                 "another answer."
             )
-        masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
+        masks = {p.sha256: p for p in kept if isinstance(p, MaskPrompt)}
 
         def send() -> bytes | bytearray:
             self._require(volume)
@@ -289,7 +287,7 @@ class RemoteSession(RecoverableSession):
         self._require(volume)  # without waiting until the other one is sent
         return self._keeping(lambda: self._ask(path, body, volume, job=job, watch=watch))
 
-    def _send_masks(self, masks: Mapping[str, PackedMaskPrompt]) -> None:
+    def _send_masks(self, masks: Mapping[str, MaskPrompt]) -> None:
         """Send the mask priors, by hash, that the server does not hold yet."""
         for sha256, prompt in masks.items():
             if sha256 not in self._sent_masks:

@@ -22,7 +22,7 @@ from pumit.inference.automatic.components import largest_component
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.io.labels.grid_match import same_grid
-from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.network_axes import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Volume
 

@@ -89,7 +89,7 @@ def most_anisotropic(spacing_mm: Sequence[float]) -> int:
     """Return the axis whose spacing differs most from the others' geometric mean, as a ratio.
 
     The first if all are nearly equal; of two with equal ratios, the coarser. If slices are thinner
-    than pixels, this differs from `coarsest_axis.depth_first`, which takes the coarsest axis.
+    than pixels, this differs from `network_axes.depth_first`, which takes the coarsest axis.
     """
     logs = np.log(np.asarray(spacing_mm, dtype=np.float64))
     if np.ptp(logs) <= NEARLY_EQUAL:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -127,12 +128,18 @@ def processor_times() -> ProcessorTimes | None:
 class FittingThreads:
     """Number of compute threads, chosen by the cores that other programs leave free.
 
-    Results do not depend on the number of threads.
+    Results do not depend on the number of threads. NumPy's BLAS gets one: a click multiplies small
+    matrices, which are as fast in one thread. OpenBLAS lets finished threads spin, and the network
+    that computes next took 1.7 times as long on two cores.
     """
 
     def __init__(self) -> None:
         self._last = processor_times()
         self._free: float | None = None
+        self._lock = Lock()
+        self._blocks = 0
+        self._libraries: Any = None
+        self._blas_limit: Any = None
 
     def count(self, most: int) -> int:
         """Return the number of threads to use now.
@@ -146,11 +153,15 @@ class FittingThreads:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Set torch to `count` threads during the block, and NumPy's BLAS to one."""
+        """Set torch to `count` threads during the block, and NumPy's BLAS to one.
+
+        Blocks in several threads may overlap.
+        """
         torch = sys.modules.get("torch")
         most = 1 if torch is None else torch.get_num_threads()
         count = self.count(most) if most > 1 else most
-        with _one_blas_thread:
+        self._limit_blas(1)
+        try:
             if torch is None or count == most:
                 yield
                 return
@@ -159,6 +170,21 @@ class FittingThreads:
                 yield
             finally:
                 torch.set_num_threads(most)
+        finally:
+            self._limit_blas(-1)
+
+    def _limit_blas(self, change: int) -> None:
+        """Count the blocks; limit BLAS with the first one, and restore it after the last."""
+        with self._lock:
+            if self._libraries is None:
+                from threadpoolctl import ThreadpoolController
+
+                self._libraries = ThreadpoolController()
+            if self._blocks == 0:
+                self._blas_limit = self._libraries.limit(limits=1, user_api="blas")
+            self._blocks += change
+            if self._blocks == 0:
+                self._blas_limit.restore_original_limits()
 
     def _free_cores(self) -> float | None:
         """Return the cores that were idle or ours since the last call; None if unknown."""
@@ -172,34 +198,7 @@ class FittingThreads:
         return self._free
 
 
-class _OneBlasThread:
-    """Context that limits the BLAS of NumPy to one thread; blocks may overlap in several threads.
-
-    A click multiplies small matrices, which are as fast in one thread. OpenBLAS lets finished
-    threads spin, and the network that computes next took 1.7 times as long on two cores.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._blocks = 0
-        self._libraries: Any = None
-        self._limited: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._libraries is None:
-                from threadpoolctl import ThreadpoolController
-
-                self._libraries = ThreadpoolController()
-            if self._blocks == 0:
-                self._limited = self._libraries.limit(limits=1, user_api="blas")
-            self._blocks += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if self._blocks == 0:
-                self._limited.restore_original_limits()
-
-
-_one_blas_thread = _OneBlasThread()
+@cache
+def fitting_threads() -> FittingThreads:
+    """Return the `FittingThreads` of this process."""
+    return FittingThreads()

@@ -106,7 +106,7 @@ def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
     Raises:
         ArrayError: If the array has a type or shape that the envelope cannot hold.
     """
-    return b"".join(pack_array_in_parts(array, codec=codec))
+    return b"".join(_parts_of(array, codec))
 
 
 def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
@@ -115,6 +115,10 @@ def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
     The GIL is released during compression, so that a viewer stays responsive. Stored chunks are
     views of the array.
     """
+    return PackedArray(_parts_of(array, codec))
+
+
+def _parts_of(array: Array, codec: Codec) -> list[bytes | memoryview]:
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
         raise ArrayError(f"Cannot send an array of {array.dtype} with shape {array.shape}.")
@@ -129,7 +133,7 @@ def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
             chunk_head = _stored_chunk_header(len(piece), array.itemsize)
             sizes = struct.pack("<QQ", len(piece), len(chunk_head) + len(piece))
             parts += [sizes, chunk_head, piece]
-        return PackedArray(parts)
+        return parts
     import blosc2
 
     blosc2.set_releasegil(True)
@@ -144,7 +148,7 @@ def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
             filters=filters,
         )
         parts += [struct.pack("<QQ", len(piece), len(chunk)), chunk]
-    return PackedArray(parts)
+    return parts
 
 
 def _stored_chunk_header(nbytes: int, itemsize: int) -> bytes:

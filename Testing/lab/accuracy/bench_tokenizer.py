@@ -24,7 +24,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.tokenizer.reconstruction import Tokenizer, load_tokenizer
 from pumit.networks.pumit import Anisotropy
 from pumit.preprocessing.channels import grey
-from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.network_axes import depth_first
 from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
 from torch.nn import functional as F

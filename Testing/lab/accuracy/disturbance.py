@@ -17,7 +17,7 @@ from pumit.evaluation.simulated_user import moved_within
 from pumit.geometry import Triple
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.network_axes import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Volume
 from scipy import ndimage

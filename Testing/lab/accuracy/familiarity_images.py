@@ -16,7 +16,7 @@ import numpy.typing as npt
 import skimage
 import torch
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
-from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.network_axes import depth_first
 from pumit.training.synthesis.phantom import torso_phantom
 from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume

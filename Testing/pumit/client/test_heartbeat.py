@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import TimedOut, Unreachable
-from pumit.client.recoverable_session import PendingRequest, call_watched
+from pumit.client.recoverable_session import Heartbeat, call_watched
 from pumit.errors import ServiceError
 from pumit.system.watch import UNWATCHED, Watch
 
@@ -55,7 +54,7 @@ def test_the_answer_of_a_starved_worker_is_awaited() -> None:
         may_end.wait(60)
         return "mask"
 
-    answer = call_watched(ask, PendingRequest("1", UNWATCHED), is_alive=is_alive)
+    answer = call_watched(ask, UNWATCHED, is_alive=is_alive)
     assert answer == "mask"
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 from pumit.client.http_client import Client, Unreachable
-from pumit.client.recoverable_session import PendingRequest, call_watched
+from pumit.client.recoverable_session import call_watched
 from pumit.errors import Cancelled, PromptError, ServiceError
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.wire.stream import stream_line
@@ -47,10 +47,10 @@ class Scripted:
             play(connection)
         self.is_over.set()
 
-    def ask(self, pending: PendingRequest, *, is_alive: Callable[[], bool] = alive) -> bytearray:
+    def ask(self, caller: Watch, *, is_alive: Callable[[], bool] = alive) -> bytearray:
         with Client(self.url, "token") as client:
             ask = partial(client.ask, "/x", lease="lease", body={})
-            return call_watched(lambda watch: ask(watch=watch), pending, is_alive=is_alive)
+            return call_watched(lambda watch: ask(watch=watch), caller, is_alive=is_alive)
 
     def close(self) -> None:
         self._listener.close()
@@ -91,7 +91,7 @@ def test_progress_and_result_are_told(scripted: Callable[[Play], Scripted]) -> N
         lambda c: c.sendall(HEAD + b"".join(map(chunk, (*lines, b"mask"))) + b"0\r\n\r\n")
     )
     seen: list[float] = []
-    assert server.ask(PendingRequest("1", Watch(progress=seen.append))) == b"mask"
+    assert server.ask(Watch(progress=seen.append)) == b"mask"
     assert seen == [0.5, 1.0]
 
 
@@ -101,23 +101,22 @@ def test_an_error_within_the_stream_is_the_same_error(
     line = stream_line(status=400, detail="There is no prompt yet.", error="PromptError")
     server = scripted(lambda c: c.sendall(HEAD + chunk(line) + b"0\r\n\r\n"))
     with pytest.raises(PromptError, match="no prompt yet"):
-        server.ask(PendingRequest("1", UNWATCHED))
+        server.ask(UNWATCHED)
 
 
 @pytest.mark.parametrize("play", [silent, told])
 def test_another_thread_stops_the_wait(scripted: Callable[[Play], Scripted], play: Play) -> None:
-    server, pending = scripted(play), PendingRequest("1", UNWATCHED)
-    threading.Timer(0.2, pending.stop).start()
+    server, stop = scripted(play), threading.Event()
+    threading.Timer(0.2, stop.set).start()
     with pytest.raises(Cancelled):
-        server.ask(pending)
+        server.ask(Watch(stop.is_set))
 
 
 def test_a_cancelled_request_closes_its_connection(scripted: Callable[[Play], Scripted]) -> None:
     """So the server stops computing."""
     server, wishes = scripted(told), threading.Event()
-    pending = PendingRequest("1", Watch(wishes.is_set, lambda share: wishes.set()))
     with pytest.raises(Cancelled):
-        server.ask(pending)
+        server.ask(Watch(wishes.is_set, lambda share: wishes.set()))
     assert server.is_over.wait(20)
 
 
@@ -131,7 +130,7 @@ def test_a_server_that_dies_while_it_answers_is_out_of_reach(
 ) -> None:
     server = scripted(lambda c: c.sendall(HEAD + chunk(stream_line(progress=0.5))))
     with pytest.raises(Unreachable, match="start the server again"):
-        server.ask(PendingRequest("1", UNWATCHED))
+        server.ask(UNWATCHED)
 
 
 def test_a_silent_server_is_waited_for_as_long_as_it_answers_heartbeats(
@@ -145,9 +144,7 @@ def test_a_silent_server_is_waited_for_as_long_as_it_answers_heartbeats(
             time.sleep(0.01)
         connection.sendall(HEAD + chunk(stream_line(bytes=1) + b"m") + b"0\r\n\r\n")
 
-    answer = scripted(late).ask(
-        PendingRequest("1", UNWATCHED), is_alive=lambda: not beats.append(True)
-    )
+    answer = scripted(late).ask(UNWATCHED, is_alive=lambda: not beats.append(True))
     assert answer == b"m"
 
 
@@ -155,4 +152,4 @@ def test_a_silent_server_that_answers_no_heartbeat_is_gone(
     scripted: Callable[[Play], Scripted],
 ) -> None:
     with pytest.raises(ServiceError, match="prompts are kept"):
-        scripted(silent).ask(PendingRequest("1", UNWATCHED), is_alive=lambda: False)
+        scripted(silent).ask(UNWATCHED, is_alive=lambda: False)

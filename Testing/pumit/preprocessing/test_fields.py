@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from pumit.preprocessing.fields import Field, Pyramid, averaged, depth_first, field_shape
+from pumit.preprocessing.fields import Field, Pyramid, averaged, field_shape
+from pumit.preprocessing.network_axes import depth_first
 from scipy import ndimage
 
 

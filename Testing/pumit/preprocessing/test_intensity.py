@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pumit.preprocessing.normalization import field_channels
+from pumit.preprocessing.fields import field_channels
 
 
 def field(seed: int = 0, shape: tuple[int, int, int] = (6, 16, 16)) -> np.ndarray:

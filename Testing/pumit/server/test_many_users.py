@@ -157,7 +157,7 @@ def test_released_and_expired_sessions_give_everything_back(run):
         gone = [
             weakref.ref(part)
             for lease in (*shared, single)
-            for part in (lease.session, lease.session.solver.image, lease.session.volume.array)
+            for part in (lease.session, lease.session.solver.pyramid, lease.session.volume.array)
         ]
         gc.collect()
         gc.disable()
@@ -232,7 +232,7 @@ def test_a_cancelled_long_job_leaves_nothing_behind(run):
         )
         while not began.is_set():
             await asyncio.sleep(0.001)
-        image = weakref.ref(lease.session.solver.image)
+        image = weakref.ref(lease.session.solver.pyramid)
         gc.collect()
         gc.disable()
         try:

@@ -108,7 +108,8 @@ def test_blas_gets_its_threads_back_after_the_last_of_overlapping_blocks():
     with threadpool_limits(limits=2, user_api="blas"):
         if 2 not in counts():
             pytest.skip("this NumPy's BLAS has no threads to limit")
-        first, second = FittingThreads().computing(), FittingThreads().computing()
+        fitting = FittingThreads()
+        first, second = fitting.computing(), fitting.computing()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -158,6 +158,21 @@ def _faces(where: Field, box: Box) -> Box:
     return np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
 
 
+def depth_of(
+    mask: npt.NDArray[np.bool_], spacing: npt.NDArray[np.float64], is_flat: Sequence[bool]
+) -> npt.NDArray[np.float64]:
+    """Return the distance of each voxel of a mask to the nearest background voxel.
+
+    Args:
+        mask: Bool (D, H, W); outside the array is background.
+        spacing: Voxel spacing, (D, H, W).
+        is_flat: Axes along which the whole image has one voxel and so no border.
+    """
+    rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
+    inner = tuple(slice(a, n + a) for (a, _), n in zip(rim, mask.shape, strict=True))
+    return np.asarray(ndimage.distance_transform_edt(np.pad(mask, rim), sampling=spacing)[inner])
+
+
 def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place | None:
     """Return the voxel deepest inside a mask, within a box.
 
@@ -174,10 +189,8 @@ def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place
     if not inside.any():
         return None
     # The box faces count as background, except along axes with a single voxel.
-    margins = [(0, 0) if n == 1 else (1, 1) for n in inside.shape]
-    spacing = (where.prompt_ratio or 1.0, 1.0, 1.0)
-    depth = ndimage.distance_transform_edt(np.pad(inside, margins), sampling=spacing)
-    depth = depth[tuple(slice(a, a + n) for (a, _), n in zip(margins, inside.shape, strict=True))]
+    spacing = np.array([where.prompt_ratio or 1.0, 1.0, 1.0])
+    depth = depth_of(inside, spacing, [n == 1 for n in inside.shape])
     at = np.add(np.unravel_index(int(depth.argmax()), depth.shape), low)
     d, h, w = where.to_volume(at).tolist()
     return d, h, w

@@ -102,13 +102,7 @@ def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[F
     total, count = own.copy(), np.ones_like(own)
     for other, answers in others:
         # 1. Map the answer's voxels into the other field, and find those inside it.
-        axes, valid = [], []
-        for axis in range(3):
-            index = (np.arange(own.shape[axis]) - (own.shape[axis] - 1) / 2) * where.step[axis]
-            index = (index + where.centre_index[axis] - other.centre_index[axis]) / other.step[axis]
-            index += (other.shape[axis] - 1) / 2
-            axes.append(index)
-            valid.append((index > -0.5) & (index < other.shape[axis] - 0.5))
+        axes, valid = zip(*(other.along(i, where.places(i)) for i in range(3)), strict=True)
         inside = box_of(valid)
         own_mask = (own > 0) & inside
         # 2. Find the other field's answer with the largest IoU, if it is similar enough.

@@ -93,10 +93,7 @@ def foreground_box(
 
 def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
     """Resample values (d, h, w) of a field to the voxels of a box of the volume."""
-    axes = []
-    for axis, part in enumerate(box):
-        offset = (np.arange(part.start, part.stop) - field.centre_index[axis]) / field.step[axis]
-        axes.append(offset + (field.shape[axis] - 1) / 2)
+    axes = [field.along(axis, np.arange(s.start, s.stop))[0] for axis, s in enumerate(box)]
     d, h, w = box
     return LogitBox((d.start, h.start, w.start), resampled(values, axes))
 
@@ -158,8 +155,7 @@ def to_field(patch: LogitBox | None, field: Field) -> Floats:
         return np.zeros(field.shape, dtype=np.float32)
     axes, valid = [], []
     for axis in range(3):
-        offset = np.arange(field.shape[axis]) - (field.shape[axis] - 1) / 2
-        at = offset * field.step[axis] + field.centre_index[axis] - patch.start[axis]
+        at = field.places(axis) - patch.start[axis]
         valid.append((at > -0.5) & (at < patch.logits.shape[axis] - 0.5))
         axes.append(at)
     return sigmoid(resampled(patch.logits, axes)) * box_of(valid)

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from pumit.inference.engine.engine import Features
 from pumit.preprocessing.channels import check_contrast, grey, is_colour
-from pumit.preprocessing.fields import Field, Pyramid, depth_first, level_bytes
+from pumit.preprocessing.fields import Field, Pyramid, level_bytes
+from pumit.preprocessing.network_axes import depth_first
 from pumit.volume import Volume
 
 # About 18 embeddings of the default size; one answer needs at most half of that.
@@ -39,84 +40,6 @@ Spacing = tuple[float, float, float]
 Key = tuple[int, Spacing]
 
 
-class StoredImage:
-    """One image as a model sees it: image pyramid and cached embeddings.
-
-    Attributes:
-        embeddings: Cached embeddings by field. They live as long as the image; the store tracks
-            their size and evicts them.
-    """
-
-    def __init__(self, pyramid: Pyramid, store: EmbeddingStore) -> None:
-        self.pyramid = pyramid
-        self.embeddings: dict[Field, Features] = {}
-        self._store = store
-
-    def embedding(self, where: Field, embed: Callable[[Pyramid, Field], Features]) -> Features:
-        """Return the embedding of a field, from the cache if it is there."""
-        found = self.embeddings.get(where)
-        if found is None:
-            found = embed(self.pyramid, where)
-            self.embeddings[where] = found
-        self._store.note_use(self, where, found)
-        return found
-
-
-@dataclass(frozen=True)
-class _Entry:
-    image: weakref.ref[StoredImage]
-    where: Field
-    nbytes: int
-
-
-class EmbeddingStore:
-    """LRU bookkeeping of embeddings with bounded memory.
-
-    Args:
-        max_bytes: Maximum total size; the newest embedding is always kept.
-    """
-
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self.max_bytes = max_bytes
-        self._entries: OrderedDict[tuple[int, Field], _Entry] = OrderedDict()
-        self._lock = RLock()  # several fields of one answer are embedded in parallel
-
-    @property
-    def nbytes(self) -> int:
-        """Total size, bytes on the device that computed them."""
-        with self._lock:
-            self._drop_ended()
-            return sum(entry.nbytes for entry in self._entries.values())
-
-    def note_use(self, image: StoredImage, where: Field, embedding: Features) -> None:
-        """Mark an embedding as most recently used, and evict others beyond the limit."""
-        key = (id(image), where)
-        with self._lock:
-            entry = self._entries.pop(key, None)
-            if entry is not None and entry.image() is image:
-                self._entries[key] = entry
-                return
-            self._entries[key] = _Entry(weakref.ref(image), where, embedding.nbytes)
-            self.shrink(max(self.max_bytes, self._entries[key].nbytes))
-
-    def shrink(self, max_bytes: int) -> None:
-        """Evict until the total is at most this many bytes."""
-        with self._lock:
-            total = self.nbytes
-            while total > max_bytes:
-                _, entry = self._entries.popitem(last=False)
-                image = entry.image()
-                if image is not None:
-                    image.embeddings.pop(entry.where, None)
-                total -= entry.nbytes
-
-    def _drop_ended(self) -> None:
-        """Drop the entries of images that were garbage-collected."""
-        ended = [key for key, entry in self._entries.items() if entry.image() is None]
-        for key in ended:
-            del self._entries[key]
-
-
 def storage_bytes(arrays: Iterable[npt.NDArray[np.generic]]) -> int:
     """Return the memory that arrays keep alive, bytes; views count their whole base array."""
     owners: dict[int, int] = {}
@@ -126,13 +49,6 @@ def storage_bytes(arrays: Iterable[npt.NDArray[np.generic]]) -> int:
             owner = owner.base
         owners[id(owner)] = owner.nbytes
     return sum(owners.values())
-
-
-def release_device_memory() -> None:
-    """Return PyTorch's unused cached memory to the accelerator."""
-    torch = sys.modules.get("torch")  # not imported: nothing is on an accelerator
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 class PackedVoxels:
@@ -202,12 +118,12 @@ class ScanSize:
 
 
 class StoredScan:
-    """A scan's voxels, plain or packed, with the images made from them."""
+    """A scan's voxels, plain or packed, with the image pyramids made from them."""
 
     def __init__(self, array: Array) -> None:
         self.array: Array | None = array
         self.packed: PackedVoxels | None = None
-        self.images: weakref.WeakValueDictionary[Key, StoredImage] = weakref.WeakValueDictionary()
+        self.pyramids: weakref.WeakValueDictionary[Key, Pyramid] = weakref.WeakValueDictionary()
         self.awake: weakref.WeakSet[OpenScan] = weakref.WeakSet()
         self.asleep: weakref.WeakSet[OpenScan] = weakref.WeakSet()
         self._plain_bytes = array.nbytes
@@ -217,7 +133,7 @@ class StoredScan:
         """Memory used now, without embeddings, bytes."""
         total = 0 if self.packed is None else self.packed.nbytes
         total += 0 if self.array is None else self.array.nbytes
-        return total + sum(_image_bytes(image, self.array) for image in self.images.values())
+        return total + sum(_own_bytes(each, self.array) for each in self.pyramids.values())
 
     @property
     def size(self) -> ScanSize:
@@ -268,7 +184,7 @@ class OpenScan:
         self._origin_of = (volume.source, volume.thickness_mm)
         self._given: Volume | None = volume
         self._volume: Volume | None = None
-        self._image: StoredImage | None = None
+        self._pyramid: Pyramid | None = None
         scan.asleep.add(self)
 
     @property
@@ -283,10 +199,19 @@ class OpenScan:
         return self._volume
 
     @property
-    def image(self) -> StoredImage:
-        """The image as the model sees it."""
-        assert self._image is not None
-        return self._image
+    def pyramid(self) -> Pyramid:
+        """The image as the model sees it, depth axis first; shared by all sessions of the scan."""
+        assert self._pyramid is not None
+        return self._pyramid
+
+    @property
+    def embeddings(self) -> dict[Field, Features]:
+        """Cached embeddings of the image by field."""
+        return self._store.embeddings(self.pyramid)
+
+    def embedding(self, where: Field, embed: Callable[[Pyramid, Field], Features]) -> Features:
+        """Return the embedding of a field, from the cache if it is there."""
+        return self._store.embedding(self.pyramid, where, embed)
 
     def wake(self) -> None:
         """Unpack the voxels; everything else is computed on demand."""
@@ -294,7 +219,7 @@ class OpenScan:
             return
         scan = self._scan
         # 1. Make room for voxels and pyramid.
-        needed = 0 if self.key in scan.images else self.level_bytes
+        needed = 0 if self.key in scan.pyramids else self.level_bytes
         # Marked awake first, so that sessions sent to sleep now do not pack these voxels.
         scan.asleep.discard(self)
         scan.awake.add(self)
@@ -312,36 +237,35 @@ class OpenScan:
         else:
             volume = Volume(array, *self._geometry, *self._origin_of)
         # 3. Get the pyramid, shared by all sessions of the scan.
-        image = scan.images.get(self.key)
-        if image is None:
+        pyramid = scan.pyramids.get(self.key)
+        if pyramid is None:
             shape, depth_first_spacing = _depth_first(volume, self.order)
             seen = grey(volume, self.channel).transpose(self.order)
             assert seen.shape == shape
-            image = StoredImage(Pyramid(seen, depth_first_spacing), self._store.embeddings)
-            scan.images[self.key] = image
-        self._volume, self._image, self._given = volume, image, None
+            pyramid = scan.pyramids[self.key] = Pyramid(seen, depth_first_spacing)
+        self._volume, self._pyramid, self._given = volume, pyramid, None
 
     def sleep(self) -> None:
         """Release everything but the packed voxels."""
-        self._volume = self._image = None
+        self._volume = self._pyramid = None
         self._scan.awake.discard(self)
         self._scan.asleep.add(self)
         self._scan.settle()
 
     def close(self) -> None:
         """Release everything."""
-        self._volume = self._image = None
+        self._volume = self._pyramid = None
         self._scan.awake.discard(self)
         self._scan.asleep.discard(self)
         self._scan.settle()
 
 
 class ImageStore:
-    """All scans that sessions on one model have open.
+    """All scans that sessions on one model have open, and the embeddings of their fields.
 
     Args:
         is_shared: Whether to store identical scans of several sessions once.
-        max_embedding_bytes: Maximum total size of all embeddings.
+        max_embedding_bytes: Maximum total size of all embeddings; the newest is always kept.
 
     Attributes:
         make_room: Called with the bytes about to be allocated, and whether the scan is new. May
@@ -349,13 +273,19 @@ class ImageStore:
     """
 
     def __init__(self, *, is_shared: bool = False, max_embedding_bytes: int = MAX_BYTES) -> None:
-        self.embeddings = EmbeddingStore(max_embedding_bytes)
         self.make_room: Callable[[int, bool], None] = lambda needed, is_new: None
         self._salt = secrets.token_bytes(32) if is_shared else None
         self._scans: weakref.WeakSet[StoredScan] = weakref.WeakSet()
         self._by_hash: weakref.WeakValueDictionary[bytes, StoredScan] = (
             weakref.WeakValueDictionary()
         )
+        self._max_embedding_bytes = max_embedding_bytes
+        self._embeddings: weakref.WeakKeyDictionary[Pyramid, dict[Field, Features]] = (
+            weakref.WeakKeyDictionary()
+        )
+        # Size of each embedding, the most recently used last.
+        self._embedding_sizes: OrderedDict[tuple[weakref.ref[Pyramid], Field], int] = OrderedDict()
+        self._lock = RLock()  # several fields of one answer are embedded in parallel
 
     @property
     def scan_bytes(self) -> int:
@@ -365,24 +295,59 @@ class ImageStore:
     @property
     def embedding_bytes(self) -> int:
         """Size of the embeddings, bytes on the device that computed them."""
-        return self.embeddings.nbytes
+        with self._lock:
+            sizes = self._embedding_sizes.items()
+            return sum(size for (pyramid, _), size in sizes if pyramid() is not None)
 
     def sizes(self) -> list[ScanSize]:
         """Return the size of each scan, awake and asleep; shared scans count once."""
         return [scan.size for scan in self._scans]
 
+    def embeddings(self, pyramid: Pyramid) -> dict[Field, Features]:
+        """Return the cached embeddings of an image by field; they live as long as the image."""
+        with self._lock:
+            return self._embeddings.setdefault(pyramid, {})
+
+    def embedding(
+        self, pyramid: Pyramid, where: Field, embed: Callable[[Pyramid, Field], Features]
+    ) -> Features:
+        """Return the embedding of a field, from the cache if it is there."""
+        cached = self.embeddings(pyramid)
+        found = cached.get(where)
+        if found is None:
+            found = embed(pyramid, where)
+        with self._lock:
+            # Marked as most recently used; beyond the limit others are evicted.
+            key = (weakref.ref(pyramid), where)
+            is_new = self._embedding_sizes.pop(key, None) is None
+            cached[where], self._embedding_sizes[key] = found, found.nbytes
+            if is_new:
+                self.shrink_embeddings(max(self._max_embedding_bytes, found.nbytes))
+        return found
+
     def set_max_embedding_bytes(self, max_bytes: int) -> None:
         """Set the maximum total size of the embeddings, and evict beyond it."""
-        self.embeddings.max_bytes = max_bytes
-        self.embeddings.shrink(max_bytes)
+        self._max_embedding_bytes = max_bytes
+        self.shrink_embeddings(max_bytes)
 
     def shrink_embeddings(self, max_bytes: int) -> None:
-        """Evict embeddings to at most this many bytes; the limit stays."""
-        self.embeddings.shrink(max_bytes)
+        """Evict embeddings to at most this many bytes, the least recently used first."""
+        with self._lock:
+            for key in [key for key in self._embedding_sizes if key[0]() is None]:
+                del self._embedding_sizes[key]  # of an ended image
+            total = self.embedding_bytes
+            while total > max_bytes:
+                (reference, where), size = self._embedding_sizes.popitem(last=False)
+                pyramid = reference()
+                if pyramid is not None:
+                    self.embeddings(pyramid).pop(where, None)
+                total -= size
 
     def release_device_memory(self) -> None:
-        """Return unused cached memory to the accelerator."""
-        release_device_memory()
+        """Return PyTorch's unused cached memory to the accelerator."""
+        torch = sys.modules.get("torch")  # not imported: nothing is on an accelerator
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def open(self, volume: Volume, channel: int) -> OpenScan:
         """Open a scan, or one channel of it, for a session.
@@ -392,7 +357,7 @@ class ImageStore:
         """
         key = None if self._salt is None else self._hash(volume.array)
         scan = None if key is None else self._by_hash.get(key)
-        if scan is None or (channel, volume.spacing_mm) not in scan.images:
+        if scan is None or (channel, volume.spacing_mm) not in scan.pyramids:
             check_contrast(grey(volume, channel))
         if scan is None:
             scan = StoredScan(volume.array)
@@ -427,9 +392,8 @@ def _depth_first(
     return (int(a), int(b), int(c)), (d, h, w)
 
 
-def _image_bytes(image: StoredImage, voxels: Array | None) -> int:
-    """Return the size of an image without the scan's voxels that it shares, bytes."""
-    pyramid = image.pyramid
+def _own_bytes(pyramid: Pyramid, voxels: Array | None) -> int:
+    """Return the size of a pyramid without the scan's voxels that it shares, bytes."""
     is_own = voxels is None or not np.may_share_memory(pyramid.array, voxels)
     own = pyramid.array.nbytes if is_own else 0
     levels = pyramid.__dict__.get("levels", [])  # avoid computing the cached property

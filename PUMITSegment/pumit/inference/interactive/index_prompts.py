@@ -156,7 +156,7 @@ def check_prompt(prompt: Prompt, volume: Volume) -> None:
     """Check that a prompt fits the volume.
 
     Raises:
-        PromptError: If a prompt is outside the volume, or a mask is empty or has another grid.
+        PromptError: If a prompt is outside the volume, or a mask has another grid.
     """
     if isinstance(prompt, PointPrompt):
         volume.require_inside(prompt.point_lps)
@@ -164,13 +164,10 @@ def check_prompt(prompt: Prompt, volume: Volume) -> None:
         raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
     if isinstance(prompt, BoxPrompt):
         to_index([prompt], volume, (0, 1, 2))
-    if isinstance(prompt, MaskPrompt):
-        if prompt.mask.shape != volume.shape:
-            raise PromptError(
-                f"A prior mask needs the volume's grid {volume.shape}, got {prompt.mask.shape}."
-            )
-        if not prompt.mask.any():
-            raise PromptError("The prior mask is empty; draw something first.")
+    if isinstance(prompt, MaskPrompt) and prompt.shape != volume.shape:
+        raise PromptError(
+            f"A prior mask needs the volume's grid {volume.shape}, got {prompt.shape}."
+        )
 
 
 def extrude_flat_box(corners_lps: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.geometry import window_of
-from pumit.inference.interactive.answer_checks import bounds_of, covers
+from pumit.inference.interactive.answer_checks import bounds_of, covers, depth_of
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import (
     OUTSIDE,
@@ -184,7 +184,7 @@ def change_at(
         return pieces
     # 2. Limit a removal to a few times its depth at the click.
     window = ndimage.find_objects(pieces.astype(np.uint8))[0]
-    depth = _depth(pieces[window], scale, [n == 1 for n in changed.shape])
+    depth = depth_of(pieces[window], scale, [n == 1 for n in changed.shape])
     deepest = depth[near[window]].max()
     return pieces & (distance <= max(REMOVED_DEPTHS * float(deepest), REACH))
 
@@ -362,21 +362,6 @@ def _taken_over(before: LogitBox, part: LogitBox, taken: Mask) -> LogitBox:
     return whole
 
 
-def _depth(
-    mask: Mask, spacing: npt.NDArray[np.float64], is_flat: Sequence[bool]
-) -> npt.NDArray[np.float64]:
-    """Return the distance of each voxel of a mask to the nearest background voxel.
-
-    Args:
-        mask: Bool (D, H, W); outside the array is background.
-        spacing: Voxel spacing, (D, H, W).
-        is_flat: Axes along which the whole image has one voxel and so no border.
-    """
-    rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
-    inner = tuple(slice(a, n + a) for (a, _), n in zip(rim, mask.shape, strict=True))
-    return np.asarray(ndimage.distance_transform_edt(np.pad(mask, rim), sampling=spacing)[inner])
-
-
 def _is_in_sight(patch: LogitBox, where: Field) -> bool:
     """Return whether a field contains any of an answer, even parts thinner than its voxels."""
     low, high = (np.asarray(bound) - patch.start for bound in where.bounds())
@@ -390,7 +375,7 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
     """Return the maximum depth of an answer in a field, in-plane voxels."""
     inside = to_field(patch, where) > 0.5
     sampling = np.array([where.prompt_ratio or 1.0, 1.0, 1.0])
-    return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
+    return float(depth_of(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
 def _difference(a: LogitBox, b: LogitBox) -> Box | None:

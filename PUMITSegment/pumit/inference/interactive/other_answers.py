@@ -13,6 +13,7 @@ from pumit.inference.interactive.answer_checks import bounds_of, contradicted
 from pumit.inference.interactive.grid_transfer import to_volume
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
+from pumit.preprocessing.fields import box_of
 
 MOST_ANSWERS = 4  # including the shown one
 DISTINCT = 0.8  # Dice below which two answers are distinct
@@ -46,14 +47,11 @@ class _Extent:
         where = self.view.field
         index, inside = [], []
         for i, places in enumerate(axes):
-            at = (places - where.centre_index[i]) / where.step[i] + (where.shape[i] - 1) / 2
+            at, _ = where.along(i, places)
             nearest = np.rint(at).astype(np.intp)
             inside.append((nearest >= 0) & (nearest < where.shape[i]))
             index.append(nearest.clip(0, where.shape[i] - 1))
-        found: Mask = self.mask[np.ix_(*index)] & np.logical_and.outer(
-            np.logical_and.outer(inside[0], inside[1]), inside[2]
-        )
-        return found
+        return np.asarray(self.mask[np.ix_(*index)] & box_of(inside))
 
 
 def distinct_answers(

@@ -32,14 +32,16 @@ from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
     LogitBox,
+    common,
     is_inside,
     logit,
     patch_of,
     sigmoid,
     to_field,
     to_volume,
+    within,
 )
-from pumit.inference.interactive.image_store import StoredImage
+from pumit.inference.interactive.image_store import OpenScan
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
 from pumit.inference.interactive.local_change import (
     apply_change,
@@ -60,7 +62,7 @@ from pumit.inference.interactive.refinement import (
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
-from pumit.preprocessing.fields import Field, Pyramid
+from pumit.preprocessing.fields import Field
 from pumit.system.watch import UNWATCHED, Watch
 
 # Thresholds for the second click in a structure:
@@ -75,30 +77,26 @@ class PromptSolver:
     """Solver that converts prompts on one volume to masks.
 
     Args:
-        image: Scan to segment, depth axis first; several solvers may share it.
+        scan: Scan to segment, awake.
     """
 
     def __init__(
-        self, segmenter: Segmenter, image: StoredImage, settings: SolverSettings | None = None
+        self, segmenter: Segmenter, scan: OpenScan, settings: SolverSettings | None = None
     ) -> None:
         self.segmenter = segmenter
         self.settings = settings or SolverSettings()
-        self.image = image
-        d, h, w = image.pyramid.array.shape
+        self.scan = scan
+        self.pyramid = scan.pyramid
+        d, h, w = self.pyramid.array.shape
         self.shape = (d, h, w)
         size = round(segmenter.field_size * self.settings.field_scale / 8) * 8
         self.planner = FieldPlanner(
             self.shape,
-            image.pyramid.spacing_mm,
+            self.pyramid.spacing_mm,
             size,
             self.settings.growth,
             largest=segmenter.largest_field,
         )
-
-    @property
-    def pyramid(self) -> Pyramid:
-        """Image pyramid of the volume."""
-        return self.image.pyramid
 
     def warm_up(self) -> None:
         """Build the pyramid and embed the coarsest field, before the first click."""
@@ -109,7 +107,7 @@ class PromptSolver:
 
     def embedding(self, where: Field) -> Features:
         """Return the embedding of a field, from the cache if it is there."""
-        return self.image.embedding(where, self.segmenter.embed)
+        return self.scan.embedding(where, self.segmenter.embed)
 
     def foresee(self, answer: SolverState) -> None:
         """Embed the field of a corrective click inside the extent of an answer."""
@@ -496,10 +494,8 @@ def is_far_more(
 
 def _common(a: LogitBox, b: LogitBox) -> int:
     """Return the number of voxels that two answers share."""
-    start = np.maximum(a.start, b.start)
-    stop = np.minimum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
-    inside = []
-    for patch in (a, b):
-        pairs = zip(start - patch.start, (stop - patch.start).clip(0), strict=True)
-        inside.append(patch.logits[tuple(slice(low, high) for low, high in pairs)] > 0)
-    return int((inside[0] & inside[1]).sum()) if (stop > start).all() else 0
+    box = common(a.window, b.window)
+    if box is None:
+        return 0
+    first, second = (patch.logits[within(box, patch.start)] > 0 for patch in (a, b))
+    return int((first & second).sum())

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from pumit.errors import PromptError
 from pumit.inference.interactive.index_prompts import check_prompt
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
 from pumit.prompts import (
     AnswerPrompt,
     BoxPrompt,
@@ -32,10 +31,8 @@ _PROMPT_BYTES, _POINT_BYTES, _STATE_BYTES = 120, 150, 300
 
 def prompt_bytes(prompt: Prompt) -> int:
     """Return the approximate memory of a prompt, bytes."""
-    if isinstance(prompt, PackedMaskPrompt):
-        return _PROMPT_BYTES + prompt.nbytes
     if isinstance(prompt, MaskPrompt):
-        return _PROMPT_BYTES + prompt.mask.nbytes
+        return _PROMPT_BYTES + prompt.nbytes
     if isinstance(prompt, ScribblePrompt):
         return _PROMPT_BYTES + _POINT_BYTES * len(prompt.points_lps)
     if isinstance(prompt, BoxPrompt):
@@ -73,13 +70,12 @@ class PromptHistory:
             PromptError: If it is too large; nothing changes then.
         """
         step = _Step(state, _added_bytes(self._present.state, state))
-        if self.nbytes + step.nbytes > self._max_bytes:
-            alone = _added_bytes({}, state)
-            if alone > self._max_bytes:
-                raise PromptError(
-                    "The prompts exceed the memory limit of a session; remove some of them, or "
-                    "open the scan again."
-                )
+        is_full = self.nbytes + step.nbytes > self._max_bytes
+        if is_full and _added_bytes({}, state) > self._max_bytes:
+            raise PromptError(
+                "The prompts exceed the memory limit of a session; remove some of them, or open "
+                "the scan again."
+            )
         self.nbytes += step.nbytes - sum(later.nbytes for later in self._future)
         self._past.append(self._present)
         self._future.clear()
@@ -241,8 +237,7 @@ class PromptedSession(ABC):
             self._check_prompt(prompt)
         if prompts:
             state = self._history.state
-            kept = (*state.get(segment, ()), *map(packed, prompts))
-            self._history.commit({**state, segment: kept})
+            self._history.commit({**state, segment: (*state.get(segment, ()), *prompts)})
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its index in `prompts`.
@@ -286,7 +281,9 @@ class PromptedSession(ABC):
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first `count` prompts of a segment; drop the others and the undo history."""
-        self._history.replace(with_first(self._history.state, count, segment))
+        state = self._history.state
+        kept = {**state, segment: state.get(segment, ())[: max(count, 0)]}
+        self._history.replace({name: prompts for name, prompts in kept.items() if prompts})
 
     def undo(self) -> bool:
         """Undo the last change of the prompts; return False if there is none."""
@@ -305,11 +302,3 @@ class PromptedSession(ABC):
 
     def _check_prompt(self, prompt: Prompt) -> None:
         check_prompt(prompt, self.volume)
-
-
-def with_first(state: State, count: int, segment: str) -> State:
-    """Return the prompts by segment, with one segment cut to its first `count`."""
-    rest = state.get(segment, ())[: max(count, 0)]
-    if rest:
-        return {**state, segment: rest}
-    return {name: prompts for name, prompts in state.items() if name != segment}

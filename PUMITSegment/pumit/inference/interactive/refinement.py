@@ -149,8 +149,7 @@ def _weight(where: Field, part: LogitBox) -> Floats:
     ):
         t = (np.arange(n, dtype=np.float32) + 0.5) / n
         ramp = (np.minimum(t, 1 - t) / np.float32(0.2)).clip(0, 1) if n > 1 else np.ones_like(t)
-        at = np.arange(start, start + length) - where.centre_index[axis]
-        place = at / where.step[axis] + (n - 1) / 2
+        place, _ = where.along(axis, np.arange(start, start + length))
         weights.append(interpolate(ramp.astype(np.float32), 0, place))
     d, h, w = weights
     return np.asarray(d[:, None, None] * (h[:, None] * w))

@@ -118,7 +118,7 @@ class SamSolver:
         if is_colour(volume):
             self._pixels = volume.array.transpose(0, *(1 + axis for axis in scan.order))
         else:
-            self._pixels = np.asarray(scan.image.pyramid.array)[None]
+            self._pixels = np.asarray(scan.pyramid.array)[None]
         d, h, w = self._pixels.shape[1:]
         self.shape = (d, h, w)
         self._window = display_window(self._pixels)

@@ -22,7 +22,7 @@ def scan_embedding(segmenter: Segmenter, volume: Volume) -> npt.NDArray[np.float
     """
     scan = ImageStore().open(volume, 0)
     try:
-        solver = PromptSolver(segmenter, scan.image)
+        solver = PromptSolver(segmenter, scan)
         middle = (np.asarray(solver.shape) - 1) / 2
         return solver.embedding(solver.planner.around_click(middle)[-1]).summary
     finally:

@@ -15,8 +15,7 @@ from pumit.models.checkpoint import ModelHeader
 from pumit.models.consent import check_consent
 from pumit.models.index import find_model
 from pumit.models.sam_file import is_sam_model
-from pumit.preprocessing.fields import Field, Pyramid
-from pumit.preprocessing.normalization import field_channels
+from pumit.preprocessing.fields import Field, Pyramid, field_channels
 
 logger = logging.getLogger(__name__)
 

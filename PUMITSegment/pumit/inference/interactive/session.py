@@ -13,7 +13,6 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.interactive.image_store import ImageStore, OpenScan
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.inference.interactive.other_answers import with_answer
-from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.prompted_session import PromptedSession, PromptHistory
 from pumit.inference.interactive.segmenter import Segmenter
@@ -24,7 +23,7 @@ from pumit.models.card import calibration_of
 from pumit.models.overlap import Evidence, overlap_models
 from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt, without_superseded
 from pumit.segmentation import AnswerChoice, PromptAnswer, Quality, UncertainRegion
-from pumit.system.machine import FittingThreads
+from pumit.system.machine import fitting_threads
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
@@ -61,7 +60,7 @@ class InteractiveSession(PromptedSession):
         self._overlap = overlap_models().get(segmenter.sha256)
         self._settings = settings
         self._images = images or ImageStore()
-        self._threads = FittingThreads()
+        self._threads = fitting_threads()
         self._scan: OpenScan | None = None
         self._solver: PromptSolver | None = None
         self._answers: dict[tuple[Prompt, ...], SolverState] = {}
@@ -119,7 +118,7 @@ class InteractiveSession(PromptedSession):
         if self.segmenter.make_solver is not None:
             found: PromptSolver = self.segmenter.make_solver(scan)
             return found
-        return PromptSolver(self.segmenter, scan.image, self._settings)
+        return PromptSolver(self.segmenter, scan, self._settings)
 
     def forget_answers(self) -> None:
         """Clear the answer cache; answers are recomputed when needed."""
@@ -196,10 +195,9 @@ class InteractiveSession(PromptedSession):
             PromptError: If a prompt does not fit the volume, there is none, or only negative ones.
             Cancelled: If the caller cancelled it; the session stays usable.
         """
-        compact = [packed(prompt) for prompt in prompts]
-        answer = self._answer(compact, watch)
+        answer = self._answer(prompts, watch)
         places = self._places(answer, place_count) if place_count else []
-        dice = self._dice(compact)
+        dice = self._dice(prompts)
         quality = None if dice is None or self._overlap is None else self._overlap.quality(dice)
         choice = AnswerChoice(answer.number, answer.count)
         mask, iou = self._mask(answer), self._iou(answer)
@@ -333,7 +331,7 @@ class InteractiveSession(PromptedSession):
     def _evict_answers(self) -> None:
         sizes = [answer.nbytes for answer in self._answers.values()]
         total = sum(sizes)
-        for size in sizes[:-1]:
+        for size in sizes[:-2]:  # the next click and its rating need the newest two
             if len(self._answers) <= CACHED_ANSWERS and total <= CACHED_ANSWER_BYTES:
                 return
             self._answers.pop(next(iter(self._answers)))

@@ -289,12 +289,7 @@ def _mean_opinion(own: Floats, answer: SolverState, lattice: _Lattice) -> Floats
 
 
 def _field_opinion(logits: Floats, where: Field, lattice: _Lattice, beyond: Floats) -> Floats:
-    places, valid = [], []
-    for axis, at in enumerate(lattice.at):
-        n = where.shape[axis]
-        place = (at - where.centre_index[axis]) / where.step[axis] + (n - 1) / 2
-        valid.append((place > -0.5) & (place < n - 0.5))
-        places.append(place)
+    places, valid = zip(*(where.along(i, at) for i, at in enumerate(lattice.at)), strict=True)
     return np.where(box_of(valid), sigmoid(resampled(logits, places)), beyond)
 
 

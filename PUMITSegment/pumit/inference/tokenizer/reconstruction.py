@@ -33,7 +33,7 @@ from pumit.models.index import find_model
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.preprocessing.channels import grey
-from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.network_axes import depth_first
 from pumit.preprocessing.normalization import Normalization, Scaling
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
+from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.nninteractive.remote_capabilities import RemoteCapabilities
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
@@ -165,12 +166,7 @@ def _scribble(prompt: ScribblePrompt, volume: Volume, remote: RemoteCapabilities
 
 
 def _mask(prompt: MaskPrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
-    if prompt.mask.shape != volume.shape:
-        raise PromptError(
-            f"A prior mask needs the volume's grid {volume.shape}, got {prompt.mask.shape}."
-        )
-    if not prompt.mask.any():
-        raise PromptError("The prior mask is empty; draw something first.")
+    check_prompt(prompt, volume)
     _expect(remote.takes_mask, "initial mask", "points, a box or a scribble")
     # No prediction: the next prompts correct the user's drawing as it is.
     return Interaction(

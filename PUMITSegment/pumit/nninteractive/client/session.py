@@ -15,13 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client, Unreachable
-from pumit.client.recoverable_session import RecoverableSession
+from pumit.client.recoverable_session import Heartbeat, RecoverableSession
 from pumit.client.remote_models import AutomaticAnswer, Reconstruction
 from pumit.errors import PromptError, ServiceError
 from pumit.file_image import finite_voxels
-from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.interactions import interactions_of
 from pumit.nninteractive.client.wire import NNInteractiveWire, claim
 from pumit.nninteractive.remote_capabilities import RemoteCapabilities, read_remote_capabilities
@@ -232,7 +230,7 @@ class NNInteractiveSession(RecoverableSession):
                 the volume or is not supported by the server.
             ServiceError: If the server is unreachable; `rebuild` continues on another.
         """
-        kept = [packed(prompt) for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
+        kept = [prompt for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
         return PromptAnswer(self._mask(kept, segment, watch), None, None)
 
     def _mask(self, prompts: Sequence[Prompt], segment: str, watch: Watch) -> npt.NDArray[np.bool_]:

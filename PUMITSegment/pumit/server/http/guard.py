@@ -11,13 +11,13 @@ import hmac
 import time
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pumit.itksnap.paths import ItksnapPaths
 from pumit.server.http.refusals import refusal, refusal_of
 from pumit.server.http.version_2 import lead_to_version_3
 from pumit.server.sessions.limits import Limits
@@ -43,16 +43,6 @@ _MAX_JSON_ITEMS, _MAX_JSON_NAMES = 1_000, 1_000
 _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES = 250_000, 40_000
 
 
-class ViewerPaths(Protocol):
-    """Paths that need no token."""
-
-    def opens(self, path: str, headers: Headers) -> bool:
-        """Return whether a request needs no token."""
-
-    def is_upload(self, path: str) -> bool:
-        """Return whether the body is an array, which may be large."""
-
-
 class Guard:
     """ASGI middleware that checks each request before it reaches the application.
 
@@ -72,7 +62,7 @@ class Guard:
         *,
         open_paths: Collection[str] = (PATH_HEALTHZ,),
         path_tokens: Mapping[str, str] | None = None,
-        viewer: ViewerPaths | None = None,
+        viewer: ItksnapPaths | None = None,
     ) -> None:
         self._app = app
         self._token = token.encode("utf-8")

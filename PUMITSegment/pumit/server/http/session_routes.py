@@ -9,9 +9,8 @@ from fastapi import APIRouter, Request, Response
 
 from pumit.errors import PromptError
 from pumit.file_image import finite_voxels
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import prompt_from_dict
+from pumit.prompts import MaskPrompt, prompt_from_dict
 from pumit.server.http.array_body import (
     ARRAY_BODY,
     MetaHeader,
@@ -88,7 +87,7 @@ async def hold_mask_prior(
         request,
         state,
         lease,
-        lambda body: PackedMaskPrompt(unpack_mask(box, body, shape)),
+        lambda body: MaskPrompt(unpack_mask(box, body, shape)),
         room_bytes=2 * math.prod(shape),  # the whole grid, and the box
     )
     lease.priors.add(prompt)

@@ -10,8 +10,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.prompts import MaskPrompt
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.viewer_object import ViewerObject
 from pumit.wire.protocol import BusyError, LeaseExpired, UnknownMask
@@ -30,10 +30,10 @@ class MaskPriors:
     """
 
     def __init__(self) -> None:
-        self._masks: OrderedDict[str, PackedMaskPrompt] = OrderedDict()
+        self._masks: OrderedDict[str, MaskPrompt] = OrderedDict()
         self.nbytes = 0
 
-    def add(self, mask: PackedMaskPrompt) -> None:
+    def add(self, mask: MaskPrompt) -> None:
         """Store a mask."""
         if mask.sha256 not in self._masks:
             self._masks[mask.sha256] = mask
@@ -43,7 +43,7 @@ class MaskPriors:
             _, oldest = self._masks.popitem(last=False)
             self.nbytes -= oldest.nbytes
 
-    def find(self, sha256: str) -> PackedMaskPrompt:
+    def find(self, sha256: str) -> MaskPrompt:
         """Return the mask with this hash.
 
         Raises:

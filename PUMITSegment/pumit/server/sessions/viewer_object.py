@@ -7,14 +7,13 @@ mask, packed, and the masks of earlier steps for undo.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.prompts import MaskPrompt, Prompt
+from pumit.prompts import Prompt
 from pumit.wire.prompt_answer import BoundingBox, Mask, bounding_box
 
 # Limits of undo; a packed mask of a large organ takes 1 MB, of a whole body 20 MB.
@@ -71,15 +70,11 @@ def change(before: ObjectMask, after: ObjectMask) -> tuple[BoundingBox, Mask] | 
     return box, later[_slices(inner)]
 
 
-# A weak reference for a mask prior, which is as large as its scan.
-_Mark = Prompt | weakref.ref[MaskPrompt]
-
-
 @dataclass(frozen=True, eq=False)
 class _Step:
     mask: ObjectMask
-    answered: tuple[_Mark, ...]
-    prompts: tuple[_Mark, ...]
+    answered: tuple[Prompt, ...]
+    prompts: tuple[Prompt, ...]
     changes: int
 
 
@@ -89,7 +84,7 @@ class ViewerObject:
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
         self.dtype = dtype
         self.mask = ObjectMask()
-        self._answered: tuple[_Mark, ...] = ()
+        self._answered: tuple[Prompt, ...] = ()
         self._steps: list[_Step] = []
 
     @property
@@ -100,7 +95,7 @@ class ViewerObject:
 
     def is_answered(self, prompts: Sequence[Prompt]) -> bool:
         """Return whether the mask is the answer to these prompts."""
-        return _are_marks_of(self._answered, prompts)
+        return self._answered == tuple(prompts)
 
     def begin(self, changes: int, prompts: Sequence[Prompt]) -> None:
         """Begin an undo step.
@@ -108,14 +103,14 @@ class ViewerObject:
         Args:
             changes: Number of changes in the session's history that the step makes.
         """
-        self._steps.append(_Step(self.mask, self._answered, _marks(prompts), changes))
+        self._steps.append(_Step(self.mask, self._answered, tuple(prompts), changes))
         del self._steps[:-_KEPT_STEPS]
         while self.nbytes > _KEPT_BYTES and len(self._steps) > 1:
             del self._steps[0]
 
     def settle(self, mask: ObjectMask, prompts: Sequence[Prompt]) -> None:
         """Set the answer to prompts."""
-        self.mask, self._answered = mask, _marks(prompts)
+        self.mask, self._answered = mask, tuple(prompts)
 
     @property
     def changes(self) -> int | None:
@@ -130,7 +125,7 @@ class ViewerObject:
             session, and no step can be undone any more.
         """
         step = self._steps.pop()
-        if not _are_marks_of(step.prompts, prompts):
+        if step.prompts != tuple(prompts):
             self._steps.clear()
             return False
         self.mask, self._answered = step.mask, step.answered
@@ -144,18 +139,6 @@ class ViewerObject:
         """Start a new object: an empty mask and no undo steps."""
         self.mask, self._answered = ObjectMask(), ()
         self._steps.clear()
-
-
-def _marks(prompts: Sequence[Prompt]) -> tuple[_Mark, ...]:
-    return tuple(weakref.ref(p) if isinstance(p, MaskPrompt) else p for p in prompts)
-
-
-def _are_marks_of(marks: Sequence[_Mark], prompts: Sequence[Prompt]) -> bool:
-    return len(marks) == len(prompts) and all(map(_is_mark_of, marks, prompts))
-
-
-def _is_mark_of(mark: _Mark, prompt: Prompt) -> bool:
-    return mark() is prompt if isinstance(mark, weakref.ref) else mark == prompt
 
 
 def _slices(box: BoundingBox, origin: Sequence[int] = (0, 0, 0)) -> tuple[slice, ...]:

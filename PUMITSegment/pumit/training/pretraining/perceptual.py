@@ -28,7 +28,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.anisotropy import require_reducible
 from pumit.networks.vgg import STAGES, Vgg16Features
-from pumit.preprocessing.normalization import BINS, equalizing_steps
+from pumit.preprocessing.fields import BINS, equalizing_steps
 
 CHOICES = ("vgg16", "default", "none")
 # Slices per volume and step in PUMIT.

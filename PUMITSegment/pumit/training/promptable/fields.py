@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pumit.preprocessing.fields import field_shape
-from pumit.preprocessing.normalization import field_channels
+from pumit.preprocessing.fields import field_channels, field_shape
 from pumit.training.loop.task import Batch
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan

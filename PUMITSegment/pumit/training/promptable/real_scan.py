@@ -13,7 +13,8 @@ from scipy import ndimage
 from torch import Tensor
 
 from pumit.errors import VolumeError
-from pumit.preprocessing.fields import Pyramid, depth_first
+from pumit.preprocessing.fields import Pyramid
+from pumit.preprocessing.network_axes import depth_first
 from pumit.training.synthesis.scene import UNKNOWN
 from pumit.volume import Volume
 

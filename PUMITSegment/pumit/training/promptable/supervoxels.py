@@ -9,7 +9,7 @@ from scipy import ndimage
 from skimage.segmentation import watershed
 from torch import Tensor
 
-from pumit.preprocessing.normalization import field_channels
+from pumit.preprocessing.fields import field_channels
 from pumit.training.synthesis.scene import MIN_SHARE
 
 Floats = npt.NDArray[np.float32]

@@ -140,7 +140,7 @@ def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.M
         session.add_point(at(volume, BALL))
         session.add_point(at(volume, (1, 2, 2)), positive=False)
         masks.append(session.predict())
-        assert session.solver.image.embeddings
-        assert all(found.nbytes > 0 for found in session.solver.image.embeddings.values())
+        assert session.solver.scan.embeddings
+        assert all(found.nbytes > 0 for found in session.solver.scan.embeddings.values())
     both = masks[0].sum() + masks[1].sum()
     assert both == 0 or 2 * (masks[0] & masks[1]).sum() / both >= 0.999

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.errors import PromptError
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.prompted_session import PromptHistory, prompt_bytes
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 
@@ -15,7 +14,7 @@ def point(number: int) -> PointPrompt:
 
 
 def noise(number: int) -> Prompt:
-    return PackedMaskPrompt(np.random.default_rng(number).random((16, 32, 32)) > 0.5)
+    return MaskPrompt(np.random.default_rng(number).random((16, 32, 32)) > 0.5)
 
 
 def test_states_go_back_and_forth() -> None:
@@ -89,4 +88,4 @@ def test_every_prompt_has_a_size() -> None:
     mask = np.ones((10, 10, 10), dtype=bool)
     assert prompt_bytes(ScribblePrompt(points)) > 100 * 1000
     assert prompt_bytes(BoxPrompt.from_bounds((0, 0, 0), (1, 1, 1))) > prompt_bytes(point(0))
-    assert prompt_bytes(MaskPrompt(mask)) > prompt_bytes(PackedMaskPrompt(mask)) > 125
+    assert prompt_bytes(MaskPrompt(mask)) > 125

@@ -195,7 +195,7 @@ def test_what_was_foreseen_is_not_computed_again_and_changes_no_answer(
         session = session_on(volume, bright_segmenter)
         session.add_point(at(volume, BALL))
         session.predict()
-        session.solver.image.embeddings.clear()
+        session.solver.scan.embeddings.clear()
         if foresees:
             session.foresee()
         embedded.clear()

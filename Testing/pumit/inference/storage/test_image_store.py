@@ -100,7 +100,7 @@ def test_each_session_keeps_its_place_in_the_world(
     volume, _ = scan()
     moved = copied(volume, origin_lps=(5.0, -6.0, 7.0), direction=OBLIQUE)
     first, second = open_sessions(tiny_segmenter, store, volume, moved)
-    assert second.solver.image is first.solver.image
+    assert second.solver.pyramid is first.solver.pyramid
     assert second.volume.origin_lps == (5.0, -6.0, 7.0)
     np.testing.assert_array_equal(second.volume.direction, OBLIQUE)
     first.add_point(at(volume, BALL))
@@ -131,7 +131,7 @@ def test_whatever_differs_is_not_shared(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, change(volume))  # type: ignore[operator]
-    assert second.solver.image is not first.solver.image
+    assert second.solver.pyramid is not first.solver.pyramid
     assert len(embedded) == 2
 
 
@@ -145,8 +145,8 @@ def test_channels_share_voxels_and_nothing_else(
         session.set_volume(replace(volume, array=array.copy()), channel=channel)
         session.add_point(at(volume, BALL))
     assert first.volume.array is second.volume.array
-    assert first.solver.image is not second.solver.image
-    assert third.solver.image is second.solver.image
+    assert first.solver.pyramid is not second.solver.pyramid
+    assert third.solver.pyramid is second.solver.pyramid
     assert not np.array_equal(first.predict(), second.predict())
     alone = session_on(replace(volume, array=array[1]), tiny_segmenter)
     alone.add_point(at(volume, BALL))
@@ -176,7 +176,7 @@ def test_the_last_one_who_leaves_takes_the_scan_along(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
-    voxels, image = weakref.ref(volume.array), weakref.ref(first.solver.image)
+    voxels, image = weakref.ref(volume.array), weakref.ref(first.solver.pyramid)
     del volume
     with without_collector():
         first.close()
@@ -218,7 +218,7 @@ def test_embeddings_of_all_images_are_bounded_together(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    one = next(iter(first.solver.image.embeddings.values())).nbytes
+    one = next(iter(first.solver.scan.embeddings.values())).nbytes
     assert store.embedding_bytes == 2 * one
     store.set_max_embedding_bytes(3 * one)
     expected = []
@@ -229,7 +229,7 @@ def test_embeddings_of_all_images_are_bounded_together(
     # What was dropped is computed again, and the same.
     store.shrink_embeddings(0)
     assert store.embedding_bytes == 0
-    assert not first.solver.image.embeddings
+    assert not first.solver.scan.embeddings
     first.forget_answers()
     np.testing.assert_array_equal(first.predict(), expected[2])
 
@@ -239,11 +239,11 @@ def test_the_embedding_used_last_is_kept_longest(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    (where,) = first.solver.image.embeddings
+    (where,) = first.solver.scan.embeddings
     first.solver.embedding(where)
     store.shrink_embeddings(store.embedding_bytes // 2)
-    assert list(first.solver.image.embeddings) == [where]
-    assert not second.solver.image.embeddings
+    assert list(first.solver.scan.embeddings) == [where]
+    assert not second.solver.scan.embeddings
 
 
 def test_levels_take_what_was_foreseen() -> None:

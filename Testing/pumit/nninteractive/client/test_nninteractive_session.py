@@ -133,7 +133,6 @@ def test_prompts_outside_of_the_volume_change_nothing(session, volume):
         (ScribblePrompt((at(volume, 4, 10, 10), far)), "leaves the volume"),
         (BoxPrompt.from_bounds(far, at(volume, 5, 20, 1010)), "outside of the volume"),
         (MaskPrompt(np.ones((2, 2, 2), dtype=bool)), "grid"),
-        (MaskPrompt(np.zeros(volume.shape, dtype=bool)), "empty"),
     ):
         with pytest.raises(PromptError, match=said):
             session.add_prompt(prompt)

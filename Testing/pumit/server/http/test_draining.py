@@ -17,8 +17,8 @@ from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
 from pumit.prompts import PointPrompt
 from pumit.server.app import create_app
-from pumit.server.http.draining import Draining
 from pumit.server.http.graceful_server import GracefulServer
+from pumit.server.http.operations_routes import Draining
 from pumit.wire import protocol
 
 TOKEN = "a-token-for-tests-0123456789"

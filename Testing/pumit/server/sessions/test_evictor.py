@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_engine import FakeSession, FakeSessionsMemory
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
-from pumit.prompts import PointPrompt
+from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
@@ -231,7 +230,7 @@ def test_prompts_mask_priors_and_what_a_viewer_can_undo_count():
 
     def draw_twice() -> None:
         for _ in range(2):
-            lease.priors.add(PackedMaskPrompt(mask))
+            lease.priors.add(MaskPrompt(mask))
 
     def view() -> None:
         lease.viewer = ViewerObject(np.dtype("uint8"))

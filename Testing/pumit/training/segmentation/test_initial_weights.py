@@ -18,7 +18,7 @@ from pumit.networks.build import build_network
 from pumit.networks.promptable import segmentation
 from pumit.networks.promptable.segmentation import EncodedSegmentation, encoder_channels
 from pumit.preprocessing import normalization
-from pumit.preprocessing.normalization import field_channels
+from pumit.preprocessing.fields import field_channels
 from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
 from segmentation_runs import train

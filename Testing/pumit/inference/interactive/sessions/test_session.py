@@ -225,7 +225,6 @@ def test_prompts_of_the_caller_are_checked_too(opened: Opened) -> None:
     inside = PointPrompt(at(volume, BALL))
     refused = {
         "outside": [inside, PointPrompt((1e6, 0.0, 0.0))],
-        "empty": [MaskPrompt(np.zeros(volume.shape, bool))],
         "grid": [MaskPrompt(np.ones((2, 2, 2), bool))],
         "only negative": [PointPrompt(at(volume, BALL), False)],
         "no prompt": [],

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, ball, many_prompts, scan, session_on
 from pumit.errors import VolumeError
 from pumit.inference.interactive.image_store import ImageStore, PackedVoxels
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import MaskPrompt
+from pumit.inference.interactive.solver_state import SolverState
+from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.volume import Volume
 
 
@@ -94,9 +97,9 @@ def test_sleep_gives_everything_back_but_packed_voxels(tiny_segmenter: Segmenter
     session.predict()
     parts = [
         array,
-        session.solver.image,
+        session.solver.pyramid,
         session.solver.pyramid.levels[1][0],
-        next(iter(session.solver.image.embeddings.values())),
+        next(iter(session.solver.scan.embeddings.values())),
         next(iter(session._answers.values())),
     ]
     gone = [weakref.ref(part) for part in parts]
@@ -139,9 +142,9 @@ def test_who_shares_a_scan_sleeps_and_wakes_alone(tiny_segmenter: Segmenter) -> 
     # A third one who brings the same scan finds it, and the second finds it awake.
     third = InteractiveSession(tiny_segmenter, images=store)
     third.set_volume(replace(volume, array=volume.array.copy()))
-    assert third.solver.image is first.solver.image
+    assert third.solver.pyramid is first.solver.pyramid
     np.testing.assert_array_equal(second.predict(), expected)
-    assert second.solver.image is first.solver.image
+    assert second.solver.pyramid is first.solver.pyramid
     first.close()
     second.sleep()
     third.close()
@@ -227,7 +230,7 @@ def test_a_prior_mask_is_kept_packed(tiny_segmenter: Segmenter) -> None:
     session.set_mask_prior(prior)
     prior[:] = False  # the caller's own again
     (prompt,) = session.prompts()
-    assert isinstance(prompt, PackedMaskPrompt)
+    assert isinstance(prompt, MaskPrompt)
     assert prompt.nbytes < ball().size / 8
     assert session.prompts()[0] is prompt
     np.testing.assert_array_equal(prompt.mask, ball())
@@ -239,11 +242,10 @@ def test_a_prior_mask_is_kept_packed(tiny_segmenter: Segmenter) -> None:
 def test_any_mask_is_unpacked_as_it_was(index: tuple[int, ...]) -> None:
     mask = np.zeros((5, 6, 7), dtype=bool)
     mask[index] = True
-    packed = PackedMaskPrompt(mask)
-    assert isinstance(packed, MaskPrompt)
+    packed = MaskPrompt(mask)
     np.testing.assert_array_equal(packed.mask, mask)
     assert packed.mask.dtype == bool
-    turned = PackedMaskPrompt(mask.transpose(2, 0, 1))
+    turned = MaskPrompt(mask.transpose(2, 0, 1))
     np.testing.assert_array_equal(turned.mask, mask.transpose(2, 0, 1))
 
 
@@ -263,3 +265,25 @@ def test_answers_are_forgotten_by_their_size(
     for expected in masks[-2::-1]:
         session.undo()
         np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_a_large_answer_is_rated_without_computing_it_again(
+    tiny_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rating compares it with the one before, which no limit on their size may drop."""
+    volume, _ = scan()
+    session = session_on(volume, tiny_segmenter)
+    prompts = [PointPrompt(at(volume, (6, 15 + number, 25))) for number in range(4)]
+    monkeypatch.setattr("pumit.inference.interactive.session.CACHED_ANSWER_BYTES", 1)
+    computed: list[int] = []
+    answer = PromptSolver.answer
+
+    def counted(solver: PromptSolver, asked: IndexPrompts, *others: Any) -> SolverState:
+        computed.append(len(asked.points))
+        return answer(solver, asked, *others)
+
+    monkeypatch.setattr(PromptSolver, "answer", counted)
+    for count in range(1, len(prompts) + 1):
+        session.answer(prompts[:count])
+        session.evidence(prompts[:count])
+    assert computed == [1, 2, 3, 4]
