@@ -315,7 +315,8 @@ def write_companions(
     """Write the statistics and manifest next to the result, if requested."""
     companions = companions_of(args)
     # Names and paths are left out: they may identify a patient.
-    options = {key: getattr(args, key) for key in ("point", "negative", "box", "find")}
+    prompts = ("point", "negative", "voxel", "box", "frame", "answer", "find")
+    options = {key: getattr(args, key) for key in (*prompts, "modality", "anyway", "size")}
     if args.prompts:
         from pumit.system.files import file_sha256
 

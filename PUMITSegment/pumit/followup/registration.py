@@ -14,6 +14,7 @@ import SimpleITK
 from scipy import ndimage
 
 from pumit.errors import Cancelled, VolumeError
+from pumit.export.volume_file import itk_image
 from pumit.geometry import Floats
 from pumit.preprocessing.channels import grey
 from pumit.volume import Volume
@@ -161,13 +162,14 @@ def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray
         matrix: 4 x 4, from points of the other scan to points of this one, LPS mm.
     """
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
-    grid = SimpleITK.GetImageFromArray(np.zeros(grid_of.shape, np.uint8))
-    _place(grid, grid_of)
-    image = SimpleITK.GetImageFromArray(array)
-    _place(image, volume)
-    transform = itk_transform(matrix)
+    grid = itk_image(np.zeros(grid_of.shape, np.uint8), grid_of)
     moved = SimpleITK.Resample(
-        *(image, grid, transform, SimpleITK.sitkLinear, float(array.min()), SimpleITK.sitkFloat32)
+        itk_image(array, volume),
+        grid,
+        itk_transform(matrix),
+        SimpleITK.sitkLinear,
+        float(array.min()),
+        SimpleITK.sitkFloat32,
     )
     return np.asarray(SimpleITK.GetArrayFromImage(moved), np.float32)
 
@@ -185,18 +187,11 @@ def _require_volumes(earlier: Volume, later: Volume) -> None:
         raise VolumeError("A follow-up needs volumes; one of the scans is a 2D image.")
 
 
-def _place(image: Any, volume: Volume) -> None:
-    image.SetSpacing(volume.spacing_mm[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
-
-
 def _image(volume: Volume) -> Any:
     """Return a grey image resampled to the working resolution, with outliers clipped."""
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
     low, high = np.percentile(array[:: max(1, array.shape[0] // 64), ::2, ::2], (0.5, 99.8))
-    image = SimpleITK.GetImageFromArray(np.clip(array, low, high))
-    _place(image, volume)
+    image = itk_image(np.clip(array, low, high), volume)
     steps = np.maximum(image.GetSpacing(), _WORKING_MM)
     ratio = steps / np.array(image.GetSpacing())
     sigmas = [0.5 * s if r > 1.01 else 0.0 for s, r in zip(steps, ratio, strict=True)]
