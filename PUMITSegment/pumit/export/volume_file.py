@@ -50,7 +50,7 @@ def write_volume_file(
     for key, text in (header or {}).items():
         image.SetMetaData(key, text)
     with atomic_path(target) as temporary:
-        # ITK picks the format by a lower-case suffix. A dot in place of the temporary name's hyphen
+        # ITK picks the format by a lower-case suffix. A dot instead of the temporary name's hyphen
         # makes the two names differ for every target.
         written = temporary.with_name(f"{temporary.name.partition('-')[0]}.voxels{suffix}")
         try:

@@ -298,9 +298,9 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
     return [float(v) for v in found]
 
 
-def _information(first: Floats, second: Floats, bins: int = 24) -> float:
+def _information(first: Floats, second: Floats) -> float:
     """Return the mutual information, normalised by the joint entropy."""
-    joint = np.histogram2d(first, second, bins)[0] / len(first)
+    joint = np.histogram2d(first, second, bins=24)[0] / len(first)
     parts = (joint.sum(0), joint.sum(1), joint.ravel())
     a, b, both = (-float((p[p > 0] * np.log(p[p > 0])).sum()) for p in parts)
     return (a + b - both) / both if both > 0 else 0.0

@@ -28,16 +28,12 @@ OF_CLASSES = (
 
 
 class ClassList:
-    """Table of the classes with names, alternative names, codes and colours, which the model keeps.
+    """Table of the classes with the names, codes and colours that the model keeps."""
 
-    Args:
-        search: Search for coded terms.
-    """
-
-    def __init__(self, ui, logic, search: TermSearch | None = None) -> None:
+    def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._cases, self._status = logic.cases, logic.status
-        self._search = search or TermSearch()
+        self._search = TermSearch()
         self._shown: tuple[ClassRow, ...] = ()
         # References that keep the cells' widgets alive.
         self._buttons: list[_ColorButton] = []
