@@ -302,5 +302,7 @@ def _print_table(result: FollowUp, folder: Path) -> None:
     for change in result.changes:
         if change.remark:
             print(f"{change.name}: {change.remark}")
-    where = SEGMENTATION if (folder / SEGMENTATION).exists() else TABLE
-    print(f"Next: look at {folder / where}, and correct it by clicks where it is wrong.")
+    if (folder / SEGMENTATION).exists():
+        print(f"Next: look at {folder / SEGMENTATION}, and correct it by clicks where it is wrong.")
+    else:
+        print(f"Next: look at {folder / TABLE}")
