@@ -313,6 +313,8 @@ def write_companions(
     args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
 ) -> None:
     """Write the statistics and manifest next to the result, if requested."""
+    from pumit.export.companions import Provenance
+
     companions = companions_of(args)
     # Names and paths are left out: they may identify a patient.
     prompts = ("point", "negative", "voxel", "box", "frame", "answer", "find")
@@ -326,10 +328,7 @@ def write_companions(
         segmentation.volume,
         segmentation.segments,
         segmentation.algorithm,
-        weights_sha256=facts["weights_sha256"],
-        device=facts["device"],
-        options=options,
-        image=args.image,
+        Provenance(facts["weights_sha256"], facts["device"], options, args.image),
     )
 
 

@@ -48,7 +48,9 @@ def test_a_click_tells_figures_and_origin(
 ) -> None:
     series, folder = tmp_path / PATIENT, tmp_path / "out"
     folder.mkdir()
-    volume = write_dicom_series(Volume.read(scan), series, patient_name=PATIENT, patient_id="4711")
+    volume = write_dicom_series(
+        Volume.read(scan), series, patient_name=PATIENT, patient_id="Q-4711"
+    )
     more = ["--terminology", "liver", "--name", PATIENT, "--statistics", "csv", "--manifest"]
     voxels = ["--voxel", "24,20,6", "--frame", "LPS"]
     left, posterior, superior = (float(v) for v in inside.split(","))
@@ -63,7 +65,7 @@ def test_a_click_tells_figures_and_origin(
     assert row["code"] == "SCT:10200004"
     assert float(row["volume_mm3"]) == pytest.approx(int(row["voxels"]) * 3)
     text = (folder / "a.manifest.json").read_text()
-    for name in ("Jane", "4711", str(tmp_path), tmp_path.name, PATIENT):
+    for name in ("Jane", "Q-4711", str(tmp_path), tmp_path.name, PATIENT):
         assert name not in text
     told = json.loads(text)
     assert told["format"] == "pumit-manifest-1"
