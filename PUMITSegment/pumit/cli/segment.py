@@ -313,7 +313,7 @@ def write_companions(
     args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
 ) -> None:
     """Write the statistics and manifest next to the result, if requested."""
-    from pumit.export.companions import Provenance
+    from pumit.export.companions import ResultOrigin
 
     companions = companions_of(args)
     # Names and paths are left out: they may identify a patient.
@@ -328,7 +328,7 @@ def write_companions(
         segmentation.volume,
         segmentation.segments,
         segmentation.algorithm,
-        Provenance(facts["weights_sha256"], facts["device"], options, args.image),
+        ResultOrigin(facts["weights_sha256"], facts["device"], options, args.image),
     )
 
 

@@ -30,7 +30,7 @@ StatisticsFormat = Literal["csv", "json"]
 
 
 @dataclass(frozen=True)
-class Provenance:
+class ResultOrigin:
     """Origin of a result.
 
     Attributes:
@@ -50,7 +50,7 @@ def manifest_of(
     volume: Volume,
     segments: tuple[Segment, ...],
     algorithm: Algorithm,
-    origin: Provenance = Provenance(),
+    origin: ResultOrigin = ResultOrigin(),
 ) -> dict[str, Any]:
     """Describe a result, without names of patients, files or segments.
 
@@ -153,7 +153,7 @@ class Companions:
         volume: Volume,
         segments: tuple[Segment, ...],
         algorithm: Algorithm,
-        origin: Provenance,
+        origin: ResultOrigin,
         *,
         channel: int = 0,
     ) -> None:
