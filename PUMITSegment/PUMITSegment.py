@@ -162,16 +162,16 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
                 _("Skipped the computation: {why}").format(why=logic.compute.sentence)
             )
             return
-        volumeNode = self._addScan()
+        self._addScan()
         segmentID = logic.newSegment("Ball")
         self._click((0.0, 0.0, 0.0))
         self._wait(lambda: not logic.isComputing)
-        overlap = self._overlap(logic, segmentID, volumeNode)
+        overlap = self._overlap(logic, segmentID)
         self.assertGreater(overlap, 0.5, logic.status.current.text)
         logic.undo()
-        self.assertEqual(self._overlap(logic, segmentID, volumeNode), 0.0)
+        self.assertEqual(self._overlap(logic, segmentID), 0.0)
         logic.redo()
-        self.assertEqual(self._overlap(logic, segmentID, volumeNode), overlap)
+        self.assertEqual(self._overlap(logic, segmentID), overlap)
         self._export(logic)
 
     def _logic(self) -> Any:
@@ -215,7 +215,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         slicer.mrmlScene.GetNodeByID(selection.GetActivePlaceNodeID()).AddControlPoint(*ras)
         logic.stopPlacing()
 
-    def _overlap(self, logic, segmentID: str, volumeNode) -> float:
+    def _overlap(self, logic, segmentID: str) -> float:
         """Return the Dice of a segment and the ball."""
         import numpy as np
 

@@ -157,7 +157,7 @@ def click(film: Film, session: pumit.InteractiveSession) -> None:
     outside = film.marker(TOO_FAR, OUTSIDE)
     film.frame("Too much: one click outside ...", SHOWN, session.predict(), [outside])
     session.add_point(TOO_FAR, positive=False)
-    film.frame("... takes away what hangs together with it", SHOWN, session.predict(), [outside])
+    film.frame("... takes away what is connected to it", SHOWN, session.predict(), [outside])
     film.frame("Two clicks: to be checked, and exported", SHOWN, session.predict(), [])
 
 
@@ -227,7 +227,7 @@ def mask(film: Film, session: pumit.InteractiveSession) -> None:
 
 def find(film: Film, _session: pumit.InteractiveSession) -> None:
     """Draw two organs found by name."""
-    film.frame("A CT of the abdomen, and nobody clicks", KIDNEY, None, [])
+    film.frame("A CT of the abdomen, without a click", KIDNEY, None, [])
     for structure in ("left kidney", "liver"):
         found = pumit.find_structure(film.volume, structure, model="abdomen-ct", device="cpu")
         film.frame(f'Find "{structure}"', KIDNEY, found.mask, [])

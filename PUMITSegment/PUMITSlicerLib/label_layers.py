@@ -72,17 +72,11 @@ def _copied(segmentationNode, image, volumeNode) -> LabelLayer:
     grids = (ijkToRas(volumeNode), imageGrid(image))
     parents = (volumeNode.GetParentTransformNode(), segmentationNode.GetParentTransformNode())
     reach = GridMap(*grids[::-1], *parents[::-1]).covering(Box.ofImage(image))
-    box = _common(reach, Box.ofImage(volumeNode.GetImageData()))
+    box = reach.cut(Box.ofImage(volumeNode.GetImageData()))
     gridMap = GridMap(*grids, *parents)
     # A non-linear transform belongs to the scene, so it is used on this thread.
     bent = sampled(copy, box, gridMap) if gridMap.matrix is None else None
     return LabelLayer(copy, box, gridMap, bent)
-
-
-def _common(first: Box, second: Box) -> Box:
-    d, h, w = (max(a, b) for a, b in zip(first.start, second.start, strict=True))
-    d2, h2, w2 = (min(a, b) for a, b in zip(first.stop, second.stop, strict=True))
-    return Box((d, h, w), (d2, h2, w2))
 
 
 def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int]) -> Mask:

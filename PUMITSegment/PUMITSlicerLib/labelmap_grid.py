@@ -217,13 +217,8 @@ def sampled(
     if shift is not None:
         return _cut(orientedImageArray(image), whole, box.moved(shift), background)
     # 2. All others are resampled in the image's indices.
-    plain = vtk.vtkImageData()
-    plain.ShallowCopy(image)
-    plain.SetOrigin(0, 0, 0)
-    plain.SetSpacing(1, 1, 1)
-    plain.SetDirectionMatrix(1, 0, 0, 0, 1, 0, 0, 0, 1)
     reslice = vtk.vtkImageReslice()
-    reslice.SetInputData(plain)
+    reslice.SetInputData(inIndices(image))
     reslice.SetOutputOrigin(0, 0, 0)
     reslice.SetOutputSpacing(1, 1, 1)
     reslice.SetOutputExtent(*box.extent)
@@ -240,6 +235,16 @@ def sampled(
         reslice.SetResliceTransform(gridMap.transform)
     reslice.Update()
     return orientedImageArray(reslice.GetOutput())
+
+
+def inIndices(image) -> vtk.vtkImageData:
+    """Return an image with the same voxels, whose coordinates are its indices."""
+    plain = vtk.vtkImageData()
+    plain.ShallowCopy(image)
+    plain.SetOrigin(0, 0, 0)
+    plain.SetSpacing(1, 1, 1)
+    plain.SetDirectionMatrix(1, 0, 0, 0, 1, 0, 0, 0, 1)
+    return plain
 
 
 def _cut(voxels: Array, whole: Box, region: Box, background: float) -> Array:

@@ -26,8 +26,7 @@ class StatusLine:
         self._board = board
         self._timer = singleShot(self._showProgress, _SHOW_PROGRESS_AFTER_MS)
         ui.cancelButton.connect("clicked()", board.cancel)
-        names = ("firstChoiceButton", "secondChoiceButton")
-        self._choiceButtons = [getattr(ui, name) for name in names if hasattr(ui, name)]
+        self._choiceButtons = (ui.firstChoiceButton, ui.secondChoiceButton)
         for number, button in enumerate(self._choiceButtons):
             button.connect("clicked()", lambda number=number: self._choose(number))
         # The row's height is reserved, so that nothing moves when progress appears.

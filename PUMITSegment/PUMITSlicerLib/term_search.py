@@ -243,6 +243,13 @@ def meaningOf(entry: str) -> tuple[str, ...]:
     return tuple([part.rpartition("^")[0] for part in (*parts[:2], *parts[3:5])])
 
 
+def textOf(entry: str) -> str:
+    """Return the words of a terminology entry: type, with its modifier; "" for no entry."""
+    parts = [part.split("^") for part in entry.split("~")]
+    words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
+    return " ".join(reversed(words))
+
+
 def _distinct(terms: Iterator[Term]) -> list[_Indexed]:
     """Return the first term of each meaning: the lists overlap widely."""
     first: dict[tuple[str, ...], Term] = {}

@@ -29,6 +29,13 @@ def plain_name(name: str) -> str:
     return " ".join(name.replace("_", " ").replace("-", " ").split()).casefold()
 
 
+def _checked_color(color_rgb: Sequence[float]) -> Triple:
+    color = tuple(float(c) for c in color_rgb)
+    if len(color) != 3 or not all(0.0 <= c <= 1.0 for c in color):
+        raise ExportError(f"A colour needs three numbers in 0..1, got {color_rgb}.")
+    return color
+
+
 def _require_text(text: str, what: str, *, longest: int, forbidden: str = "") -> None:
     """Raise ExportError unless every output format can store the text."""
     if not text.strip():
@@ -116,11 +123,8 @@ class Segment:
             raise ExportError(
                 f"Segment {self.name!r} has a region modifier but no region; give the region too."
             )
-        color = tuple(float(c) for c in self.color_rgb)
-        if len(color) != 3 or not all(0.0 <= c <= 1.0 for c in color):
-            raise ExportError(f"A colour needs three numbers in 0..1, got {self.color_rgb}.")
         object.__setattr__(self, "mask", mask)
-        object.__setattr__(self, "color_rgb", color)
+        object.__setattr__(self, "color_rgb", _checked_color(self.color_rgb))
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,8 @@ class ClassLabel:
 
     def __post_init__(self) -> None:
         _require_text(self.name, "A class's name", longest=_LONG_STRING)
-        if self.color_rgb is None:
-            return
-        color = tuple(float(c) for c in self.color_rgb)
-        if len(color) != 3 or not all(0.0 <= c <= 1.0 for c in color):
-            raise ExportError(f"A colour needs three numbers in 0..1, got {self.color_rgb}.")
-        object.__setattr__(self, "color_rgb", color)
+        if self.color_rgb is not None:
+            object.__setattr__(self, "color_rgb", _checked_color(self.color_rgb))
 
 
 def region_type(count: int) -> type[np.unsignedinteger[Any]]:

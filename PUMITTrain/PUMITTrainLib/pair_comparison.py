@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.processes.launching import recordOf
 from PUMITTrainLib.setup import Setup
 
 _MOST_PLACES = 6
@@ -196,15 +196,10 @@ class PairComparison:
         self._cancel = self._parts.programs.run(arguments, self._take, end)
 
     def _take(self, line: str) -> None:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            return
-        classes, places = self._found
-        if isinstance(record, Mapping) and "label" in record:
+        record, (classes, places) = recordOf(line), self._found
+        if "label" in record:
             classes.append(_agreement(record))
-        elif isinstance(record, Mapping):
-            places += [_place(each) for each in record.get("places", ())]
+        places += [_place(each) for each in record.get("places", ())]
 
     def _end(self, problem: str) -> None:
         self._clear()

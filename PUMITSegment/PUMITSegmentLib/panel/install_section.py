@@ -17,19 +17,13 @@ from PUMITSegmentLib.collaborators import Collaborators
 
 
 class InstallSection:
-    """Setup area at the top of the panel, and its details in the section Compute.
+    """Setup area at the top of the panel, and its details in the section Compute."""
 
-    Args:
-        installer: Installer of packages; None for the default.
-    """
-
-    def __init__(
-        self, ui, parts: Collaborators, status: StatusBoard, installer: Installer | None = None
-    ) -> None:
+    def __init__(self, ui, parts: Collaborators, status: StatusBoard) -> None:
         self._ui = ui
         self._status = status
         self._compute = parts.compute
-        self.installer = installer or Installer(parts.background)
+        self.installer = Installer(parts.background)
         self._plan: InstallationPlan | None = None
         # Packages that Slicer brings with known faults; reading versions takes tens of ms.
         self._knownFaults = known_faults()

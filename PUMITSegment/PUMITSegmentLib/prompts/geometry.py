@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -14,7 +14,7 @@ from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
-from PUMITSegmentLib.prompts.order import keysOf
+from PUMITSegmentLib.prompts.order import definedIndices, keysOf
 from PUMITSegmentLib.prompts.tag import PromptTag
 
 Points = npt.NDArray[np.float64]
@@ -83,24 +83,16 @@ def _depth(places: Points, outline: Points) -> Points:
 
 def definedPoints(node) -> Points:
     """Return the placed control points, (N, 3), in the node's coordinates, without the preview."""
-    defined = slicer.vtkMRMLMarkupsNode.PositionDefined
-    points = [
-        node.GetNthControlPointPosition(i)
-        for i in range(node.GetNumberOfControlPoints())
-        if node.GetNthControlPointPositionStatus(i) == defined
-    ]
-    return np.array(points, dtype=np.float64).reshape(-1, 3)
+    return _places(map(node.GetNthControlPointPosition, definedIndices(node)))
 
 
 def definedPointsWorld(node) -> Points:
     """Return the placed control points, (N, 3), world RAS mm."""
-    defined = slicer.vtkMRMLMarkupsNode.PositionDefined
-    points = [
-        node.GetNthControlPointPositionWorld(i)
-        for i in range(node.GetNumberOfControlPoints())
-        if node.GetNthControlPointPositionStatus(i) == defined
-    ]
-    return np.array(points, dtype=np.float64).reshape(-1, 3)
+    return _places(map(node.GetNthControlPointPositionWorld, definedIndices(node)))
+
+
+def _places(points: Iterable[Sequence[float]]) -> Points:
+    return np.array(list(points), dtype=np.float64).reshape(-1, 3)
 
 
 def isFinished(node, tag: PromptTag) -> bool:
@@ -153,8 +145,7 @@ def curvePointsWorld(node) -> Points:
     """Return points along a curve as it is drawn, (N, 3), world RAS mm, not only control points."""
     if node.GetNumberOfDefinedControlPoints() < 2:
         return definedPointsWorld(node)
-    points = slicer.util.arrayFromMarkupsCurvePoints(node, world=True)
-    return np.array(points, dtype=np.float64).reshape(-1, 3)
+    return _places(slicer.util.arrayFromMarkupsCurvePoints(node, world=True))
 
 
 def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:

@@ -114,9 +114,7 @@ class PromptNodes(VTKObservationMixin):
         self._tool.stop(self._watch.nodes())
         self._dropUnfinished()
 
-    def startPlacing(
-        self, kind: PromptKind, segmentID: str, isPositive: bool = True, sliceNode=None
-    ) -> None:
+    def startPlacing(self, kind: PromptKind, segmentID: str, isPositive: bool = True) -> None:
         """Let the next clicks in the views place prompts, until `stopPlacing`.
 
         A 3D box asks for its depth after its corners. A scribble or lasso is drawn click by click,
@@ -124,10 +122,9 @@ class PromptNodes(VTKObservationMixin):
 
         Args:
             isPositive: Whether the prompt is inside the segment.
-            sliceNode: Slice view in which a box is drawn; None for the one under the mouse.
         """
         self.stopPlacing()
-        self._tool.start(kind, segmentID, isPositive, sliceNode)
+        self._tool.start(kind, segmentID, isPositive)
 
     def stopPlacing(self) -> None:
         """Return to the normal mouse mode; an unfinished prompt is removed."""

@@ -19,12 +19,14 @@ def keysOf(node) -> list[str]:
     """Return the keys of a node's prompts: IDs of defined control points, or a single key."""
     if not node.IsA("vtkMRMLMarkupsFiducialNode"):
         return [_WHOLE]
+    return [node.GetNthControlPointID(i) for i in definedIndices(node)]
+
+
+def definedIndices(node) -> list[int]:
+    """Return the indices of a node's placed control points, without the preview."""
     defined = slicer.vtkMRMLMarkupsNode.PositionDefined
-    return [
-        node.GetNthControlPointID(i)
-        for i in range(node.GetNumberOfControlPoints())
-        if node.GetNthControlPointPositionStatus(i) == defined
-    ]
+    count = node.GetNumberOfControlPoints()
+    return [i for i in range(count) if node.GetNthControlPointPositionStatus(i) == defined]
 
 
 def numbersOf(node) -> dict[str, int]:

@@ -15,6 +15,7 @@ from typing import Any
 import slicer
 import vtk
 from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.labelmap_grid import inIndices
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 
@@ -64,14 +65,9 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
     image.GetImageToWorldMatrix(matrix)
     toWorld = vtk.vtkTransform()
     toWorld.SetMatrix(matrix)
-    plain = vtk.vtkImageData()
-    plain.ShallowCopy(image)
-    plain.SetOrigin(0, 0, 0)
-    plain.SetSpacing(1, 1, 1)
-    plain.SetDirectionMatrix(1, 0, 0, 0, 1, 0, 0, 0, 1)
     # Padded with background, so that surfaces at the image border are closed.
     padded = vtk.vtkImageConstantPad()
-    padded.SetInputData(plain)
+    padded.SetInputData(inIndices(image))
     padded.SetOutputWholeExtent(i - 1, i2 + 1, j - 1, j2 + 1, k - 1, k2 + 1)
     # 2. Extract the surface, decimate and smooth it, as Slicer does.
     edges = vtk.vtkDiscreteFlyingEdges3D()

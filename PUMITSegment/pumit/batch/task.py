@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from pumit.errors import CheckpointError, DiskFullError, ExportError, PumitError
-from pumit.export.companions import Companions
+from pumit.export.companions import Companions, ResultOrigin
 from pumit.io.scans import Scan, suffix_of
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.watch import UNWATCHED, Watch
@@ -173,16 +173,10 @@ def _write_companions(
     model = settings.model or settings.structure_model or algorithm.name.removeprefix("PUMIT ")
     # Without paths, which may contain names.
     told = {key: value for key, value in asdict(settings).items() if "model" not in key}
+    sha256 = read_recipe(find_model(model))[1] if task.companions.has_manifest else ""
+    origin = ResultOrigin(sha256, _device(settings.device), told, task.scan.path)
     task.companions.write(
-        task.target,
-        volume,
-        segments,
-        algorithm,
-        channel=settings.channel,
-        weights_sha256=read_recipe(find_model(model))[1] if task.companions.has_manifest else "",
-        device=_device(settings.device),
-        options=told,
-        image=task.scan.path,
+        task.target, volume, segments, algorithm, origin, channel=settings.channel
     )
 
 

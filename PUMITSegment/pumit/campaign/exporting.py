@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import SimpleITK
 
 import pumit
 from pumit.campaign.accepting import DICOM_LABEL, write_dicom
@@ -187,7 +186,7 @@ def _write_images(
 ) -> None:
     paths, array = campaign.locate(scan), volume.array.reshape(-1, *volume.shape)
     if is_msd and len(array) > 1:
-        _write_4d(volume, stem.with_name(f"{stem.name}{_ENDING}"))
+        write_volume_file(array, volume, stem.with_name(f"{stem.name}{_ENDING}"))
         return
     for number, channel in enumerate(array):
         target = stem.with_name(f"{stem.name}{'' if is_msd else f'_{number:04d}'}{_ENDING}")
@@ -195,21 +194,6 @@ def _write_images(
             shutil.copyfile(paths[number], target)
         else:
             write_volume_file(channel, volume, target)
-
-
-def _write_4d(volume: Volume, path: Path) -> None:
-    """Write all channels of a volume as one 4D file, as in the Decathlon."""
-    images = [SimpleITK.GetImageFromArray(np.ascontiguousarray(c)) for c in volume.array]
-    for image in images:
-        image.SetSpacing(volume.spacing_mm[::-1])
-        image.SetOrigin(volume.origin_lps)
-        image.SetDirection(volume.direction.ravel().tolist())
-    try:
-        SimpleITK.WriteImage(SimpleITK.JoinSeries(images), str(path), useCompression=True)
-    except RuntimeError as error:
-        raise ExportError(
-            "The image cannot be written; check the free space of the disk."
-        ) from error
 
 
 def _dicom(campaign: Campaign, target: Path) -> str:

@@ -154,7 +154,7 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.models.consent import require_consent
     from pumit.report.click_tables import click_tables
-    from pumit.system.files import atomic_path
+    from pumit.system.files import write_json, write_text
 
     if args.output:
         check_target(args.output)
@@ -199,17 +199,17 @@ def _click(args: argparse.Namespace) -> int:
         raise VolumeError("No case has a target of at least 200 voxels.")
     summary = means(rows)
     tables = click_tables(rows, worst_count=args.worst)
-    if args.output:
-        with atomic_path(args.output) as temporary:
-            result = {
-                "mean": summary,
-                "groups": means_of_groups(rows),
-                "sizes": means_of_groups(rows, lambda row: size_class(row["voxels"])),
-                "failed": failed,
-                "rows": rows,
-            }
-            is_table = args.output.suffix.lower() == ".md"
-            temporary.write_text(tables if is_table else json.dumps(result, indent=1))
+    if args.output and args.output.suffix.lower() == ".md":
+        write_text(args.output, tables)
+    elif args.output:
+        result = {
+            "mean": summary,
+            "groups": means_of_groups(rows),
+            "sizes": means_of_groups(rows, lambda row: size_class(row["voxels"])),
+            "failed": failed,
+            "rows": rows,
+        }
+        write_json(args.output, result)
     print(json.dumps({"mean": summary}) if args.json else tables, end="\n" if args.json else "")
     if args.pictures is not None:
         _draw_worst(segmenter, args.cases, worst(rows, args.worst), args)
@@ -349,18 +349,19 @@ def _write_comparison(
     failed: dict[str, str],
 ) -> None:
     """Write the rows as CSV, with empty fields for missing values, or everything as JSON."""
-    from pumit.system.files import atomic_path
+    from pumit.system.files import atomic_path, write_json
 
     plain = [_rounded(asdict(row)) for row in rows]
-    with atomic_path(path) as temporary:
-        if path.suffix.lower() == ".csv":
-            with temporary.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, fieldnames=list(plain[0]))
-                writer.writeheader()
-                writer.writerows(plain)
-        else:
-            result = {"mean": _summary_json(summary), "failed": failed, "rows": plain}
-            temporary.write_text(json.dumps(result, indent=1, allow_nan=False))
+    if path.suffix.lower() != ".csv":
+        write_json(path, {"mean": _summary_json(summary), "failed": failed, "rows": plain})
+        return
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.DictWriter(file, fieldnames=list(plain[0]))
+        writer.writeheader()
+        writer.writerows(plain)
 
 
 def _print_table(summary: dict[str, dict[str, Mean]]) -> None:

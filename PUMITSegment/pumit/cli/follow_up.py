@@ -13,6 +13,7 @@ import numpy as np
 
 from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
+from pumit.cli.shared.table import print_table
 from pumit.errors import ExportError, OtherPatientError, PumitError, VolumeError
 from pumit.system.files import refuse_replacing, write_json
 
@@ -297,12 +298,11 @@ def _print_table(result: FollowUp, folder: Path) -> None:
             sizes += ["" if before is None else f"{before:.1f}"]
             sizes += ["" if after is None else f"-> {after:.1f}"]
         rows.append((row["lesion"], row["change"], *sizes))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for cells in rows:
-        line = "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True))
-        print(line.rstrip())
+    print_table(rows)
     for change in result.changes:
         if change.remark:
             print(f"{change.name}: {change.remark}")
-    where = SEGMENTATION if (folder / SEGMENTATION).exists() else TABLE
-    print(f"Next: look at {folder / where}, and correct it by clicks where it is wrong.")
+    if (folder / SEGMENTATION).exists():
+        print(f"Next: look at {folder / SEGMENTATION}, and correct it by clicks where it is wrong.")
+    else:
+        print(f"Next: look at {folder / TABLE}")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pumit.cli.shared.table import print_table
+
 if TYPE_CHECKING:
     from pumit.volume import Volume
 
@@ -52,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
         if facts["is_planar"]
         else f"--point={ras} or --voxel={voxel}",
     }
-    width = max(map(len, rows))
-    print("\n".join(f"{name.ljust(width)}  {text}" for name, text in rows.items()))
+    print_table(list(rows.items()))
     return 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumit.cli.shared.table import print_table
 from pumit.errors import CheckpointError, PumitError
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows))
         return 0
-    columns = ("name", "kind", "state", "licence")
-    widths = {key: max(len(row[key]) for row in rows) for key in columns}
+    lines = []
     for row in rows:
-        line = "  ".join(f"{row[key]:<{widths[key]}}" for key in columns)
         origin = f" ({row['origin']}, {row['added'][:10]})" if row["origin"] else ""
-        print(f"{line}  {row['description']}{origin}")
+        cells = [row[key] for key in ("name", "kind", "state", "licence")]
+        lines.append([*cells, f"{row['description']}{origin}"])
+    print_table(lines)
     return 0
 
 

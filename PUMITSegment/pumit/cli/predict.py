@@ -22,6 +22,7 @@ from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.prompts import BoxPrompt
+from pumit.system.files import make_folder
 from pumit.system.watch import Watch
 from pumit.system.wording import listed
 
@@ -266,7 +267,7 @@ def run(args: argparse.Namespace) -> int:
             if "error" in rows[0]:
                 raise VolumeError(rows[0]["error"])
         else:
-            _make_folder(args.output)
+            make_folder(args.output)
             tasks = [_absolute(task) for task in tasks]
             known = {task.scan.name: task for task in tasks}
 
@@ -327,10 +328,3 @@ def _absolute(task: ScanTask) -> ScanTask:
     """Return the task with absolute paths, which hold in every process."""
     scan = replace(task.scan, path=task.scan.path.absolute())
     return replace(task, scan=scan, target=task.target.resolve())
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pumit.cli.shared.table import print_table
 from pumit.errors import PumitError
 from pumit.runs import (
     SILENCE_SECONDS,
@@ -128,13 +129,7 @@ def _list(found: Sequence[tuple[Path, RunStatus]]) -> None:
         print("There are no runs.")
         return
     rows = [(_shown(f), s.name, s.task, describe(s)) for f, s in found]
-    _print_table([("FOLDER", "MODEL", "TASK", "STATE"), *rows])
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip())
+    print_table([("FOLDER", "MODEL", "TASK", "STATE"), *rows])
 
 
 def _show(folder: Path, status: RunStatus) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
-from pumit.system.files import make_folder, write_text
+from pumit.system.files import make_folder, write_json
 
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
 
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         "numTraining": args.count,
         "file_ending": ".nii.gz",
     }
-    write_text(folder / "dataset.json", json.dumps(facts, indent=1))
+    write_json(folder / "dataset.json", facts)
     print(f"Next: pumit plan {folder} -o mine.yaml, then pumit train mine.yaml -o runs/mine")
     return 0
 

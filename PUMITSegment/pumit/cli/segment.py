@@ -313,9 +313,12 @@ def write_companions(
     args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
 ) -> None:
     """Write the statistics and manifest next to the result, if requested."""
+    from pumit.export.companions import ResultOrigin
+
     companions = companions_of(args)
     # Names and paths are left out: they may identify a patient.
-    options = {key: getattr(args, key) for key in ("point", "negative", "box", "find")}
+    prompts = ("point", "negative", "voxel", "box", "frame", "answer", "find")
+    options = {key: getattr(args, key) for key in (*prompts, "modality", "anyway", "size")}
     if args.prompts:
         from pumit.system.files import file_sha256
 
@@ -325,10 +328,7 @@ def write_companions(
         segmentation.volume,
         segmentation.segments,
         segmentation.algorithm,
-        weights_sha256=facts["weights_sha256"],
-        device=facts["device"],
-        options=options,
-        image=args.image,
+        ResultOrigin(facts["weights_sha256"], facts["device"], options, args.image),
     )
 
 

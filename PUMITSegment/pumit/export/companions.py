@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,25 +29,34 @@ _PACKAGES = (
 StatisticsFormat = Literal["csv", "json"]
 
 
+@dataclass(frozen=True)
+class ResultOrigin:
+    """Origin of a result.
+
+    Attributes:
+        weights_sha256: Hash of the model's weights, as in its checkpoint.
+        options: JSON values of the options that affect the result, without names and paths.
+        image: The scan's file, identified by its hash; None if it is not a single file.
+    """
+
+    weights_sha256: str = ""
+    device: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    image: Path | None = None
+
+
 def manifest_of(
     result: Path,
     volume: Volume,
     segments: tuple[Segment, ...],
     algorithm: Algorithm,
-    *,
-    weights_sha256: str = "",
-    device: str = "",
-    options: Mapping[str, Any] | None = None,
-    image: Path | None = None,
+    origin: ResultOrigin = ResultOrigin(),
 ) -> dict[str, Any]:
     """Describe a result, without names of patients, files or segments.
 
     Args:
         volume: The scan, identified by a hash of its voxels and by UIDs if read from DICOM.
         segments: Segments in label order, identified by their codes.
-        weights_sha256: Hash of the model's weights, as in its checkpoint.
-        options: JSON values of the options that affect the result, without names and paths.
-        image: The scan's file, identified by its hash; None if it is not a single file.
     """
     return {
         "format": FORMAT,
@@ -62,11 +71,11 @@ def manifest_of(
             "name": algorithm.name,
             "version": algorithm.version,
             "kind": algorithm.kind,
-            "weights_sha256": weights_sha256,
+            "weights_sha256": origin.weights_sha256,
         },
-        "device": device,
-        "options": dict(options or {}),
-        "input": _input(volume, image),
+        "device": origin.device,
+        "options": dict(origin.options),
+        "input": _input(volume, origin.image),
         "result": {
             "sha256": file_sha256(result),
             "bytes": result.stat().st_size,
@@ -144,12 +153,9 @@ class Companions:
         volume: Volume,
         segments: tuple[Segment, ...],
         algorithm: Algorithm,
+        origin: ResultOrigin,
         *,
         channel: int = 0,
-        weights_sha256: str = "",
-        device: str = "",
-        options: Mapping[str, Any] | None = None,
-        image: Path | None = None,
     ) -> None:
         """Write the selected files; arguments as of `segment_statistics` and `manifest_of`.
 
@@ -162,17 +168,7 @@ class Companions:
 
             write_statistics(segment_statistics(volume, segments, channel=channel), statistics)
         if manifest:
-            content = manifest_of(
-                result,
-                volume,
-                segments,
-                algorithm,
-                weights_sha256=weights_sha256,
-                device=device,
-                options=options,
-                image=image,
-            )
-            write_json(manifest, content)
+            write_json(manifest, manifest_of(result, volume, segments, algorithm, origin))
 
 
 def _beside(result: Path, ending: str) -> Path:

@@ -29,6 +29,8 @@ def write_volume_file(
 ) -> None:
     """Write voxels, (D, H, W), with the geometry of a volume; a picture as a 2D image.
 
+    Channels, (C, D, H, W), become a 4D file, as in the Decathlon.
+
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """
@@ -41,16 +43,15 @@ def write_volume_file(
         )
     import SimpleITK  # slow to import, so after the check
 
-    axes = 2 if is_picture(volume) else 3
-    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[0] if axes == 2 else array))
-    image.SetSpacing(written_spacing_mm(volume)[::-1][:axes])
-    image.SetOrigin(volume.origin_lps[:axes])
-    image.SetDirection(volume.direction[:axes, :axes].ravel().tolist())
+    if array.ndim == 4:
+        image = SimpleITK.JoinSeries([itk_image(channel, volume) for channel in array])
+    else:
+        image = itk_image(array, volume, axes=2 if is_picture(volume) else 3)
     for key, text in (header or {}).items():
         image.SetMetaData(key, text)
     with atomic_path(target) as temporary:
-        # ITK picks the format by a lower-case suffix. The dot replaces the temporary name's
-        # hyphen makes the two names differ for every target.
+        # ITK picks the format by a lower-case suffix. A dot instead of the temporary name's hyphen
+        # makes the two names differ for every target.
         written = temporary.with_name(f"{temporary.name.partition('-')[0]}.voxels{suffix}")
         try:
             SimpleITK.WriteImage(image, str(written), useCompression=True)
@@ -63,6 +64,21 @@ def write_volume_file(
             ) from error
         finally:
             written.unlink(missing_ok=True)
+
+
+def itk_image(array: npt.NDArray[Any], volume: Volume, *, axes: int = 3) -> Any:
+    """Create an ITK image from voxels, (D, H, W), with the geometry of a volume.
+
+    Args:
+        axes: 2 for the only slice as a 2D image.
+    """
+    import SimpleITK
+
+    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[0] if axes == 2 else array))
+    image.SetSpacing(written_spacing_mm(volume)[::-1][:axes])
+    image.SetOrigin(volume.origin_lps[:axes])
+    image.SetDirection(volume.direction[:axes, :axes].ravel().tolist())
+    return image
 
 
 def is_picture(volume: Volume) -> bool:

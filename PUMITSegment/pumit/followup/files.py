@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,15 @@ def _sizes(measure: Measure, is_known: bool) -> dict[str, float | None]:
 
 
 def registration_facts(registration: Registration) -> dict[str, Any]:
-    """Return the measures of a registration as JSON values."""
+    """Return the measures of a registration as JSON values; null for an infinite shift."""
+    shift, worst = (
+        round(mm, 2) if math.isfinite(mm) else None
+        for mm in (registration.shift_mm, registration.worst_mm)
+    )
     return {
         "fit": registration.fit,
-        "shift_mm": round(registration.shift_mm, 2),
-        "worst_mm": round(registration.worst_mm, 2),
+        "shift_mm": shift,
+        "worst_mm": worst,
         "similarity": round(registration.similarity, 3),
         "overlap": round(registration.overlap, 3),
         "earlier_to_later_lps": registration.matrix.round(6).tolist(),

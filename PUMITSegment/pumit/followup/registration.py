@@ -14,6 +14,7 @@ import SimpleITK
 from scipy import ndimage
 
 from pumit.errors import Cancelled, VolumeError
+from pumit.export.volume_file import itk_image
 from pumit.geometry import Floats
 from pumit.preprocessing.channels import grey
 from pumit.volume import Volume
@@ -40,7 +41,8 @@ class Registration:
 
     Attributes:
         matrix: 4 x 4, from the earlier to the later scan, LPS mm.
-        shift_mm: Residual shift between the scans: the median over blocks of the body.
+        shift_mm: Residual shift between the scans: the median over blocks of the body; infinite
+            if no block is in both.
         worst_mm: 90th percentile of the residual shift.
         similarity: Median correlation of blocks, 0 to 1; may be low between MR sequences.
         overlap: Fraction of the earlier body within the later scan, 0 to 1.
@@ -67,6 +69,8 @@ class Registration:
     @property
     def sentence(self) -> str:
         """Quality of the registration as a sentence for the user."""
+        if not np.isfinite(self.shift_mm):
+            return f"Registration {self.fit}: no part of one scan was found in the other."
         return (
             f"Registration {self.fit}: {self.shift_mm:.1f} mm median residual between blocks of "
             f"the scans (90 % within {self.worst_mm:.1f} mm), {self.overlap:.0%} of the earlier "
@@ -161,13 +165,14 @@ def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray
         matrix: 4 x 4, from points of the other scan to points of this one, LPS mm.
     """
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
-    grid = SimpleITK.GetImageFromArray(np.zeros(grid_of.shape, np.uint8))
-    _place(grid, grid_of)
-    image = SimpleITK.GetImageFromArray(array)
-    _place(image, volume)
-    transform = itk_transform(matrix)
+    grid = itk_image(np.zeros(grid_of.shape, np.uint8), grid_of)
     moved = SimpleITK.Resample(
-        *(image, grid, transform, SimpleITK.sitkLinear, float(array.min()), SimpleITK.sitkFloat32)
+        itk_image(array, volume),
+        grid,
+        itk_transform(matrix),
+        SimpleITK.sitkLinear,
+        float(array.min()),
+        SimpleITK.sitkFloat32,
     )
     return np.asarray(SimpleITK.GetArrayFromImage(moved), np.float32)
 
@@ -185,18 +190,11 @@ def _require_volumes(earlier: Volume, later: Volume) -> None:
         raise VolumeError("A follow-up needs volumes; one of the scans is a 2D image.")
 
 
-def _place(image: Any, volume: Volume) -> None:
-    image.SetSpacing(volume.spacing_mm[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
-
-
 def _image(volume: Volume) -> Any:
     """Return a grey image resampled to the working resolution, with outliers clipped."""
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
     low, high = np.percentile(array[:: max(1, array.shape[0] // 64), ::2, ::2], (0.5, 99.8))
-    image = SimpleITK.GetImageFromArray(np.clip(array, low, high))
-    _place(image, volume)
+    image = itk_image(np.clip(array, low, high), volume)
     steps = np.maximum(image.GetSpacing(), _WORKING_MM)
     ratio = steps / np.array(image.GetSpacing())
     sigmas = [0.5 * s if r > 1.01 else 0.0 for s, r in zip(steps, ratio, strict=True)]
@@ -268,7 +266,7 @@ def _values(image: Any, points: Floats) -> tuple[Floats, Mask]:
     index = np.moveaxis(_index(image, points), -1, 0)
     array = SimpleITK.GetArrayViewFromImage(image)
     size = np.array(array.shape).reshape(3, *[1] * (index.ndim - 1))
-    inside = ((index >= 0) & (index <= size - 1)).all(axis=0)
+    inside = ((index >= -0.5) & (index <= size - 0.5)).all(axis=0)
     values = ndimage.map_coordinates(array, index, order=1, mode="nearest")
     return np.asarray(values, np.float64), np.asarray(inside)
 
@@ -300,16 +298,30 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
     return [float(v) for v in found]
 
 
-def _information(first: Floats, second: Floats, bins: int = 24) -> float:
+def _information(first: Floats, second: Floats) -> float:
     """Return the mutual information, normalised by the joint entropy."""
-    joint = np.histogram2d(first, second, bins)[0] / len(first)
+    joint = np.histogram2d(first, second, bins=24)[0] / len(first)
     parts = (joint.sum(0), joint.sum(1), joint.ravel())
     a, b, both = (-float((p[p > 0] * np.log(p[p > 0])).sum()) for p in parts)
     return (a + b - both) / both if both > 0 else 0.0
 
 
 def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int, ...]) -> Any:
-    """Optimise a transform in place, and return it."""
+    """Optimise a transform, from coarse to fine; a small crop is too small for coarse levels."""
+    transform = type(start)(start)
+    try:
+        _method(transform, body, shrink).Execute(fixed, moving)
+        return transform
+    except RuntimeError as error:
+        if len(shrink) > 1:
+            return _optimised(fixed, moving, body, start, shrink[1:])
+        raise VolumeError(
+            "The two scans do not show the same part of a body; choose scans of the same region."
+        ) from error
+
+
+def _method(transform: Any, body: Any, shrink: tuple[int, ...]) -> Any:
+    """Return a deterministic registration method that optimises a transform in place."""
     method = SimpleITK.ImageRegistrationMethod()
     # One thread: sums of floats depend on how they are divided.
     method.SetNumberOfThreads(1)
@@ -326,14 +338,8 @@ def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int
         2.0, 0.02, 80, relaxationFactor=0.6, gradientMagnitudeTolerance=1e-6
     )
     method.SetOptimizerScalesFromPhysicalShift()
-    method.SetInitialTransform(start, inPlace=True)
-    try:
-        method.Execute(fixed, moving)
-    except RuntimeError as error:
-        raise VolumeError(
-            "The two scans do not show the same part of a body; choose scans of the same region."
-        ) from error
-    return start
+    method.SetInitialTransform(transform, inPlace=True)
+    return method
 
 
 def _matrix(transform: Any) -> Floats:
@@ -354,8 +360,15 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
     there, shown = _values(moving, grid @ matrix[:3, :3].T + matrix[:3, 3])
     here = SimpleITK.GetArrayViewFromImage(fixed).astype(np.float64)
     spacing = np.array(fixed.GetSpacing()[::-1])
-    half = [max(1, round(_BLOCK * _WORKING_MM / s)) for s in spacing]
-    reach = [max(1, round(_REACH * _WORKING_MM / s)) for s in spacing]
+    # A thin slab has smaller blocks and a shorter reach along its few slices.
+    half = [
+        min(max(1, round(_BLOCK * _WORKING_MM / s)), (n - 1) // 4)
+        for s, n in zip(spacing, shape, strict=True)
+    ]
+    reach = [
+        min(max(1, round(_REACH * _WORKING_MM / s)), (n - 1) // 2 - h)
+        for s, n, h in zip(spacing, shape, half, strict=True)
+    ]
     apart = [max(1, round(2.5 * _SEARCH_MM / s)) for s in spacing]
     mask = SimpleITK.GetArrayViewFromImage(body) > 0
     margins = [h + r for h, r in zip(half, reach, strict=True)]

@@ -57,12 +57,11 @@ def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
     return members
 
 
-def join_models(paths: Sequence[Path], target: Path, *, name: str, description: str = "") -> None:
+def join_models(paths: Sequence[Path], target: Path, *, name: str) -> None:
     """Join automatic models into an ensemble.
 
     Args:
         paths: Checkpoints; ensembles among them contribute their members.
-        description: One sentence; by default it states the number of models.
 
     Raises:
         CheckpointError: If there are fewer than two models, two are the same, one is not automatic,
@@ -104,7 +103,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         "sizes": {},
         "kind": "automatic",
         "members": recipes,
-        "description": description or f"The mean of {len(members)} models ({networks}).",
+        "description": f"The mean of {len(members)} models ({networks}).",
         "licence": licences[0] if len(licences) == 1 else " and ".join(licences),
         "single_piece": sorted(set.intersection(*pieces)),
         "expected_dice": _usual_dice(members),

@@ -14,6 +14,7 @@ from pumit.system.consent import user_folder as user_folder
 from pumit.system.files import atomic_path, file_sha256, make_folder
 
 INDEX_FILE = "index.yaml"
+_TIMEOUT_S = 30.0  # of a download without data
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def verify_model(entry: ModelEntry) -> None:
         )
 
 
-def fetch_model(entry: ModelEntry, *, timeout_s: float = 30.0) -> Path:
+def fetch_model(entry: ModelEntry) -> Path:
     """Download a model and verify it before it is moved into place; a damaged one is replaced.
 
     Raises:
@@ -149,18 +150,18 @@ def fetch_model(entry: ModelEntry, *, timeout_s: float = 30.0) -> Path:
         raise CheckpointError(f"Model {entry.name!r} has no https address to fetch it from.")
     make_folder(entry.folder)
     with atomic_path(entry.path) as temporary:
-        _download(entry, temporary, timeout_s)
+        _download(entry, temporary)
         if file_sha256(temporary) != entry.sha256:
             raise CheckpointError(f"What was downloaded as {entry.name!r} fails its checksum.")
     return entry.path
 
 
-def _download(entry: ModelEntry, target: Path, timeout_s: float) -> None:
+def _download(entry: ModelEntry, target: Path) -> None:
     import requests
 
     try:
         with (
-            requests.get(entry.source, stream=True, timeout=timeout_s) as answer,
+            requests.get(entry.source, stream=True, timeout=_TIMEOUT_S) as answer,
             target.open("wb") as handle,
         ):
             answer.raise_for_status()

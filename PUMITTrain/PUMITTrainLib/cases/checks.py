@@ -20,6 +20,7 @@ from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.draft import Draft
 from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.processes.launching import recordOf
 
 OnDone = Callable[[bool], None]
 
@@ -230,7 +231,7 @@ class CaseCheck:
 
         def take(line: str) -> None:
             nonlocal done, isBad
-            record = _record(line)
+            record = recordOf(line)
             if "case" in record:
                 done += 1
                 self.onRow(caseRow(record))
@@ -301,11 +302,3 @@ def caseRow(record: Mapping[str, Any]) -> CaseRow:
         unreviewed=str(record.get("unreviewed") or ""),
         part=str(record.get("part") or ""),
     )
-
-
-def _record(line: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return {}
-    return record if isinstance(record, Mapping) else {}

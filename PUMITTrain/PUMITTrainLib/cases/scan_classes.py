@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.processes.launching import recordOf
 
 SPLITS = ("train", "val", "test")
 
@@ -94,10 +94,7 @@ class ScanClasses:
         self._status.working(_("Reading the scans..."), None, self.cancel)
 
         def take(line: str) -> None:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                return
+            record = recordOf(line)
             if "case" in record:
                 text = _("Reading the scans: {name}").format(name=record["case"])
                 self._status.working(text, record.get("share"), self.cancel)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import ctk
 import qt
-from PUMITSlicerLib.term_search import Term, TermSearch
+from PUMITSlicerLib.term_field import TermField
+from PUMITSlicerLib.term_search import Term, textOf
 from PUMITSlicerLib.terms import uniqueText
 from slicer.i18n import tr as _
 
@@ -28,16 +29,11 @@ OF_CLASSES = (
 
 
 class ClassList:
-    """Table of the classes with names, alternative names, codes and colours, which the model keeps.
+    """Table of the classes with the names, codes and colours that the model keeps."""
 
-    Args:
-        search: Search for coded terms.
-    """
-
-    def __init__(self, ui, logic, search: TermSearch | None = None) -> None:
+    def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._cases, self._status = logic.cases, logic.status
-        self._search = search or TermSearch()
         self._shown: tuple[ClassRow, ...] = ()
         # References that keep the cells' widgets alive.
         self._buttons: list[_ColorButton] = []
@@ -50,21 +46,12 @@ class ClassList:
         table.verticalHeader().setDefaultSectionSize(24)
         table.connect("cellChanged(int,int)", self._onChanged)
         table.connect("itemSelectionChanged()", self._showTerm)
-        self._suggestions = qt.QStringListModel()
-        self._completer = qt.QCompleter()
-        self._completer.setModel(self._suggestions)
-        self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
-        # The search has filtered already, with words in any order.
-        self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        self._field = TermField(ui.classTermEdit, logic.status, self._assign)
         ui.addClassButton.connect("clicked()", self._onAdd)
         ui.removeClassButton.connect("clicked()", self._onRemove)
         ui.resetClassesButton.connect("clicked()", logic.cases.resetClasses)
         ui.sameClassButton.connect("clicked()", self._onSame)
         ui.otherClassButton.connect("clicked()", self._onOther)
-        ui.classTermEdit.setCompleter(self._completer)
-        ui.classTermEdit.connect("textEdited(QString)", self._onTermEdited)
-        ui.classTermEdit.connect("returnPressed()", self._onTerm)
-        self._completer.connect("activated(QString)", self._assign)
 
     def refresh(self) -> None:
         """Show the classes."""
@@ -133,7 +120,7 @@ class ClassList:
             else _("Select a class first")
         )
         if not edit.hasFocus():
-            edit.text = meaningOf(self._shown[index]) if index >= 0 else ""
+            edit.text = textOf(self._shown[index].terminology) if index >= 0 else ""
 
     def _onChanged(self, row: int, column: int) -> None:
         if self._cells.isFilling or row >= len(self._shown):
@@ -174,27 +161,10 @@ class ClassList:
         if index < len(self._shown) and color != self._colors[index]:
             self._set(index, replace(self._shown[index], colorRgb=color))
 
-    def _onTermEdited(self, text: str) -> None:
-        self._suggestions.setStringList([term.name for term in self._search.search(text)])
-
-    def _onTerm(self) -> None:
-        self._assign(self._ui.classTermEdit.text)
-
-    def _assign(self, text: str) -> None:
+    def _assign(self, term: Term) -> None:
         index = self._index
-        if not text.strip() or index < 0:
+        if index < 0:
             return
-        found = self._search.search(text, limit=1)
-        if not found:
-            self._status.problem(
-                _("{text} is not in the list of structures; try a shorter word.").format(
-                    text=text[:40]
-                )
-            )
-            return
-        self._give(index, found[0])
-
-    def _give(self, index: int, term: Term) -> None:
         row = self._shown[index]
         color = row.colorRgb or (None if term.colorRgb == _NO_COLOR else term.colorRgb)
         self._set(index, replace(row, terminology=term.entry, colorRgb=color))
@@ -231,13 +201,6 @@ class _ColorButton:
             self._onChanged(self._index, rgb)
 
 
-def meaningOf(row: ClassRow) -> str:
-    """Return the text of a class's code: type, with its modifier; "" for no code."""
-    parts = [part.split("^") for part in row.terminology.split("~")]
-    words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
-    return " ".join(reversed(words))
-
-
 def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -> tuple[Cell, ...]:
     """Return the cells of a class, in the order of the columns.
 
@@ -249,7 +212,7 @@ def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -
     holding = sum(any(case.classes.get(name) for name in names) for case in read)
     values = ", ".join(str(value) for value in row.values)
     valued = _("Label values, separated by commas; several values form a region")
-    code = meaningOf(row)
+    code = textOf(row.terminology)
     return (
         Cell(),
         Cell(

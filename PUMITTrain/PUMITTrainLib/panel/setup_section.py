@@ -10,16 +10,12 @@ from slicer.i18n import tr as _
 
 
 class SetupSection:
-    """Setup area that explains what is missing, and installs it with the user's consent.
+    """Setup area that explains what is missing, and installs it with the user's consent."""
 
-    Args:
-        installer: Installer of packages; None for the default.
-    """
-
-    def __init__(self, ui, logic, installer: Installer | None = None) -> None:
+    def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._setup, self._status = logic.setup, logic.status
-        self.installer = installer or Installer(logic.background)
+        self.installer = Installer(logic.background)
         self._plan: InstallationPlan | None = None
         self._isPlanned = False
         ui.setupInstallButton.connect("clicked()", self._onInstall)

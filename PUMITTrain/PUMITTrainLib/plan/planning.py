@@ -20,6 +20,7 @@ from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.plan.networks import NetworkChoice, networkChoices
 from PUMITTrainLib.plan.recipe_check import RecipeCheck, RecipeProblem
+from PUMITTrainLib.processes.launching import recordOf
 
 # Network initialized with the encoder of the click model.
 ENCODED = "pumit_encoder_small"
@@ -196,14 +197,6 @@ class Planning:
         self._status.working(_("Planning from the cases and this machine..."), None, self.cancel)
         output: dict[str, Any] = {}
 
-        def take(line: str) -> None:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                return
-            if isinstance(record, Mapping):
-                output.update(record)
-
         def end(status: int, message: str) -> None:
             if status != 0:
                 self._fail(message or _("No plan could be made."))
@@ -217,7 +210,9 @@ class Planning:
 
         arguments = ["plan", str(draft.config), "--preset", parameters.preset.value]
         arguments += ["--goal", parameters.goal.value, "-o", str(draft.recipe), "--json"]
-        self._cancel = self._parts.programs.run(arguments, take, end)
+        self._cancel = self._parts.programs.run(
+            arguments, lambda line: output.update(recordOf(line)), end
+        )
 
     def _take(self, output: Mapping[str, Any], text: str, key: str) -> None:
         estimate = output.get("estimate") or {}

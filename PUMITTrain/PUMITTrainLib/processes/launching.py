@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -101,6 +102,15 @@ def _read(pipe, take: Callable[[str], object]) -> None:
     with pipe:
         for line in pipe:
             take(line.decode("utf-8", errors="replace").rstrip())
+
+
+def recordOf(line: str) -> Mapping[str, Any]:
+    """Parse a line of JSON that a program printed; empty for any other line."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, Mapping) else {}
 
 
 class Launcher(Protocol):

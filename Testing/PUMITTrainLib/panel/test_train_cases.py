@@ -254,6 +254,7 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
     shown.type(shown.ui.classTermEdit, "xyzzy")
     assert shown.logic.callsOf("setClass") == []
     assert "xyzzy" in shown.ui.statusLabel.text
+    shown.ui.classTermEdit.clear()
     shown.type(shown.ui.classTermEdit, "left kidney")
     ((index, row),) = shown.logic.callsOf("setClass")
     assert index == 1
@@ -261,6 +262,17 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
     assert "Left" in row.terminology
     addClasses(shown, ClassRow("a", (1,)), row)
     assert "Kidney" in shown.cell(shown.ui.classTable, 1, CODE).text()
+
+
+def test_a_misspelt_structure_is_asked_about_before_a_class_is_coded(shown: ShownPanel) -> None:
+    addClasses(shown, ClassRow("a", (1,)))
+    shown.type(shown.ui.classTermEdit, "galbladder")
+    assert shown.logic.callsOf("setClass") == []
+    asked = "galbladder is not in the list of structures. Did you mean this?"
+    assert shown.ui.statusLabel.text == asked
+    shown.press(shown.ui.firstChoiceButton)
+    ((_index, row),) = shown.logic.callsOf("setClass")
+    assert "Gallbladder" in row.terminology
 
 
 def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:

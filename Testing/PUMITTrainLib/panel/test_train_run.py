@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_train_logic import runView
+from PUMITTrainLib.panel.widgets.times import agoInWords
 from PUMITTrainLib.runs.curves import Overlay
 from shown_panel import ShownPanel
 
@@ -252,6 +253,11 @@ def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: P
 
 
 # --- the list -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hours", "words"), [(30, "30 h ago"), (37, "2 days ago")])
+def test_the_time_since_a_run_is_in_words(hours: float, words: str) -> None:
+    assert agoInWords(time.time() - 3600 * hours) == words
 
 
 def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(

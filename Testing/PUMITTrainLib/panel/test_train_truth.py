@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pumit.export.classes import class_terminology
 from pumit.training.data.classes import classes_from
-from PUMITSlicerLib.term_search import Term
+from PUMITSlicerLib.term_search import Term, TermSearch
 from train_module import TrainModule, addFolder, addToTable, site, start, writeRun
 from train_scene import goodCase
 
@@ -76,9 +76,9 @@ def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
     before = shownColor(module, 1)
     grey = (127 / 255, 127 / 255, 127 / 255)
     entry = "~SCT^123037004^Anatomical Structure~SCT^1^Thing~^^~~^^~^^"
-    classes = module.panel.casesSection.classes
     found = [Term("Thing", entry, grey)]
-    monkeypatch.setattr(classes._search, "search", lambda text, limit=30: found)
+    monkeypatch.setattr(TermSearch, "search", lambda _self, _text, limit=30: found)
+    monkeypatch.setattr(TermSearch, "isSure", lambda _self, _text: True)
     module.ui.classTable.selectRow(1)
     module.type(module.ui.classTermEdit, "Thing")
     assert shownColor(module, 1) not in ((127, 127, 127), (128, 128, 128))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import SimpleITK
 from label_objects_made import write_bundle
 from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
@@ -633,3 +634,22 @@ def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: P
     assert campaign.problems == [
         "site/a/ct/x_mask is a label for which no scan is left and is not used."
     ]
+
+
+def test_photographs_are_exported_with_a_thickness_that_other_programs_accept(
+    tmp_path: Path,
+) -> None:
+    pixels = np.zeros((24, 32, 3), np.uint8)
+    pixels[4:12, 6:20] = 200
+    (tmp_path / "scans").mkdir()
+    SimpleITK.WriteImage(
+        SimpleITK.GetImageFromArray(pixels, isVector=True), str(tmp_path / "scans" / "a.png")
+    )
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "scans"], ["spot"])
+    (scan,) = campaign.scans()
+    volume = campaign.volume(scan)
+    spot = Segment("spot", volume.array[0] > 0)
+    campaign.accept(scan, Segmentation(volume, (spot,), Algorithm("A", "1")))
+    export(campaign, "msd", tmp_path / "m")
+    (image,) = (tmp_path / "m" / "imagesTr").iterdir()
+    assert SimpleITK.ReadImage(str(image)).GetSpacing() == (1.0, 1.0, 1.0, 1.0)

@@ -48,9 +48,14 @@ def test_a_click_tells_figures_and_origin(
 ) -> None:
     series, folder = tmp_path / PATIENT, tmp_path / "out"
     folder.mkdir()
-    volume = write_dicom_series(Volume.read(scan), series, patient_name=PATIENT, patient_id="4711")
+    volume = write_dicom_series(
+        Volume.read(scan), series, patient_name=PATIENT, patient_id="Q-4711"
+    )
     more = ["--terminology", "liver", "--name", PATIENT, "--statistics", "csv", "--manifest"]
-    run("segment", series, "--point", inside, *more, "-o", folder / "a.rtstruct.dcm")
+    voxels = ["--voxel", "24,20,6", "--frame", "LPS"]
+    left, posterior, superior = (float(v) for v in inside.split(","))
+    lps = f"{-left},{-posterior},{superior}"
+    run("segment", series, "--point", lps, *voxels, *more, "-o", folder / "a.rtstruct.dcm")
     assert sorted(p.name for p in folder.iterdir()) == [
         "a.manifest.json",
         "a.rtstruct.dcm",
@@ -60,11 +65,12 @@ def test_a_click_tells_figures_and_origin(
     assert row["code"] == "SCT:10200004"
     assert float(row["volume_mm3"]) == pytest.approx(int(row["voxels"]) * 3)
     text = (folder / "a.manifest.json").read_text()
-    for name in ("Jane", "4711", str(tmp_path), tmp_path.name, PATIENT):
+    for name in ("Jane", "Q-4711", str(tmp_path), tmp_path.name, PATIENT):
         assert name not in text
     told = json.loads(text)
     assert told["format"] == "pumit-manifest-1"
-    assert told["options"]["point"] == [inside]
+    prompts = {key: told["options"][key] for key in ("point", "voxel", "frame", "answer")}
+    assert prompts == {"point": [lps], "voxel": ["24,20,6"], "frame": "LPS", "answer": 1}
     assert told["device"] == "cpu"
     assert told["versions"]["pydicom"]
     assert told["result"]["sha256"] == sha256(folder / "a.rtstruct.dcm")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import SimpleITK
 from pumit.errors import Cancelled, VolumeError
+from pumit.followup.files import registration_facts
 from pumit.followup.registration import (
     Registration,
     brought_onto,
@@ -77,6 +79,27 @@ def test_a_wrong_transform_is_called_poor(dates: TwoDates) -> None:
     shifted[:3, 3] += (25.0, 0.0, 20.0)
     assert measured(dates.earlier, dates.later, shifted).fit == "poor"
     assert measured(dates.earlier, dates.later, dates.matrix).fit == "good"
+
+
+@pytest.mark.parametrize("size", [(11, 176, 208), (16, 20, 40)])
+def test_a_small_part_of_a_body_is_registered(dates: TwoDates, size: tuple[int, ...]) -> None:
+    """A slab of 33 mm, and a crop around an organ."""
+    middle = np.argwhere(next(iter(dates.earlier_masks.values()))).mean(axis=0)
+    start = np.clip(np.rint(middle - np.array(size) / 2), 0, dates.earlier.shape).astype(int)
+    start = np.minimum(start, np.array(dates.earlier.shape) - size)
+    x, y, z = (float(v) for v in dates.earlier.index_to_world(start))
+    window = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
+    part = replace(dates.earlier, array=dates.earlier.array[window], origin_lps=(x, y, z))
+    found = register(part, part)
+    assert found.shift_mm < 1.0
+    assert found.overlap > 0.95
+
+
+def test_what_cannot_be_measured_is_said_and_is_no_number_in_json() -> None:
+    nothing = Registration(np.eye(4), float("inf"), float("inf"), 0.0, 0.4)
+    assert nothing.sentence == "Registration poor: no part of one scan was found in the other."
+    facts = json.loads(json.dumps(registration_facts(nothing), allow_nan=False))
+    assert (facts["fit"], facts["shift_mm"], facts["worst_mm"]) == ("poor", None, None)
 
 
 def test_noise_is_no_patient(dates: TwoDates) -> None:

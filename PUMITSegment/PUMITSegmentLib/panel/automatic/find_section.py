@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import qt
 from pumit.errors import (
     ConsentNeeded,
     OtherModality,
@@ -21,6 +20,7 @@ from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninter
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.mrml import volumeKey
 from PUMITSlicerLib.status import Choice
+from PUMITSlicerLib.term_field import Suggestions
 from PUMITSlicerLib.term_search import TermSearch
 from slicer.i18n import tr as _
 
@@ -60,14 +60,8 @@ class FindSection:
         self._found: list = []
         self._missing: list[str] = []
         self._remarks: list[str] = []
-        self._suggestions = qt.QStringListModel()
-        self._completer = qt.QCompleter()
-        self._completer.setModel(self._suggestions)
-        self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
-        # Suggestions for a typo do not contain the typed text.
-        self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        self._suggestions = Suggestions(ui.structureEdit)
         ui.structureEdit.connect("textEdited(QString)", self._suggest)
-        ui.structureEdit.setCompleter(self._completer)
         self._classNames: list[str] = []
         ui.structureEdit.connect("returnPressed()", self._onFind)
         ui.structureEdit.connect("textChanged(QString)", self.refresh)
@@ -92,7 +86,7 @@ class FindSection:
         """Suggest the models' class names that contain the text, or similar ones."""
         held = [name for name in self._classNames if text.strip().lower() in name.lower()]
         near = [] if held else nearest_names(text, self._classNames, only_these=True)
-        self._suggestions.setStringList(held or near)
+        self._suggestions.show(held or near)
 
     def close(self) -> None:
         """Cancel the search."""

@@ -32,16 +32,14 @@ class BoxDrawing:
     Args:
         roiNode: The box, without control points so far.
         kind: BOX_3D or BOX_2D.
-        sliceNode: Slice in which it is probably drawn, or None.
 
     Attributes:
         sliceNode: Slice in which it is drawn; None before the first click, or in a 3D view.
     """
 
-    def __init__(self, roiNode, kind: PromptKind, sliceNode=None) -> None:
+    def __init__(self, roiNode, kind: PromptKind) -> None:
         self._roiNode = roiNode
         self._kind = kind
-        self._likely = sliceNode
         self.sliceNode = None
         self._begin: list[float] | None = None
 
@@ -65,13 +63,13 @@ class BoxDrawing:
             displayOf(self._roiNode).RemoveAllViewNodeIDs()
 
     def _candidates(self) -> list:
-        """Return slice views that may have been clicked, likely ones first."""
+        """Return slice views that may have been clicked, the one under the mouse first."""
         scene = self._roiNode.GetScene()
         crosshair = scene.GetFirstNodeByClass("vtkMRMLCrosshairNode")
         underMouse = crosshair.GetCursorPositionXYZ([0.0, 0.0, 0.0]) if crosshair else None
         count = scene.GetNumberOfNodesByClass("vtkMRMLSliceNode")
         others = [scene.GetNthNodeByClass(i, "vtkMRMLSliceNode") for i in range(count)]
-        return [self._likely, underMouse, *others]
+        return [underMouse, *others]
 
 
 class BoxDrag:

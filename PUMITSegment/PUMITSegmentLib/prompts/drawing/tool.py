@@ -113,16 +113,14 @@ class PromptTool:
             ids.append(self._depth.roiNode.GetID())
         return node.GetID() in ids
 
-    def start(
-        self, kind: PromptKind, segmentID: str, isPositive: bool = True, sliceNode=None
-    ) -> None:
+    def start(self, kind: PromptKind, segmentID: str, isPositive: bool = True) -> None:
         """Let the next clicks place a prompt; see `PromptNodes.startPlacing`."""
-        self._armed = (kind, segmentID, isPositive, sliceNode)
+        self._armed = (kind, segmentID, isPositive)
         node = self._events.nodeFor(PromptTag(segmentID, kind, isPositive))
         self._drawing = None
         if kind in BOXES:
             showHandles(node, False)
-            self._drawing = BoxDrawing(node, kind, sliceNode)
+            self._drawing = BoxDrawing(node, kind)
             self._strokes = BoxDrag(node, self._sliceViews())
         if kind in CURVES:
             self._strokes = Freehand(node, self._sliceViews(), self._onStroke)

@@ -19,7 +19,7 @@ from pumit.training.data.checks import DataFacts
 from pumit.training.data.classes import base_values, classes_of
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
-from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
+from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes, striped_labels
 from pumit.training.promptable.plan import ClickPlan, build_click_task, structures_of, validating
 from pumit.training.promptable.real_scan import scan_of
 from pumit.training.promptable.validation import CLICKS, generated_scan
@@ -60,9 +60,9 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     path = Path(request["initial"])
     # 1. A plan without cases, and a synthetic scan.
     data = LabelledSet((), classes_of(recipe.data.classes or ()), ())
-    nobody = Split((), ())
+    nothing = Split((), ())
     initial = read_model(path, "promptable")
-    plan = ClickPlan(data, DataFacts((), 1, ()), nobody, recipe, path, initial)
+    plan = ClickPlan(data, DataFacts((), 1, ()), nothing, recipe, path, initial)
     image, labels = _case(request["shape"], len(base_values(data.classes)))
     d, h, w = (float(s) for s in request["spacing_mm"])
     scan = scan_of(image, (d, h, w), labels, structures_of(data.classes))
@@ -96,9 +96,6 @@ def _case(
     """Return a synthetic noise scan with all classes side by side in the middle."""
     shrunk = min(1.0, (MOST_VOXELS / np.prod(shape)) ** (1 / 3))
     size = [max(1, round(n * shrunk)) for n in shape]
-    labels = np.zeros(size, dtype=np.uint8)
-    middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in size)
-    columns = np.arange(labels[middle].shape[-1]) * values // labels[middle].shape[-1]
-    labels[middle] = 1 + columns.astype(np.uint8)
+    labels = striped_labels(size, range(1, values + 1)).astype(np.uint8)
     noise = np.random.default_rng(0).normal(0, 30, size) + 100.0 * labels
     return noise.astype(np.float32), labels

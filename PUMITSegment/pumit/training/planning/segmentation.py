@@ -33,7 +33,7 @@ from pumit.training.pretraining.image_recipe import found_images
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.presets import with_rate_of
 from pumit.training.recipes.segmentation import SegmentationRecipe
-from pumit.training.run.resolved_recipe import with_absolute_paths
+from pumit.training.run.resolved_recipe import plain, with_absolute_paths
 from pumit.training.segmentation.data_plan import coarser, other_unit, target_spacing, usual_cases
 from pumit.training.segmentation.networks import FOR_ANY_DATA, class_of, family_of, fitted_names
 from pumit.training.segmentation.plan import (
@@ -208,7 +208,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
     keys["plan"] = {key: keys["plan"].get(key, planned[key]) for key in PLANNED}
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
     for key in fitted_names(ready.network):  # chosen by spacing and number of slices
-        keys["network_sizes"][key] = as_listed(known[key])
+        keys["network_sizes"][key] = plain(known[key])
     if recipe.folds is None:
         name_cases(keys["data"], ready.split)
     warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *search.notes]
@@ -231,11 +231,9 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
         "balanced_share": given.balanced_share,
         **request.keys,
         "network": network,
-        "network_sizes": {
-            k: as_listed(v)
-            for k, v in sizes.items()
-            if k not in FROM_DATA or k in given.network_sizes
-        },
+        "network_sizes": plain(
+            {k: v for k, v in sizes.items() if k not in FROM_DATA or k in given.network_sizes}
+        ),
         "plan": given.plan.named(),
         "validation": {
             "overlap": preset.overlap,
@@ -256,11 +254,6 @@ def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
     is_cpu = request.hardware.kind == "cpu"
     workers = 0 if is_cpu else min(8, request.hardware.cores - 1)
     return {"name": name, "version": "0.1", "seed": 0, "workers": workers}
-
-
-def as_listed(value: Any) -> Any:
-    """Return a size with lists instead of tuples, as in a file."""
-    return [as_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:

@@ -20,7 +20,7 @@ from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.networks.build import build_network
 from pumit.training.data.classes import ClassValue, base_values, classes_of
 from pumit.training.data.labelled_set import LabelledCase
-from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
+from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes, striped_labels
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.data_plan import DataPlan, Shape
 from pumit.training.segmentation.plan import build_task
@@ -117,12 +117,7 @@ def _case(
         for n, spacing, own in zip(shape, plan.spacing_mm, native, strict=True)
     ]
     rng = np.random.default_rng(0)
-    values = base_values(classes)
-    labels = np.zeros(here, dtype=np.min_scalar_type(max(values)))
-    # Stripes in the middle, one per value.
-    middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in here)
-    columns = np.arange(labels[middle].shape[-1]) * len(values) // labels[middle].shape[-1]
-    labels[middle] = np.array(values, dtype=labels.dtype)[columns]
+    labels = striped_labels(here, base_values(classes))
     files = []
     for channel in range(plan.channels):
         image = rng.integers(0, 1000, here, dtype=np.int16) + 300 * (labels > 0).astype(np.int16)

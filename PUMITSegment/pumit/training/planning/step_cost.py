@@ -6,10 +6,13 @@ import contextlib
 import itertools
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from pumit.system.process import peak_process_bytes
@@ -79,3 +82,12 @@ def peak_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return peak_process_bytes()
+
+
+def striped_labels(shape: Sequence[int], values: Sequence[int]) -> npt.NDArray[Any]:
+    """Return a synthetic label map (d, h, w): stripes in its middle, one per value."""
+    labels = np.zeros(shape, dtype=np.min_scalar_type(max(values)))
+    middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in shape)
+    width = labels[middle].shape[-1]
+    labels[middle] = np.array(values, dtype=labels.dtype)[np.arange(width) * len(values) // width]
+    return labels

@@ -97,9 +97,7 @@ def _marginal(logs: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
-    """Return the masks (B, K, d, h, w), 0 or 1, of the regions of a label map.
-
-    Unknown voxels are in no region.
+    """Return the masks of the regions of a label map; unknown voxels are in no region.
 
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
@@ -113,7 +111,7 @@ def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
 
 
 def known_regions(labels: Tensor, drawn: Tensor | None) -> Tensor:
-    """Return where the regions of voxels are known, bool (B, K or 1, d, h, w).
+    """Return where the regions of voxels are known.
 
     Args:
         labels: (B, d, h, w), integers, or `UNKNOWN`.
@@ -130,10 +128,6 @@ def region_dice(logits: Tensor, masks: Tensor, known: Tensor | None = None) -> T
     """Return the mean Dice over a batch of the regions in prediction or ground truth, or NaN.
 
     The arguments are those of `region_loss`.
-
-    Args:
-        logits: (B, K, d, h, w).
-        masks: Masks of the same shape, 0 or 1.
     """
     inside = logits > 0 if known is None else (logits > 0) & known
     truth = masks > 0 if known is None else (masks > 0) & known
@@ -146,12 +140,6 @@ def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> T
     """Return the mean Dice over a batch of the classes in prediction or ground truth, or NaN.
 
     The arguments are those of `class_loss`. Classes that were not annotated count as background.
-
-    Args:
-        logits: (B, 1 + K, d, h, w), channel 0 is the background.
-        labels: (B, d, h, w), or `UNKNOWN`, which is ignored.
-        drawn: Annotated classes of each patch, bool (B, K); others count as background. None for
-            all.
     """
     classes = logits.shape[1]
     answer = logits.argmax(1)

@@ -55,16 +55,11 @@ class TwoDates:
     matrix: Floats
 
 
-def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
-    """Generate a contrast-enhanced CT at two dates.
-
-    Args:
-        motion: Factor on the motion: per axis up to 8 degrees, 25 mm and 3 % in size, and a fixed
-            table shift.
-    """
+def two_dates(seed: int = 0) -> TwoDates:
+    """Generate a contrast-enhanced CT at two dates."""
     rng = np.random.default_rng(seed)
     body = torso_phantom(10 + seed).volume
-    matrix = _moved(rng, motion)
+    matrix = _moved(rng)
     turn = Rotation.from_euler("xyz", rng.uniform(-4, 4, 3), degrees=True).as_matrix()
     spacing = (2.5, 1.6, 1.6)
     shape = (80, 192, 224)
@@ -77,13 +72,13 @@ def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
     return TwoDates(earlier, later, earlier_masks, later_masks, matrix)
 
 
-def _moved(rng: np.random.Generator, motion: float) -> Floats:
+def _moved(rng: np.random.Generator) -> Floats:
     """Draw a rotation, a small scaling, and a shift that is mostly the table's."""
-    turn = Rotation.from_euler("xyz", motion * rng.uniform(-8, 8, 3), degrees=True).as_matrix()
-    size = np.diag(1 + motion * rng.uniform(-0.03, 0.03, 3))
+    turn = Rotation.from_euler("xyz", rng.uniform(-8, 8, 3), degrees=True).as_matrix()
+    size = np.diag(1 + rng.uniform(-0.03, 0.03, 3))
     matrix = np.eye(4)
     matrix[:3, :3] = turn @ size
-    matrix[:3, 3] = motion * (rng.uniform(-25, 25, 3) + np.array(_TABLE_MM))
+    matrix[:3, 3] = rng.uniform(-25, 25, 3) + np.array(_TABLE_MM)
     return matrix
 
 

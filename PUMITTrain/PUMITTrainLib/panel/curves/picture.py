@@ -18,6 +18,7 @@ PALETTE: tuple[Color, ...] = (
 )
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 8, 18, 16
 _MOST_POINTS = 400
+_SMOOTHED_SHARE = 0.05
 _DOT = 2
 
 
@@ -38,9 +39,9 @@ class Curve:
     isStrong: bool = False
 
 
-def smoothed(points: Points, share: float = 0.05) -> list[tuple[float, float]]:
-    """Return the running mean over a fraction of all points: losses of single steps fluctuate."""
-    width = max(1, round(share * len(points)))
+def smoothed(points: Points) -> list[tuple[float, float]]:
+    """Return the running mean over a twentieth of all points: losses of single steps fluctuate."""
+    width = max(1, round(_SMOOTHED_SHARE * len(points)))
     result, window = [], 0.0
     values = [value for _step, value in points]
     for index, (step, value) in enumerate(points):

@@ -11,6 +11,7 @@ from slicer.i18n import tr as _
 
 # Margins on both sides of a section's content.
 _MARGINS = 24
+_HIGHEST = 240  # maximum height, pixels
 
 
 class PictureLabel:
@@ -18,12 +19,10 @@ class PictureLabel:
 
     Args:
         label: The QLabel; it must not request a width.
-        highest: Maximum height in pixels.
     """
 
-    def __init__(self, label, highest: int = 240) -> None:
+    def __init__(self, label) -> None:
         self._label = label
-        self._highest = highest
         self._shown: tuple[Any, ...] = ()
         # Text in the picture is too small to read in a narrow panel.
         self._opener = _Opener(lambda: self._shown[0] if self._shown else None)
@@ -50,9 +49,9 @@ class PictureLabel:
         self._label.visible = isShown
         if not isShown:
             return
-        if pixmap.width() > width or pixmap.height() > self._highest:
+        if pixmap.width() > width or pixmap.height() > _HIGHEST:
             pixmap = pixmap.scaled(
-                qt.QSize(width, self._highest),
+                qt.QSize(width, _HIGHEST),
                 qt.Qt.KeepAspectRatio,
                 qt.Qt.SmoothTransformation,
             )

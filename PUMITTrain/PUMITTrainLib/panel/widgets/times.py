@@ -21,18 +21,17 @@ def inWords(seconds: float) -> str:
     return _("{hours} h {minutes} min").format(hours=hours, minutes=minutes)
 
 
-def agoInWords(moment: float, now: float | None = None) -> str:
+def agoInWords(moment: float) -> str:
     """Format the time since a moment: "just now", "20 min ago", "3 days ago".
 
     Args:
         moment: Unix time.
-        now: Current Unix time; None for the clock's.
     """
-    passed = (time.time() if now is None else now) - moment
+    passed = time.time() - moment
     if passed < _MINUTE:
         return _("just now")
     if passed < _HOUR:
         return _("{count} min ago").format(count=round(passed / _MINUTE))
-    if passed < _DAY:
+    if passed < 1.5 * _DAY:
         return _("{count} h ago").format(count=round(passed / _HOUR))
     return _("{count} days ago").format(count=round(passed / _DAY))
