@@ -70,8 +70,10 @@ def write_dicom_seg(
         pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
         seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels, kind)
         name_true_class(seg, headers[0].SOPClassUID, source_class)
-        if frames[0].geometry is None and frames[0].number is not None:
-            name_true_frame(seg, frames[0].number)
+        if frames[0].geometry is None:
+            seg.PatientOrientation = headers[0].get("PatientOrientation")
+            if frames[0].number is not None:
+                name_true_frame(seg, frames[0].number)
         seg.SeriesDescription = series_description
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]

@@ -31,7 +31,10 @@ _MAY_BE_EMPTY = (
     "StudyTime",
     "ReferringPhysicianName",
 )
-_OF_SEVERAL_FRAMES = (
+# Attributes that a single Secondary Capture is presented without. highdicom would write a pixel
+# spacing without a slice thickness, and then refuse to read the file.
+_NOT_OF_A_PICTURE = (
+    "PixelSpacing",
     "NumberOfFrames",
     "FrameOfReferenceUID",
     "SharedFunctionalGroupsSequence",
@@ -138,7 +141,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         # An image without a position is presented to highdicom as a single Secondary Capture;
         # `name_true_class` and `name_true_frame` correct the references to it.
         first.SOPClassUID = SecondaryCaptureImageStorage
-        for keyword in _OF_SEVERAL_FRAMES:
+        for keyword in _NOT_OF_A_PICTURE:
             first.pop(keyword, None)
         return
     if "FrameOfReferenceUID" not in first:
