@@ -43,6 +43,19 @@ def test_companions_bear_the_name_of_their_result(tmp_path: Path, result: str, s
 
 
 @pytest.mark.usefixtures("bright")
+def test_manifest_repeats_a_click_in_voxels_and_its_frame(
+    run: Any, scan: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.nrrd"
+    clicks = ("--voxel", "24,20,6", "--negative", "1,1,1", "--frame", "IJK")
+    run("segment", scan, *clicks, "--manifest", "-o", out)
+    told = json.loads((tmp_path / "out.manifest.json").read_text())["options"]
+    assert told["voxel"] == ["24,20,6"]
+    assert (told["negative"], told["frame"]) == (["1,1,1"], "IJK")
+    assert told["answer"] == 1
+
+
+@pytest.mark.usefixtures("bright")
 def test_a_click_tells_figures_and_origin(
     run: Any, scan: Path, inside: str, tmp_path: Path
 ) -> None:
