@@ -88,10 +88,6 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """Read a single image; several frames are time points."""
-    if s.size[2] > 1 and s.times > 1:
-        raise VolumeError(
-            f"A colour cine of {s.times} frames cannot be segmented; export one frame."
-        )
     (decoded,) = _decode([s.file.path], gdcm)
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
