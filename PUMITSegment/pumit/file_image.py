@@ -44,6 +44,8 @@ class DicomSource:
             of them; empty otherwise.
         frame: Number of the image's frame, from 1, in a file with several images without position;
             None otherwise.
+        intensity_unit: Unit of the intensities as DICOM states it: HU, Bq/ml, SUV (g/ml) or others;
+            empty if it states none.
     """
 
     files: tuple[Path, ...]
@@ -52,6 +54,7 @@ class DicomSource:
     frames: tuple[PlacedFrame, ...] = field(default=(), repr=False, compare=False)
     instances: tuple[str, ...] = field(default=(), repr=False, compare=False)
     frame: int | None = field(default=None, repr=False, compare=False)
+    intensity_unit: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,13 +43,14 @@ def run(args: argparse.Namespace) -> int:
     )
     channels = f", {facts['channels']} channels" if facts["channels"] > 1 else ""
     ras, voxel = (",".join(f"{v:g}" for v in facts[k]) for k in ("middle_ras", "middle_voxel"))
+    low, high = facts["range"]
     runs = f"{', '.join(facts['orientation'][:shown])} ({axes} run there)"
     rows = {
         "Size": f"{size} {unit} ({axes}){channels}",
         "Spacing": f"{step} mm" if facts["has_pixel_size"] else _UNKNOWN,
         "Orientation": runs if facts["has_position"] else _UNKNOWN,
         "Extent": f"{place} mm" if facts["has_position"] else _UNKNOWN,
-        "Intensities": f"{facts['type']}, {facts['range'][0]:g} to {facts['range'][1]:g}",
+        "Intensities": f"{facts['type']}, {low:g} to {high:g} {facts['intensity_unit']}".rstrip(),
         "Modality": facts["modality"] or _UNKNOWN,
         "To click in the middle": f"--voxel={voxel.removesuffix(',0')}"
         if facts["is_planar"]
@@ -87,6 +88,7 @@ def facts_of(volume: Volume) -> dict[str, Any]:
         "ras": [[round(v, digits + 1) + 0.0 for v in pair] for pair in ends.T.tolist()],
         "type": str(volume.array.dtype),
         "range": [float(volume.array.min()), float(volume.array.max())],
+        "intensity_unit": volume.source.intensity_unit if volume.source else "",
         "modality": modality_of_scan(volume),
         "middle_ras": [
             round(v, digits) + 0.0 for v in (volume.index_to_world(middle) * signs).tolist()

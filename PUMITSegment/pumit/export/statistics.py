@@ -41,6 +41,7 @@ class SegmentStatistics:
             image without a pixel size, such as a photograph.
         perpendicular_mm: Longest chord perpendicular to it, in the same component and slice.
         long_axis_slice: Number of that slice, from 1.
+        intensity_unit: Unit of the intensities if DICOM states it, such as HU; else empty.
     """
 
     name: str
@@ -64,6 +65,7 @@ class SegmentStatistics:
     long_axis_slice: int
     long_axis_from_ras_mm: Triple
     long_axis_to_ras_mm: Triple
+    intensity_unit: str = ""
 
 
 def segment_statistics(
@@ -162,6 +164,7 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
         int(k + start[0]) + 1,
         _triple(ends[0] * _LPS_TO_RAS),
         _triple(ends[1] * _LPS_TO_RAS),
+        volume.source.intensity_unit if volume.source else "",
     )
 
 

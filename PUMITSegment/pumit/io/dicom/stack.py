@@ -16,7 +16,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.files import first_value, read_header
 from pumit.io.dicom.gdcm_process import GdcmProcess
-from pumit.io.dicom.pixels import read_pixels
+from pumit.io.dicom.pixels import intensity_unit, read_pixels
 from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         frames=_frames(slices),
         instances=tuple(sorted(instances)),
         frame=first.frame + 1 if is_one_of_several else None,
+        intensity_unit=intensity_unit(header),
     )
     row_mm, column_mm = _pixel_spacing(slices)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])

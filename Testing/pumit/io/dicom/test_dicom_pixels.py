@@ -129,6 +129,32 @@ def test_deflated_frames_are_read(tmp_path: Path, dtype: type[Any]) -> None:
     np.testing.assert_array_equal(Volume.read(tmp_path / "a.dcm").array[0], pixels)
 
 
+@pytest.mark.parametrize(
+    ("modality", "more", "unit"),
+    [
+        ("CT", {"RescaleType": "HU"}, "HU"),
+        ("CT", {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"]}, "HU"),
+        ("CT", {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, ""),
+        ("CT", {"ImageType": ["DERIVED", "SECONDARY"]}, ""),
+        ("CT", {"RescaleType": "Z_EFF", "ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"]}, ""),
+        ("PT", {"Units": "BQML", "RescaleType": "US"}, "Bq/ml"),
+        ("PT", {"Units": "GML"}, "SUV (g/ml)"),
+        ("PT", {"Units": "PROPCPS"}, ""),
+        ("MR", {"RescaleType": "HU"}, ""),
+        ("DX", {}, ""),
+    ],
+)
+def test_unit_of_intensities_is_the_one_that_dicom_states(
+    tmp_path: Path, modality: str, more: dict[str, Any], unit: str
+) -> None:
+    place = None if modality == "DX" else (0.0, 0.0, 0.0)
+    ds = dicom_slice(np.ones((4, 5), np.uint16), place, Modality=modality, **more)
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    source = Volume.read(tmp_path / "a.dcm").source
+    assert source is not None
+    assert source.intensity_unit == unit
+
+
 @pytest.mark.parametrize("place", [None, (0.0, 0.0, 0.0)])
 def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
     tmp_path: Path, place: tuple[float, ...] | None
