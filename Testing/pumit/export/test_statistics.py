@@ -35,6 +35,14 @@ def measured(volume: Volume, mask: np.ndarray) -> SegmentStatistics:
     return found
 
 
+def test_positions_in_a_micrograph_are_those_of_its_voxels() -> None:
+    volume = Volume(np.zeros((5, 6, 7)), (2e-4, 5e-5, 5e-5), (3.3e-5, 0, 0))
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[2, 3, 4] = True
+    expected = ras(volume.index_to_world((2, 3, 4)))
+    np.testing.assert_allclose(measured(volume, mask).centroid_ras_mm, expected, atol=5e-6)
+
+
 def test_unit_of_intensities_is_that_of_the_scan(tmp_path: Path) -> None:
     mask = np.ones(a_volume().shape, dtype=bool)
     assert measured(a_volume(), mask).intensity_unit == ""
