@@ -63,6 +63,7 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         frames=_frames(slices),
         instances=tuple(sorted(instances)),
         frame=first.frame + 1 if is_one_of_several else None,
+        frame_numbers=_frame_numbers(slices),
         intensity_unit=intensity_unit(header),
     )
     row_mm, column_mm = _pixel_spacing(slices)
@@ -103,6 +104,14 @@ def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
     spacing = _pixel_spacing(slices)
     ordered = sorted(slices, key=lambda s: s.frame)
     return tuple(PlacedFrame(_position(s), s.axes_lps, spacing) for s in ordered)
+
+
+def _frame_numbers(slices: list[DicomSlice]) -> tuple[int, ...]:
+    """Return the numbers of a multi-frame file's frames that show slices; else nothing."""
+    is_one_file = len({s.file.path for s in slices}) == 1 and frame_count(slices[0].file.header) > 1
+    if not is_one_file or any(s.position_lps is None or s.times > 1 for s in slices):
+        return ()
+    return tuple(sorted(s.frame + 1 for s in slices))
 
 
 def _position(s: DicomSlice) -> Floats:
