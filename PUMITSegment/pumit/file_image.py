@@ -44,6 +44,10 @@ class DicomSource:
             of them; empty otherwise.
         frame: Number of the image's frame, from 1, in a file with several images without position;
             None otherwise.
+        frame_numbers: Ascending numbers, from 1, of the frames that were read from a multi-frame
+            file with positions; empty otherwise, or if unknown.
+        intensity_unit: Unit of the intensities as DICOM states it: HU, Bq/ml, SUV (g/ml) or others;
+            empty if it states none.
     """
 
     files: tuple[Path, ...]
@@ -52,6 +56,8 @@ class DicomSource:
     frames: tuple[PlacedFrame, ...] = field(default=(), repr=False, compare=False)
     instances: tuple[str, ...] = field(default=(), repr=False, compare=False)
     frame: int | None = field(default=None, repr=False, compare=False)
+    frame_numbers: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    intensity_unit: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
+from pumit.system.wording import volume_text
 from PUMITSlicerLib.labelmap_grid import Box, imageGrid
 from PUMITSlicerLib.mrml import orientedImageArray
 
@@ -14,6 +15,8 @@ from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 _MM3_PER_ML, _MM2_PER_CM2 = 1000.0, 100.0
 # Default of Slicer's readers for files without a pixel size.
 _NO_PIXEL_SIZE = (1.0, 1.0)
+# Below this, mL and cm² have no digits left.
+_SMALL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -110,12 +113,15 @@ def sizeInWords(extent: Extent, volumeNode) -> str:
     *pixel_mm, slice_mm = volumeNode.GetSpacing()
     if tuple(pixel_mm) == _NO_PIXEL_SIZE:
         return ""
-    return _inWords(extent.ml * _MM3_PER_ML / slice_mm / _MM2_PER_CM2, "cm²")
+    size_mm2 = extent.ml * _MM3_PER_ML / slice_mm
+    if 0 < size_mm2 / _MM2_PER_CM2 < _SMALL:  # a retina, or a micrograph
+        return f"{size_mm2:.3g} mm²"
+    return _inWords(size_mm2 / _MM2_PER_CM2, "cm²")
 
 
 def volumeInWords(volume_ml: float) -> str:
     """Format a volume, such as "3.4 mL"."""
-    return _inWords(volume_ml, "mL")
+    return volume_text(volume_ml) if 0 < volume_ml < _SMALL else _inWords(volume_ml, "mL")
 
 
 def _inWords(size: float, unit: str) -> str:

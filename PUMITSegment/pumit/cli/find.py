@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -147,11 +148,10 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
         segments = (meaning.segment(args.name or segments[0].name, segments[0].mask),)
     algorithm = Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
     voxels = int(np.logical_or.reduce([part.mask for part in parts]).sum())
-    ml = round(voxels * float(np.prod(volume.spacing_mm)) / 1000, 3)
     facts: dict[str, Any] = {
         "segment": ", ".join(segment.name for segment in segments),
         "voxels": voxels,
-        "volume_ml": None if volume.is_planar else ml,
+        "volume_ml": volume_ml_of(voxels, volume),
         "estimated_iou": None,
         "model": found.model,
         "model_version": found.version,
@@ -162,3 +162,10 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
         "output": args.output.name,
     }
     return Segmentation(volume, segments, algorithm), facts
+
+
+def volume_ml_of(voxels: int, volume: Volume) -> float | None:
+    """Return the volume of some voxels, mL, to seven digits; None in a 2D image."""
+    if volume.is_planar:
+        return None
+    return float(f"{voxels * math.prod(volume.spacing_mm) / 1000:.7g}")

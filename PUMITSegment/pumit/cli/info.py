@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumit.cli.shared.table import print_table
+from pumit.system.wording import digits_for
 
 if TYPE_CHECKING:
     from pumit.volume import Volume
 
-_AXES = "columns, rows, slices"
+_AXES, _UNKNOWN = "columns, rows, slices", "not stated"
 _LENGTHS = "voxels", "spacing_mm"
 _TOWARDS = ("left", "posterior", "superior"), ("right", "anterior", "inferior")
 
@@ -43,13 +44,15 @@ def run(args: argparse.Namespace) -> int:
     )
     channels = f", {facts['channels']} channels" if facts["channels"] > 1 else ""
     ras, voxel = (",".join(f"{v:g}" for v in facts[k]) for k in ("middle_ras", "middle_voxel"))
+    low, high = facts["range"]
+    runs = f"{', '.join(facts['orientation'][:shown])} ({axes} run there)"
     rows = {
         "Size": f"{size} {unit} ({axes}){channels}",
-        "Spacing": f"{step} mm",
-        "Orientation": f"{', '.join(facts['orientation'][:shown])} ({axes} run there)",
-        "Extent": f"{place} mm",
-        "Intensities": f"{facts['type']}, {facts['range'][0]:g} to {facts['range'][1]:g}",
-        "Modality": facts["modality"] or "not stated",
+        "Spacing": f"{step} mm" if facts["has_pixel_size"] else _UNKNOWN,
+        "Orientation": runs if facts["has_position"] else _UNKNOWN,
+        "Extent": f"{place} mm" if facts["has_position"] else _UNKNOWN,
+        "Intensities": f"{facts['type']}, {low:g} to {high:g} {facts['intensity_unit']}".rstrip(),
+        "Modality": facts["modality"] or _UNKNOWN,
         "To click in the middle": f"--voxel={voxel.removesuffix(',0')}"
         if facts["is_planar"]
         else f"--point={ras} or --voxel={voxel}",
@@ -62,6 +65,7 @@ def facts_of(volume: Volume) -> dict[str, Any]:
     """Return facts about a scan as JSON values; axes in the order columns, rows, slices."""
     from pumit.structures.find import modality_of_scan
 
+    digits = digits_for(volume.spacing_mm, 1)
     middle = [(n - 1) // 2 for n in volume.shape]
     corners = volume.index_to_world(list(product(*((0, n - 1) for n in volume.shape))))
     signs = (-1.0, -1.0, 1.0)
@@ -72,14 +76,22 @@ def facts_of(volume: Volume) -> dict[str, Any]:
         "voxels": list(volume.shape[::-1]),
         "spacing_mm": list(volume.spacing_mm[::-1]),
         "is_planar": volume.is_planar,
+        # The reader gives a picture or radiograph 1 mm pixels and the identity for what it lacks.
+        "has_pixel_size": not (volume.is_planar and volume.spacing_mm[1:] == (1.0, 1.0)),
+        "has_position": not volume.is_planar
+        or any(volume.origin_lps)
+        or not np.array_equal(volume.direction, np.eye(3)),
         "channels": volume.channels,
         "orientation": [
             _TOWARDS[int(axis[i] < 0)][i] for axis, i in zip(axes, largest, strict=True)
         ],
-        "ras": [[round(v, 2) + 0.0 for v in pair] for pair in ends.T.tolist()],
+        "ras": [[round(v, digits + 1) + 0.0 for v in pair] for pair in ends.T.tolist()],
         "type": str(volume.array.dtype),
         "range": [float(volume.array.min()), float(volume.array.max())],
+        "intensity_unit": volume.source.intensity_unit if volume.source else "",
         "modality": modality_of_scan(volume),
-        "middle_ras": [round(v, 1) + 0.0 for v in (volume.index_to_world(middle) * signs).tolist()],
+        "middle_ras": [
+            round(v, digits) + 0.0 for v in (volume.index_to_world(middle) * signs).tolist()
+        ],
         "middle_voxel": middle[::-1],
     }

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of
+from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of, volume_ml_of
 from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError, PumitError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.system.files import refuse_replacing
 from pumit.system.watch import Watch
+from pumit.system.wording import digits_for, volume_text
 
 if TYPE_CHECKING:
     from pumit.inference.interactive.segmenter import Segmenter
@@ -262,11 +263,10 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     name = args.name or terminology.name
     segment = terminology.segment(name, mask)
     segmentation = Segmentation(volume, (segment,), algorithm_of(segmenter))
-    voxel_ml = float(np.prod(volume.spacing_mm)) / 1000
     facts = {
         "segment": name,
         "voxels": int(mask.sum()),
-        "volume_ml": None if volume.is_planar else round(int(mask.sum()) * voxel_ml, 3),
+        "volume_ml": volume_ml_of(int(mask.sum()), volume),
         "estimated_iou": None if answer.estimated_iou is None else round(answer.estimated_iou, 3),
         "quality": answer.quality,
         "remarks": [TOO_LARGE] if answer.may_be_too_large(prompts, volume.spacing_mm) else [],
@@ -288,14 +288,15 @@ def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
 
     Positions are RAS, mm.
     """
+    digits = digits_for(session.volume.spacing_mm, 2)
     return [
         {
             # Adding 0.0 turns -0.0 into 0.0.
-            "point_ras": [round(v, 2) + 0.0 for v in ras_to_lps(list(place.point_lps))],
+            "point_ras": [round(v, digits) + 0.0 for v in ras_to_lps(list(place.point_lps))],
             "error_share": round(place.error_share, 3),
             "doubt": round(place.error_share, 3),  # earlier name of `error_share`
             "expected_error_ml": (
-                None if place.expected_error_ml is None else round(place.expected_error_ml, 3)
+                None if place.expected_error_ml is None else float(f"{place.expected_error_ml:.4g}")
             ),
         }
         for place in session.uncertain_regions()
@@ -354,8 +355,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts))
     else:
-        is_planar = facts["volume_ml"] is None
-        size = f"{facts['voxels']} pixels" if is_planar else f"{facts['volume_ml']:.4g} mL"
+        ml = facts["volume_ml"]
+        size = f"{facts['voxels']} pixels" if ml is None else volume_text(ml)
         trust = f"estimated IoU {facts['estimated_iou']}"
         if facts["estimated_iou"] is None:
             trust = f"found by {facts['model']}"

@@ -23,6 +23,7 @@ from pumit.export.source_headers import (
     frames_of,
     name_true_class,
     name_true_frame,
+    name_true_frames,
     read_headers,
 )
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
@@ -66,12 +67,19 @@ def write_dicom_seg(
         headers = read_headers(source)
         frames = frames_of(headers, source)
         source_class = str(headers[0].SOPClassUID)
+        has_groups = "PerFrameFunctionalGroupsSequence" in headers[0]
         complete_headers(headers, frames)
         pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
         seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels, kind)
         name_true_class(seg, headers[0].SOPClassUID, source_class)
-        if frames[0].geometry is None and frames[0].number is not None:
-            name_true_frame(seg, frames[0].number)
+        if frames[0].geometry is None:
+            seg.PatientOrientation = headers[0].get("PatientOrientation")
+            if frames[0].number is not None:
+                name_true_frame(seg, frames[0].number)
+        elif source is not None and source.frame_numbers:
+            read = source.frame_numbers
+            told = read if has_groups else range(1, len(read) + 1)
+            name_true_frames(seg, dict(zip(told, read, strict=True)))
         seg.SeriesDescription = series_description
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]

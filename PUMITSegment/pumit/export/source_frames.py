@@ -60,13 +60,18 @@ class SourceFrame:
 
 
 def source_frames(
-    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = (), *, only: int | None = None
+    datasets: Sequence[Dataset],
+    placed: Sequence[PlacedFrame] = (),
+    *,
+    only: int | None = None,
+    numbers: Sequence[int] = (),
 ) -> list[SourceFrame]:
     """List the frames of single-frame files, or of one multi-frame file, in file order.
 
     Args:
         placed: Geometry of each frame, for a multi-frame file without functional groups.
         only: Number of the frame that was read, from a file of several without positions.
+        numbers: Numbers of the frames that were read, if known.
 
     Raises:
         ExportError: If a header lacks a usable size or geometry, or frames cannot be referenced.
@@ -90,13 +95,17 @@ def source_frames(
         if is_older:
             size = int(first.Rows), int(first.Columns)
             if placed:
-                return [SourceFrame(*size, _placed(f), n) for n, f in enumerate(placed, start=1)]
+                of_placed = zip(numbers or range(1, len(placed) + 1), placed, strict=True)
+                return [SourceFrame(*size, _placed(f), n) for n, f in of_placed]
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = first.SharedFunctionalGroupsSequence[0]
         geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
-        # Frames may also differ by time or echo; use the first at each position.
+        # Frames may also differ by time or echo; use those that were read, or the first at each
+        # position.
         places = {geometry.position_lps: geometry for geometry in reversed(geometries)}
-        unique = [(n, g) for n, g in enumerate(geometries, 1) if places[g.position_lps] is g]
+        unique = [(n, geometries[n - 1]) for n in numbers] or [
+            (n, g) for n, g in enumerate(geometries, 1) if places[g.position_lps] is g
+        ]
         return [SourceFrame(int(first.Rows), int(first.Columns), g, n) for n, g in unique]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         raise ExportError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from pydicom import dcmread
@@ -31,7 +31,10 @@ _MAY_BE_EMPTY = (
     "StudyTime",
     "ReferringPhysicianName",
 )
-_OF_SEVERAL_FRAMES = (
+# Attributes that a single Secondary Capture is presented without. highdicom would write a pixel
+# spacing without a slice thickness, and then refuse to read the file.
+_NOT_OF_A_PICTURE = (
+    "PixelSpacing",
     "NumberOfFrames",
     "FrameOfReferenceUID",
     "SharedFunctionalGroupsSequence",
@@ -114,11 +117,28 @@ def name_true_frame(seg: Dataset, number: int) -> None:
                 item.ReferencedFrameNumber = number
 
 
+def name_true_frames(seg: Dataset, numbers: Mapping[int, int]) -> None:
+    """Correct the frame numbers in references, and drop references to frames that were not read.
+
+    highdicom refers to all frames at a position, such as of other times.
+
+    Args:
+        numbers: Numbers of the frames that were read, by the numbers that highdicom gives them.
+    """
+    for group in seg.PerFrameFunctionalGroupsSequence:
+        for derivation in group.get("DerivationImageSequence", ()):
+            items = derivation.SourceImageSequence
+            kept = [item for item in items if int(item.ReferencedFrameNumber) in numbers]
+            for item in kept:
+                item.ReferencedFrameNumber = numbers[int(item.ReferencedFrameNumber)]
+            derivation.SourceImageSequence = kept
+
+
 def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[SourceFrame]:
     """List the frames that a volume was read from; see `source_frames`."""
     if source is None:
         return source_frames(headers)
-    return source_frames(headers, source.frames, only=source.frame)
+    return source_frames(headers, source.frames, only=source.frame, numbers=source.frame_numbers)
 
 
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
@@ -138,7 +158,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         # An image without a position is presented to highdicom as a single Secondary Capture;
         # `name_true_class` and `name_true_frame` correct the references to it.
         first.SOPClassUID = SecondaryCaptureImageStorage
-        for keyword in _OF_SEVERAL_FRAMES:
+        for keyword in _NOT_OF_A_PICTURE:
             first.pop(keyword, None)
         return
     if "FrameOfReferenceUID" not in first:
@@ -187,7 +207,7 @@ def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
     # With these, highdicom would use the first frame's geometry for all.
     for keyword in ("ImagePositionPatient", "ImageOrientationPatient"):
         header.pop(keyword, None)
-    header.SOPClassUID = EnhancedCTImageStorage
+    header.SOPClassUID, header.NumberOfFrames = EnhancedCTImageStorage, len(placed)
     header.SharedFunctionalGroupsSequence = [shared]
     header.PerFrameFunctionalGroupsSequence = groups
 

@@ -20,6 +20,7 @@ from pumit.export.mask_contours import outer_contours
 from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask, Segment
 from pumit.system.files import write_text
+from pumit.system.wording import digits_for
 from pumit.volume import Volume
 
 # Pixel spacing of a 2D image that states none.
@@ -41,6 +42,7 @@ class SegmentStatistics:
             image without a pixel size, such as a photograph.
         perpendicular_mm: Longest chord perpendicular to it, in the same component and slice.
         long_axis_slice: Number of that slice, from 1.
+        intensity_unit: Unit of the intensities if DICOM states it, such as HU; else empty.
     """
 
     name: str
@@ -64,6 +66,7 @@ class SegmentStatistics:
     long_axis_slice: int
     long_axis_from_ras_mm: Triple
     long_axis_to_ras_mm: Triple
+    intensity_unit: str = ""
 
 
 def segment_statistics(
@@ -140,6 +143,9 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
     mm3 = None if volume.is_planar else len(values) * voxel_mm3
     is_sized = not (volume.is_planar and volume.spacing_mm[1:] == _NO_PIXEL_SIZE_MM)
     corners = np.sort([lower * _LPS_TO_RAS, upper * _LPS_TO_RAS], axis=0)
+    places = [*corners, centroid * _LPS_TO_RAS, *(ends * _LPS_TO_RAS)]
+    digits = digits_for(volume.spacing_mm, 4)
+    box_lower, box_upper, middle, start_ras, end_ras = (_triple(p, digits) for p in places)
     return SegmentStatistics(
         segment.name,
         f"{segment.type.scheme}:{segment.type.value}",
@@ -154,14 +160,15 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
         _rounded(third - first),
         _rounded(values.min()),
         _rounded(values.max()),
-        _triple(corners[0]),
-        _triple(corners[1]),
-        _triple(centroid * _LPS_TO_RAS),
+        box_lower,
+        box_upper,
+        middle,
         _rounded(long_mm if is_sized else None),
         _rounded(perpendicular_mm if is_sized else None),
         int(k + start[0]) + 1,
-        _triple(ends[0] * _LPS_TO_RAS),
-        _triple(ends[1] * _LPS_TO_RAS),
+        start_ras,
+        end_ras,
+        volume.source.intensity_unit if volume.source else "",
     )
 
 
@@ -170,8 +177,8 @@ def _rounded(value: Any) -> Any:
     return None if value is None else float(f"{float(value):.10g}") + 0.0
 
 
-def _triple(values: Floats) -> Triple:
-    x, y, z = (float(v) + 0.0 for v in np.round(values, 4))
+def _triple(values: Floats, digits: int) -> Triple:
+    x, y, z = (float(v) + 0.0 for v in np.round(values, digits))
     return (x, y, z)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 
@@ -34,6 +35,19 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes:02} min"
     return f"{hours // 24} days {hours % 24} h"
+
+
+def digits_for(spacing_mm: Iterable[float], least: int) -> int:
+    """Return the decimals that place a point within a tenth of a voxel, at least `least`."""
+    return max(least, 1 - math.floor(math.log10(min(spacing_mm))))
+
+
+def volume_text(volume_ml: float) -> str:
+    """Format a volume: `12.3 mL`, or a unit that suits specimens: `0.412 mm³`, `85 µm³`."""
+    for scale, unit in ((1.0, "mL"), (1e3, "mm³")):
+        if volume_ml * scale >= 1e-3:
+            return f"{volume_ml * scale:.4g} {unit}"
+    return f"{volume_ml * 1e12:.4g} µm³"
 
 
 def size_text(count: float) -> str:

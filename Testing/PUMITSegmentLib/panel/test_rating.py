@@ -302,7 +302,11 @@ def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
 
 @pytest.mark.parametrize(
     ("spacing", "text"),
-    [((0.5, 0.5, 1.0), "0.090 cm²"), ((1.0, 1.0, 1.0), "")],
+    [
+        ((0.5, 0.5, 1.0), "0.090 cm²"),
+        ((0.02, 0.02, 1.0), "0.0144 mm²"),
+        ((1.0, 1.0, 1.0), ""),
+    ],
 )
 def test_a_picture_has_no_millilitres(
     panel: Any, sliceView: Any, spacing: tuple[float, float, float], text: str

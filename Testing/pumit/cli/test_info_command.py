@@ -56,5 +56,25 @@ def test_a_picture_has_pixels_and_no_slices(run: Any, tmp_path: Path) -> None:
     Image.fromarray(np.arange(20, dtype=np.uint8).reshape(4, 5)).save(tmp_path / "photo.png")
     told = run("info", tmp_path / "photo.png").out
     assert "5 x 4 pixels (columns, rows)\n" in told
-    assert "1 x 1 mm\n" in told
     assert "--voxel=2,1\n" in told
+    # A picture states neither size nor place; 1 mm and left would be invented.
+    assert "mm" not in told
+    assert told.count("not stated") == 4
+
+
+@pytest.mark.parametrize("spacing_mm", [0.02, 0.0005])
+def test_place_to_click_in_a_micro_ct_is_its_middle(
+    run: Any, tmp_path: Path, spacing_mm: float
+) -> None:
+    image = SimpleITK.GetImageFromArray(np.zeros((9, 11, 13), dtype=np.uint8))
+    image.SetSpacing([spacing_mm] * 3)
+    image.SetOrigin((0.0217, 0.0321, -0.0423))
+    SimpleITK.WriteImage(image, str(tmp_path / "micro.nrrd"))
+    facts = json.loads(run("info", tmp_path / "micro.nrrd", "--json").out)
+    volume = Volume.read(tmp_path / "micro.nrrd")
+    place = volume.world_to_index(volume.to_lps(facts["middle_ras"], "RAS"))
+    np.testing.assert_allclose(place, (4, 5, 6), atol=0.2)
+    assert (
+        f"--point={','.join(f'{v:g}' for v in facts['middle_ras'])}"
+        in run("info", tmp_path / "micro.nrrd").out
+    )

@@ -117,6 +117,24 @@ def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("bright")
+@pytest.mark.parametrize(("scale", "unit", "mm3"), [(0.02, "mm³", 1.0), (0.001, "µm³", 1e-9)])
+def test_size_in_a_micro_ct_is_not_nothing(
+    run: Any, scan: Path, tmp_path: Path, scale: float, unit: str, mm3: float
+) -> None:
+    image = SimpleITK.ReadImage(str(scan))
+    image.SetSpacing([scale * s for s in image.GetSpacing()])
+    small, out = tmp_path / "micro.nrrd", tmp_path / "out.nrrd"
+    SimpleITK.WriteImage(image, str(small))
+    options = (small, "--voxel", "24,20,6", "-o", out)
+    facts = json.loads(run("segment", *options, "--json").out)
+    expected = facts["voxels"] * 3 * scale**3
+    assert facts["volume_ml"] == pytest.approx(expected / 1000, rel=1e-5)
+    size, told = run("segment", *options).out.split(": ")[1].split(",")[0].split()
+    assert told == unit
+    assert float(size) * mm3 == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.usefixtures("bright")
 def test_places_to_check_lie_on_the_segments_border(
     run: Any, scan: Path, inside: str, tmp_path: Path
 ) -> None:

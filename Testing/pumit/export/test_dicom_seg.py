@@ -118,6 +118,26 @@ def test_planar_image_is_written(tmp_path):
     np.testing.assert_array_equal(hd.seg.segread(tmp_path / "o.dcm").pixel_array, mask[0])
 
 
+@pytest.mark.parametrize("pixel_spacing", [None, [0.4, 0.3]])
+@pytest.mark.parametrize("orientation", [None, ["L", "F"]])
+def test_radiograph_is_written_so_that_others_read_it(tmp_path, pixel_spacing, orientation):
+    written = write_dicom_series(Volume(a_volume().array[:1], (1e8, 1, 1)), tmp_path / "series")
+    ds = dcmread(written.source.files[0])
+    ds.SOPClassUID = ds.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    for keyword in ("ImagePositionPatient", "ImageOrientationPatient", "SliceThickness"):
+        del ds[keyword]
+    ds.Modality, ds.PixelSpacing, ds.PatientOrientation = "DX", pixel_spacing, orientation
+    ds.save_as(tmp_path / "dx.dcm")
+    volume = Volume.read(tmp_path / "dx.dcm")
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[0, 3:9, 4:20] = True
+    write_dicom_seg(Segmentation(volume, (Segment("lung", mask),), ALGORITHM), tmp_path / "o.dcm")
+    assert dciodvfy(tmp_path / "o.dcm") == []
+    seg = hd.seg.segread(tmp_path / "o.dcm")
+    np.testing.assert_array_equal(seg.pixel_array, mask[0])
+    assert list(seg.PatientOrientation or []) == (orientation or [])
+
+
 def test_mask_of_a_resampled_grid_lands_on_the_source_frames(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     # Twice as many slices as frames, as after evening out the gaps of a series.

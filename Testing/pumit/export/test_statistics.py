@@ -12,6 +12,7 @@ import pytest
 import SimpleITK
 from export_checks import OBLIQUE, a_volume, two_overlapping
 from pumit.errors import ExportError
+from pumit.export.dicom_series import write_dicom_series
 from pumit.export.statistics import SegmentStatistics, segment_statistics, write_statistics
 from pumit.segmentation import Segment
 from pumit.volume import Volume
@@ -32,6 +33,28 @@ def ras(lps: object) -> np.ndarray:
 def measured(volume: Volume, mask: np.ndarray) -> SegmentStatistics:
     (found,) = segment_statistics(volume, [Segment("s", mask)])
     return found
+
+
+def test_positions_in_a_micrograph_are_those_of_its_voxels() -> None:
+    volume = Volume(np.zeros((5, 6, 7)), (2e-4, 5e-5, 5e-5), (3.3e-5, 0, 0))
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[2, 3, 4] = True
+    expected = ras(volume.index_to_world((2, 3, 4)))
+    np.testing.assert_allclose(measured(volume, mask).centroid_ras_mm, expected, atol=5e-6)
+
+
+def test_unit_of_intensities_is_that_of_the_scan(tmp_path: Path) -> None:
+    mask = np.ones(a_volume().shape, dtype=bool)
+    assert measured(a_volume(), mask).intensity_unit == ""
+    write_dicom_series(a_volume(), tmp_path / "ct")
+    volume = Volume.read(tmp_path / "ct")
+    found = measured(volume, np.ones(volume.shape, dtype=bool))
+    assert found.intensity_unit == "HU"
+    write_statistics([found], tmp_path / "a.csv")
+    # The last column, so that tables of earlier versions have the same columns before it.
+    header, row = (tmp_path / "a.csv").read_text().splitlines()
+    assert header.endswith(",intensity_unit")
+    assert row.endswith(",HU")
 
 
 def test_figures_are_those_of_simpleitk_and_numpy() -> None:

@@ -11,6 +11,7 @@ import pytest
 import SimpleITK
 from pumit.errors import VolumeError
 from pumit.volume import Volume
+from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import (
     CTImageStorage,
@@ -109,6 +110,16 @@ def dicom_slice(
     ds.file_meta.MediaStorageSOPClassUID = ds.SOPClassUID
     ds.file_meta.MediaStorageSOPInstanceUID = ds.SOPInstanceUID
     return ds
+
+
+def source_frames_of(path: Path) -> list[int]:
+    """The source frames that a DICOM-SEG refers to, sorted."""
+    return sorted(
+        int(item.ReferencedFrameNumber)
+        for frame in dcmread(path).PerFrameFunctionalGroupsSequence
+        for derivation in frame.DerivationImageSequence
+        for item in derivation.SourceImageSequence
+    )
 
 
 def save_unknown(ds: Dataset, path: Path) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
-from generated_scans import AXIAL, group, refused, rotation, write_enhanced
+from generated_scans import (
+    AXIAL,
+    group,
+    refused,
+    rotation,
+    source_frames_of,
+    write_enhanced,
+)
 from pumit.errors import AmbiguousSeriesError, ExportError
 from pumit.export.dicom_seg import write_dicom_seg
+from pumit.export.rt_struct import write_rt_struct
 from pumit.export.terminology import concept_for
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
@@ -42,6 +51,26 @@ def test_times_in_one_object_are_a_question(tmp_path: Path) -> None:
         Volume.read(tmp_path / "e.dcm")
     volume = Volume.read(tmp_path / "e.dcm", series="1.2.3#2")
     np.testing.assert_array_equal(volume.array, stored[3:].astype(int) - 1024)
+
+
+@pytest.mark.parametrize("time", [1, 2])
+@pytest.mark.parametrize("kind", ["BINARY", "LABELMAP"])
+def test_segmentation_of_one_time_refers_to_its_own_frames(
+    tmp_path: Path, time: int, kind: Literal["BINARY", "LABELMAP"]
+) -> None:
+    positions = [np.array([0.0, 0, 2 * (k % 3)]) for k in range(6)]
+    write_enhanced(tmp_path / "e.dcm", positions, times=[1, 1, 1, 2, 2, 2])
+    volume = Volume.read(tmp_path / "e.dcm", series=f"1.2.3#{time}")
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[1:, 2:4, 2:5] = True
+    segment = concept_for("liver").segment("Liver", mask)
+    result = Segmentation(volume, (segment,), Algorithm("x", "1"))
+    write_dicom_seg(result, tmp_path / "s.dcm", kind=kind)
+    assert source_frames_of(tmp_path / "s.dcm") == [3 * time - 1, 3 * time]
+    write_rt_struct(result, tmp_path / "r.dcm")
+    contours = dcmread(tmp_path / "r.dcm").ROIContourSequence[0].ContourSequence
+    found = {int(c.ContourImageSequence[0].ReferencedFrameNumber) for c in contours}
+    assert found == {3 * time - 1, 3 * time}
 
 
 def test_missing_frame_is_named(tmp_path: Path) -> None:

@@ -220,6 +220,34 @@ def test_impossible_header_is_refused(
     refused(path, reason)
 
 
+@pytest.mark.parametrize(
+    ("extension", "old", "new", "said"),
+    [
+        ("nrrd", b"endian", b'space units: "um" "um" "um"\nendian', "lengths in um"),
+        ("nrrd", b"endian", b'space units: "mm" "mm" "cm"\nendian', "lengths in cm"),
+        ("nrrd", b"endian", b'space units: "mm" "mm" "mm"\nendian', ""),
+        ("nrrd", b"", b"", ""),
+        ("nrrd", b"space directions:", b"#", "no voxel spacing"),
+        ("mha", b"ElementSpacing", b"ElementSpaces ", "no voxel spacing"),
+        ("mha", b"", b"", ""),
+    ],
+)
+def test_lengths_that_are_not_millimetres_are_said(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    extension: str,
+    old: bytes,
+    new: bytes,
+    said: str,
+) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern()), str(path))
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    Volume.read(path)
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+
+
 @pytest.mark.parametrize("extension", ["nrrd", "mha"])
 def test_sheared_header_becomes_a_perpendicular_grid(tmp_path: Path, extension: str) -> None:
     path = tmp_path / f"scan.{extension}"

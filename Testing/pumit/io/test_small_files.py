@@ -78,6 +78,15 @@ def progressive_jpeg(width: int, height: int, scans: int) -> bytes:
     return bytes(data[:-2]) + bytes.fromhex("ffda0008010100013f1000") * scans + b"\xff\xd9"
 
 
+def phone_jpeg(width: int, height: int) -> bytes:
+    """A JPEG with a second picture in it, as telephones write."""
+    stream, picture = io.BytesIO(), Image.new("L", (64, 64), 100)
+    picture.save(stream, "MPO", save_all=True, append_images=[picture])
+    data = bytearray(stream.getvalue())
+    struct.pack_into(">HH", data, data.index(b"\xff\xc0") + 5, height, width)
+    return bytes(data)
+
+
 def orientations(count: int) -> bytes:
     """An object whose frames are all turned otherwise."""
     ds = dicom_slice(np.zeros((4, 4), np.uint16), None)
@@ -141,6 +150,7 @@ def small_files() -> dict[str, bytes]:
         },
         "size.jpg": progressive_jpeg(16000, 11000, 0),
         "passes.jpg": progressive_jpeg(600, 500, 101),
+        "phone.jpg": phone_jpeg(16000, 11000),
         "turned.dcm": orientations(2500),
     }
 

@@ -92,6 +92,8 @@ _TAGS = [
     "NominalScannedPixelSpacing",
     "RescaleSlope",
     "RescaleIntercept",
+    "RescaleType",
+    "Units",
     "ModalityLUTSequence",
     "SharedFunctionalGroupsSequence",
     "PerFrameFunctionalGroupsSequence",

@@ -16,10 +16,14 @@ from pydicom.uid import ExplicitVRBigEndian
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.decoding import stored_frames
+from pumit.io.dicom.files import first_value
 from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.slices import DicomSlice
 from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import parsing
+
+_PET_UNITS = {"BQML": "Bq/ml", "GML": "SUV (g/ml)", "CM2ML": "SUV (cm²/ml)", "CNTS": "counts"}
+_RESCALE_UNITS = {"HU": "HU", "MGML": "mg/ml", "PCT": "%"}
 
 
 def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
@@ -59,6 +63,25 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
 
 
+def intensity_unit(header: Dataset) -> str:
+    """Return the unit of the rescaled intensities; empty if the header states none."""
+    modality = str(first_value(header, "Modality") or "")
+    if modality == "PT":
+        return _PET_UNITS.get(str(first_value(header, "Units") or ""), "")
+    if modality != "CT":  # converters copy HU into other scans
+        return ""
+    shared = first_value(header, "SharedFunctionalGroupsSequence") or []
+    frames = first_value(header, "PerFrameFunctionalGroupsSequence") or []
+    groups = (first_value(g, "PixelValueTransformationSequence") for g in (*shared, *frames[:1]))
+    stated = [first_value(item, "RescaleType") for item in (header, *(g[0] for g in groups if g))]
+    if any(stated):
+        return _RESCALE_UNITS.get(str(next(filter(None, stated))), "")
+    # An original CT Image is in HU unless it states another unit (PS3.3 C.8.2.1.1).
+    kind = [str(word) for word in first_value(header, "ImageType") or ()]
+    is_scan = kind[:1] == ["ORIGINAL"] and "LOCALIZER" not in kind
+    return "HU" if is_scan and first_value(header, "RescaleIntercept") is not None else ""
+
+
 def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
     """Refuse a series that announces far more pixels than its files can hold."""
     held = sum(path.stat().st_size for path in {s.file.path for s in slices})
@@ -88,10 +111,6 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """Read a single image; several frames are time points."""
-    if s.size[2] > 1 and s.times > 1:
-        raise VolumeError(
-            f"A colour cine of {s.times} frames cannot be segmented; export one frame."
-        )
     (decoded,) = _decode([s.file.path], gdcm)
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])

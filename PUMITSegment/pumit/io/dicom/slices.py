@@ -118,8 +118,8 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
 
     A multi-frame file without functional groups has one position. Its frames are slices if the
     header states their spacing. They are time points, read as channels, if the header says so or
-    has no position (cine, angiography). Frames with functional groups but without a position are
-    separate images.
+    has no position (cine, angiography). Those of a colour cine, and frames with functional groups
+    but without a position, are separate images.
 
     Raises:
         VolumeError: If positions, orientation or pixel spacing are not numbers, a file does not
@@ -211,6 +211,8 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     is_space = slice_numbers is not None or not pointers.isdisjoint(_SPACE_POINTERS)
     is_placed = first.position_lps is not None
     if not is_space and (pointers or not is_placed):
+        if first.size[2] > 1:
+            return [replace(first, frame=k, position_lps=None) for k in range(count)]
         return [replace(first, times=count)]
     if count > _MOST_SLICES:
         raise _too_many(count)

@@ -16,7 +16,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.files import first_value, read_header
 from pumit.io.dicom.gdcm_process import GdcmProcess
-from pumit.io.dicom.pixels import read_pixels
+from pumit.io.dicom.pixels import intensity_unit, read_pixels
 from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         frames=_frames(slices),
         instances=tuple(sorted(instances)),
         frame=first.frame + 1 if is_one_of_several else None,
+        frame_numbers=_frame_numbers(slices),
+        intensity_unit=intensity_unit(header),
     )
     row_mm, column_mm = _pixel_spacing(slices)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
@@ -102,6 +104,14 @@ def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
     spacing = _pixel_spacing(slices)
     ordered = sorted(slices, key=lambda s: s.frame)
     return tuple(PlacedFrame(_position(s), s.axes_lps, spacing) for s in ordered)
+
+
+def _frame_numbers(slices: list[DicomSlice]) -> tuple[int, ...]:
+    """Return the numbers of a multi-frame file's frames that show slices; else nothing."""
+    is_one_file = len({s.file.path for s in slices}) == 1 and frame_count(slices[0].file.header) > 1
+    if not is_one_file or any(s.position_lps is None or s.times > 1 for s in slices):
+        return ()
+    return tuple(sorted(s.frame + 1 for s in slices))
 
 
 def _position(s: DicomSlice) -> Floats:

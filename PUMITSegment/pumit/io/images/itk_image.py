@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from pumit.geometry import Array, Floats, planar_step
 from pumit.io.expansion import MAX_DEFLATE_RATIO
 from pumit.io.parser_errors import muted_stderr, parsing
 
+logger = logging.getLogger(__name__)
+
 _ITK_READERS = {"NRRD": "NrrdImageIO", "MetaImage": "MetaImageIO"}
 _MOST_AXES = 5
 # A number of axes other than 1 to 5: with more, ITK writes out of bounds.
@@ -26,6 +29,12 @@ _BAD_AXES = {
 }
 # ITK copies an unknown NRRD field into a buffer of 1,024 bytes, whatever its length.
 _LONGEST_FIELD = 512
+_SPACING = {
+    "NRRD": re.compile(rb"\s*(?:spacings|space directions)\s*:", re.IGNORECASE),
+    "MetaImage": re.compile(rb"\s*Element(?:Spacing|Size)\s*[:=]"),
+}
+_UNITS, _NAME = re.compile(rb"\s*(?:space )?units\s*:(.*)", re.IGNORECASE), re.compile(rb'"(.*?)"')
+_OTHER_UNITS = {"nm", "um", "µm", "micron", "microns", "micrometer", "micrometers", "cm", "m", "in"}
 _FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
 
@@ -44,8 +53,33 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
         _check_size(reader, path, kind)
         image = reader.Execute()
         array = SimpleITK.GetArrayFromImage(image)
+    _say_units(path, kind)
     array = _channels_first(array, image.GetNumberOfComponentsPerPixel() > 1)
     return FileImage(array, *_steps(image))
+
+
+def _say_units(path: Path, kind: str) -> None:
+    """Log a warning unless a header states its voxel spacing, in millimetres."""
+    lines = list(_header_lines(path, kind))
+    stated = (_UNITS.match(line) for line in lines if kind == "NRRD")
+    units = {
+        unit.decode("utf-8", "replace")
+        for found in stated
+        if found
+        for unit in _NAME.findall(found[1])
+    }
+    if other := units & _OTHER_UNITS:
+        logger.warning(
+            "The NRRD header states lengths in %s; they are taken as mm, as in Slicer: sizes and "
+            "volumes are not in mm.",
+            " and ".join(sorted(other)),
+        )
+    if not any(_SPACING[kind].match(line) for line in lines):
+        logger.warning(
+            "The %s header states no voxel spacing; voxels of 1 mm are assumed: do not measure "
+            "in the scan.",
+            kind,
+        )
 
 
 def itk_grid(path: Path, kind: str) -> FileImage:

@@ -8,6 +8,7 @@ geometry.
 from __future__ import annotations
 
 import gzip
+import logging
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats, is_sheared, planar_step
 from pumit.io.expansion import MAX_DEFLATE_RATIO
 from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.system.wording import times
+
+logger = logging.getLogger(__name__)
 
 # NumPy type and samples per voxel by NIfTI data type code.
 _TYPES: dict[int, tuple[str, int]] = {
@@ -45,6 +49,8 @@ _TYPES: dict[int, tuple[str, int]] = {
 _PATIENT_SPACE = (1, 2)
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
 _CHUNK_BYTES = _BLOCK_VALUES = 1 << 20
+# Voxel sizes that differ by a smaller part are the same, rounded differently.
+SAME_SIZE = 0.01
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,8 @@ def read_nifti(path: Path) -> FileImage:
 
     Intensities are scaled by scl_slope and scl_inter, if set. A sheared sform in the patient's own
     space is used unchanged, so that the scan can be resampled onto a perpendicular grid. Otherwise
-    ITK chooses between sform and qform. A single slice becomes planar.
+    ITK chooses between sform and qform. A warning is logged if they state different voxel sizes.
+    A single slice becomes planar.
 
     Raises:
         VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid.
@@ -338,9 +345,9 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
             )
         sform, sform_code = np.zeros_like(sform), 0
     speaks_of_patient = sform_code > 0 and (header.qform_code == 0 or sform_code in _PATIENT_SPACE)
+    unit_mm = {1: 1000.0, 3: 0.001}.get(header.xyzt_units & 0x07, 1.0)
+    lps = _RAS_TO_LPS @ sform * unit_mm
     if speaks_of_patient and is_sheared(sform[:, :3]):
-        unit_mm = {1: 1000.0, 3: 0.001}.get(header.xyzt_units & 0x07, 1.0)
-        lps = _RAS_TO_LPS @ sform * unit_mm
         return lps[:, :3], lps[:, 3]
     # Give ITK another header with the same geometry: version 1, little-endian, uint8.
     spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
@@ -362,5 +369,13 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
         reader.SetImageIO("NiftiImageIO")
         reader.SetFileName(str(file))
         reader.ReadImageInformation()
-    direction = np.array(reader.GetDirection()).reshape(3, 3)
-    return direction * np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
+    direction, used = np.array(reader.GetDirection()).reshape(3, 3), np.array(reader.GetSpacing())
+    other = np.linalg.norm(lps[:, :3], axis=0)
+    is_axis = np.array(header.shape[:3]) > 1
+    if speaks_of_patient and not np.allclose(used[is_axis], other[is_axis], rtol=SAME_SIZE, atol=0):
+        logger.warning(
+            "The NIfTI header states two voxel sizes, %s mm (used) and %s mm (its sform): sizes "
+            "and volumes may be wrong; correct the header.",
+            *(times(float(f"{v:.4g}") for v in sizes) for sizes in (used, other)),
+        )
+    return direction * used, np.array(reader.GetOrigin())

@@ -17,6 +17,8 @@ from pumit.io.parser_errors import muted_stderr, parsing
 
 # Offsets of bit depth and colour type in a PNG.
 _PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25
+# Pillow calls a JPEG that holds several pictures, as of telephones, an MPO.
+_JPEG = ("JPEG", "MPO")
 _EXIF_ORIENTATION = 0x0112
 # Each scan of a progressive JPEG is a pass over all pixels; programs write about ten.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
@@ -63,7 +65,7 @@ def read_label_picture(path: Path) -> FileImage:
             than two values, which its compression changed.
     """
     with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
-        is_jpeg = image.format == "JPEG"
+        is_jpeg = image.format in _JPEG
         _check_jpeg(image, path)
         image.load()
         # The palette decides, not the pixels: a file may contain only a few of the classes.
@@ -98,7 +100,7 @@ def _read(path: Path) -> Array:
 
 def _check_jpeg(image: Image.Image, path: Path) -> None:
     """Refuse a JPEG that announces far more than it can hold; libjpeg fills missing pixels."""
-    if image.format != "JPEG":
+    if image.format not in _JPEG:
         return
     size, scans = path.stat().st_size, path.read_bytes().count(_SCAN)
     if image.width * image.height > MAX_COMPRESSION * size or scans > _MOST_SCANS:

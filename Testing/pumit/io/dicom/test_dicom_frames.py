@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import SimpleITK
-from generated_scans import dicom_slice, refused
+from generated_scans import dicom_slice, refused, source_frames_of
 from pumit.errors import AmbiguousSeriesError, ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
@@ -102,6 +102,11 @@ def test_gates_of_nuclear_medicine_are_a_question(tmp_path: Path) -> None:
         Volume.read(path)
     second = Volume.read(path, series=caught.value.series[1][0])
     np.testing.assert_array_equal(second.array, FRAMES + 500)
+    mask = np.zeros(second.shape, dtype=bool)
+    mask[1:3, 2, 3:6] = True
+    segment = concept_for("liver").segment("Liver", mask)
+    write_dicom_seg(Segmentation(second, [segment], Algorithm("x", "1")), tmp_path / "s.dcm")
+    assert source_frames_of(tmp_path / "s.dcm") == [7, 8]
 
 
 def test_frames_of_a_cine_at_one_position_are_its_times(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from generated_scans import (
     write_enhanced,
     write_stack,
 )
-from pumit.errors import PumitError
+from pumit.errors import AmbiguousSeriesError
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset
@@ -129,13 +129,44 @@ def test_deflated_frames_are_read(tmp_path: Path, dtype: type[Any]) -> None:
     np.testing.assert_array_equal(Volume.read(tmp_path / "a.dcm").array[0], pixels)
 
 
-def test_a_film_in_colours_is_refused_before_it_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("modality", "more", "unit"),
+    [
+        ("CT", {"RescaleType": "HU"}, "HU"),
+        ("CT", {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"]}, "HU"),
+        ("CT", {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, ""),
+        ("CT", {"ImageType": ["DERIVED", "SECONDARY"]}, ""),
+        ("CT", {"RescaleType": "Z_EFF", "ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"]}, ""),
+        ("PT", {"Units": "BQML", "RescaleType": "US"}, "Bq/ml"),
+        ("PT", {"Units": "GML"}, "SUV (g/ml)"),
+        ("PT", {"Units": "PROPCPS"}, ""),
+        ("MR", {"RescaleType": "HU"}, ""),
+        ("DX", {}, ""),
+    ],
+)
+def test_unit_of_intensities_is_the_one_that_dicom_states(
+    tmp_path: Path, modality: str, more: dict[str, Any], unit: str
 ) -> None:
-    """A film of 120 frames took 3.5 s and 1.1 GB until it was refused."""
-    ds = dicom_slice(np.zeros((4, 5, 3), np.uint8), None, NumberOfFrames=120, Modality="US")
-    ds.PixelData = bytes(120 * 60)
+    place = None if modality == "DX" else (0.0, 0.0, 0.0)
+    ds = dicom_slice(np.ones((4, 5), np.uint16), place, Modality=modality, **more)
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    source = Volume.read(tmp_path / "a.dcm").source
+    assert source is not None
+    assert source.intensity_unit == unit
+
+
+@pytest.mark.parametrize("place", [None, (0.0, 0.0, 0.0)])
+def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
+    tmp_path: Path, place: tuple[float, ...] | None
+) -> None:
+    frames = np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
+    more = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.3.1", "FrameIncrementPointer": 0x00181063}
+    ds = dicom_slice(frames[0], place, intercept=0, NumberOfFrames=3, Modality="US", **more)
+    ds.PixelData = frames.tobytes()
     ds.save_as(tmp_path / "film.dcm", enforce_file_format=True)
-    monkeypatch.setattr("pumit.io.dicom.pixels._decode", None)
-    with pytest.raises(PumitError, match="colour cine of 120 frames cannot be segmented"):
+    with pytest.raises(AmbiguousSeriesError, match=r"1\.2\.3#2 \(US, abdomen, frame 2 of 3"):
         Volume.read(tmp_path / "film.dcm")
+    volume = Volume.read(tmp_path / "film.dcm", series="1.2.3#2")
+    np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(frames[1], -1, 0))
+    assert volume.source is not None
+    assert volume.source.frame == 2

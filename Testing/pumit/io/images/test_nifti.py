@@ -103,6 +103,19 @@ def test_microns_become_millimetres(tmp_path: Path) -> None:
     assert read(tmp_path, data).spacing_mm == pytest.approx((2.5, 0.9, 0.7))
 
 
+@pytest.mark.parametrize("sform_code", [1, 4])
+def test_two_voxel_sizes_in_a_header_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sform_code: int
+) -> None:
+    read(tmp_path, nifti())
+    assert not caplog.text
+    data = patched(PIXDIM + 4, "3f", 1.0, 1.0, 1.0)
+    # Only in the patient's own space: a template may have another size.
+    volume = read(tmp_path, patched(QFORM_CODE, "2h", 1, sform_code, data=data))
+    assert volume.spacing_mm == (1.0, 1.0, 1.0)
+    assert ("1 x 1 x 1 mm (used) and 0.7 x 0.9 x 2.5 mm" in caplog.text) == (sform_code == 1)
+
+
 @pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
 def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: int) -> None:
     # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.
