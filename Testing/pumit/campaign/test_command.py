@@ -113,6 +113,15 @@ def test_a_question_about_a_name_shows_the_command(run: Any, make_campaign: Call
         )
 
 
+def test_a_campaign_that_cannot_be_made_is_named(
+    run: Any, make_folder: Callable, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    status, _, err = run("new", tmp_path / "file" / "mine", make_folder(1))
+    assert status == 2
+    assert "Cannot make the folder mine:" in err
+
+
 def test_accepting_again_after_undo_keeps_what_it_took(
     run: Any, make_campaign: Callable, tmp_path: Path, truth_of: Callable
 ) -> None:
