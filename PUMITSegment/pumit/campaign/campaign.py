@@ -127,6 +127,7 @@ class Campaign(CampaignFolder):
             "validation": [],
             "rounds": [],
         }
+        make_folder(folder)  # named if it cannot be made
         make_folder(folder / SCANS)
         write_shared(folder / FILE, content)
         campaign = cls(folder)

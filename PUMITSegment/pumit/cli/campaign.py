@@ -203,7 +203,7 @@ def _show_status(args: argparse.Namespace, campaign: Campaign) -> None:
         print(training.sentence or training.state)
     if chart.sentence:
         print(chart.sentence)
-    print(f"next: {action.sentence}")
+    print(f"next: {_sentence(action)}")
 
 
 def _details(scan: ScanEntry) -> str:
@@ -213,6 +213,11 @@ def _details(scan: ScanEntry) -> str:
     parts += [f"agreement {scan.agreement:.2f}"] if scan.agreement is not None else []
     parts += [f"by {scan.reviewer}"] if scan.reviewer else []
     return ", ".join(filter(None, parts))
+
+
+def _sentence(action: NextAction) -> str:
+    command = ": pumit campaign name FOLDER NAME CLASS" if action.kind == "name" else ""
+    return action.sentence + command
 
 
 def _action_row(action: NextAction) -> dict[str, Any]:
@@ -232,7 +237,7 @@ def _next(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(row))
         return
-    print(action.sentence)
+    print(_sentence(action))
     if row["scan"] is not None:
         print(f"scan: {row['scan']['name']}")
         print(f"file: {row['scan']['images'][0]}")

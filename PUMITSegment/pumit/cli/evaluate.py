@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=2.0,
         metavar="MM",
-        help="tolerance of the normalised surface distance in mm (2)",
+        help="tolerance of the normalised surface distance in mm",
     )
     parser.add_argument(
         "--nominal",

@@ -59,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
 
         if str(args.config) == "-":
             answer(sys.stdin, sys.stdout)
+        elif args.config.is_dir():
+            name = args.config.name
+            raise PumitError(f"{name!r} is a folder; --check reads a recipe, a YAML file.")
         else:
             read_recipe(read_yaml(args.config), args.config.name)
         return 0

@@ -260,7 +260,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--max-memory-mib",
             limits.max_memory_bytes // MIB,
-            "memory limit of all scans and embeddings, MiB; default: half of the machine's",
+            "memory limit of all scans and embeddings, MiB; default: half of the machine's memory",
         ),
         (
             "--sleep-after",
@@ -280,10 +280,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--drain-seconds",
             0.0,
-            "on SIGTERM refuse new sessions, and let open ones continue for this many seconds",
+            "on SIGTERM refuse new sessions, and let open ones continue for this many seconds (0)",
         ),
     ):
-        text = f"{text} (%(default)s)"
         parser.add_argument(option, type=type(default), default=default, help=text)
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
 

@@ -104,6 +104,24 @@ def test_exports_are_read_again(run: Any, make_campaign: Callable, tmp_path: Pat
     assert "scan00" not in page
 
 
+def test_a_question_about_a_name_shows_the_command(run: Any, make_campaign: Callable) -> None:
+    folder = make_campaign(2, 1, classes=["outer"]).folder
+    for action in ("status", "next"):
+        assert (
+            "Say what '2' is (1 scan): pumit campaign name FOLDER NAME CLASS"
+            in run(action, folder)[1]
+        )
+
+
+def test_a_campaign_that_cannot_be_made_is_named(
+    run: Any, make_folder: Callable, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    status, _, err = run("new", tmp_path / "file" / "mine", make_folder(1))
+    assert status == 2
+    assert "Cannot make the folder mine:" in err
+
+
 def test_accepting_again_after_undo_keeps_what_it_took(
     run: Any, make_campaign: Callable, tmp_path: Path, truth_of: Callable
 ) -> None:

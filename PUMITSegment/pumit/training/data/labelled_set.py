@@ -246,8 +246,9 @@ def _paired(found: FoundCases, folder: Path, patterns: tuple[str, str]) -> Found
     if not found.data.cases and not found.problems:
         raise PumitError(
             f"No files in {folder.name!r} are called like {patterns[0]!r} and "
-            f"{patterns[1]!r}; give the patterns of image files and label files (data.images and "
-            "data.labels), or a folder with dataset.json, DICOM or Slicer scenes."
+            f"{patterns[1]!r}; give the patterns of image files and label files (--images and "
+            "--labels; in a recipe data.images and data.labels), or a folder with dataset.json, "
+            "DICOM or Slicer scenes."
         )
     return found
 

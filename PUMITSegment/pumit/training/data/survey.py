@@ -46,7 +46,8 @@ class CaseReport:
 
     Attributes:
         patient: Patient of the scan, if the data identify one.
-        spacing_mm: Voxel size in array order (d, h, w); None if the scan cannot be read.
+        spacing_mm: Voxel size in array order (d, h, w), of a 2D image (h, w); None if the scan
+            cannot be read.
         shape: Number of voxels in that order.
         classes: Number of voxels of each class.
         images: Image files in the form of a recipe, for programs, not for logs.
@@ -61,7 +62,7 @@ class CaseReport:
     case: str
     patient: str = ""
     thumbnail: str | None = None
-    spacing_mm: tuple[float, float, float] | None = None
+    spacing_mm: tuple[float, ...] | None = None
     shape: tuple[int, int, int] | None = None
     channels: int = 0
     classes: dict[str, int] = field(default_factory=dict)
@@ -171,7 +172,8 @@ class DataSurvey:
         except (VolumeError, OSError) as error:
             report.problems.append(one_line(error))
             return
-        report.spacing_mm, report.shape = volume.spacing_mm, volume.shape
+        report.spacing_mm = volume.spacing_mm[1 if volume.is_planar else 0 :]
+        report.shape = volume.shape
         report.channels = volume.channels
         read = self._labels(case, volume, report)
         if read is None:

@@ -16,6 +16,7 @@ import yaml
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.evaluation.segmentation_metrics import Mean
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
@@ -168,10 +169,15 @@ def _recipe(card: RunCard) -> str:
 
 
 def span(rows: Sequence[Sequence[float]]) -> str:
-    """Return the range of each axis: `1 to 2 x 0.5 x 0.5`; "" without rows."""
+    """Return the range of each axis: `1 to 2 x 0.5 x 0.5`; "" without rows.
+
+    The distance of slices is left out if there are 2D images, which have none.
+    """
     ranges = []
     for values in zip(*rows, strict=True):
         low, high = min(values), max(values)
+        if high == PLANAR_SLICE_SPACING_MM:
+            continue
         ranges.append(f"{low:g}" if low == high else f"{low:g} to {high:g}")
     return " x ".join(ranges)
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from labelled_scans import write_pairs
+from PIL import Image
 
 
 def test_table_names_problems_below_their_case(run: Any, tmp_path: Path) -> None:
@@ -20,6 +22,15 @@ def test_table_names_problems_below_their_case(run: Any, tmp_path: Path) -> None
     assert lines[3].strip().startswith("! ")
     assert "labels: labels/{case}.*; 2 of 3 cases" in ran.out
     assert str(tmp_path) not in ran.out
+
+
+def test_a_photograph_has_no_distance_of_slices(run: Any, tmp_path: Path) -> None:
+    for name in ("images", "labels"):
+        (tmp_path / name).mkdir()
+        pixels = np.zeros((6, 8), np.uint8)
+        pixels[2:4, 2:5] = 1
+        Image.fromarray(pixels).save(tmp_path / name / "mole.png")
+    assert "1 x 6 x 8        1 x 1     " in run("data", tmp_path).out
 
 
 def test_json_has_a_line_a_case_and_a_summary(run: Any, tmp_path: Path) -> None:
@@ -51,7 +62,7 @@ def test_what_cannot_be_inspected_is_one_line(run: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for source, message in (
         ("gone", "no folder or recipe 'gone'"),
-        ("empty", "No files in 'empty' are called like"),
+        ("empty", "(--images and --labels; in a recipe data.images and data.labels)"),
         ("a.yaml", "did you mean 'folder'?"),
         ("b.yaml", "needs data"),
     ):

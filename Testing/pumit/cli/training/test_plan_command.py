@@ -58,6 +58,9 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "did you mean 'patch_size'" in refused("plan", recipe)
     assert "invalid choice: 'fast'" in refused("plan", recipe, "--preset", "fast")
     assert "no folder or recipe" in refused("plan", tmp_path / "none.yaml")
+    assert "'set' is a folder; --check reads a recipe" in refused(
+        "plan", tmp_path / "set", "--check"
+    )
     assert "invalid choice: 'x'" in refused("plan", recipe, "--goal", "x")
     recipe.write_text(yaml.safe_dump(GIVEN))
     assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")

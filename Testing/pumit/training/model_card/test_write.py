@@ -18,7 +18,7 @@ from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.user_index import card_files
 from pumit.training.model_card.facts import case_numbers, fold_of, without_paths
 from pumit.training.model_card.record import RunLog
-from pumit.training.model_card.write import write_card
+from pumit.training.model_card.write import span, write_card
 
 pytestmark = pytest.mark.usefixtures("known_networks")
 __all__ = ["known_networks"]
@@ -32,6 +32,10 @@ def write_scans(folder: Path, names: list[str]) -> None:
         image, labels = ball_and_box(i)
         write(folder / "images" / f"{name}.nii.gz", image)
         write(folder / "labels" / f"{name}.nii.gz", labels)
+
+
+def test_photographs_have_no_distance_of_slices() -> None:
+    assert span([(1e8, 1.0, 0.5), (1e8, 2.0, 0.5)]) == "1 to 2 x 0.5"
 
 
 def score(case: str, label: str, dice: float | None) -> dict[str, Any]:
