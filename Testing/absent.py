@@ -18,10 +18,15 @@ def reasons() -> list[str]:
 
 
 class PerhapsAbsent(pytest.Module):
-    """A test file that is skipped if it cannot be imported."""
+    """A test file that is skipped if it needs a package that is absent."""
 
     def collect(self) -> Any:
         try:
             return super().collect()
-        except self.CollectError:
+        except self.CollectError as error:
+            cause = error.__cause__
+            name = cause.name if isinstance(cause, ModuleNotFoundError) else None
+            # A module that is missing in a package that is there is a fault of the file.
+            if name is None or importlib.util.find_spec(name.partition(".")[0]) is not None:
+                raise
             pytest.skip("; ".join(reasons()), allow_module_level=True)

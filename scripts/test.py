@@ -20,8 +20,18 @@ CHECKS = (
     ("mypy",),
 )
 MOST_PROCESSES = 4
-# Below Testing/pumit: folders whose tests need no PyTorch, or are skipped without it.
-LIGHT = ("batch", "client", "export", "gestures", "io", "itksnap", "preprocessing", "report")
+# Below Testing/pumit: what needs no PyTorch, or is skipped without it.
+LIGHT = (
+    "batch",
+    "client",
+    "export",
+    "gestures",
+    "io",
+    "itksnap",
+    "report",
+    "wire",
+    "test_prompts.py",
+)
 
 
 def main() -> int:

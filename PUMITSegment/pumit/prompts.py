@@ -127,13 +127,14 @@ class MaskPrompt:
 
     @property
     def mask(self) -> Mask:
-        """The whole mask; unpacked on demand and shared while referenced."""
+        """The whole mask, read-only; unpacked on demand and shared while referenced."""
         mask = None if self._unpacked is None else self._unpacked()
         if mask is None:
             mask = np.zeros(self.shape, dtype=bool)
             inside = mask[self._box]
             bits = np.unpackbits(self._bits, count=math.prod(inside.shape))
             inside[...] = bits.reshape(inside.shape).view(bool)
+            mask.flags.writeable = False
             self._unpacked = weakref.ref(mask)
         return mask
 

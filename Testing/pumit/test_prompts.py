@@ -92,3 +92,9 @@ def test_malformed_prompt_is_refused_in_one_line(data: dict[str, Any]) -> None:
 def test_an_answer_is_numbered_from_one(number: Any) -> None:
     with pytest.raises(PromptError, match="numbered from 1"):
         AnswerPrompt(number)
+
+
+def test_a_mask_that_prompts_share_is_read_only() -> None:
+    prompt = MaskPrompt(np.ones((2, 2, 2), dtype=bool))
+    with pytest.raises(ValueError, match="read-only"):
+        prompt.mask[0, 0, 0] = False

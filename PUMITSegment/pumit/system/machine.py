@@ -138,6 +138,7 @@ class FittingThreads:
         self._free: float | None = None
         self._lock = Lock()
         self._blocks = 0
+        self._most = 1
         self._libraries: Any = None
         self._blas_limit: Any = None
 
@@ -158,10 +159,10 @@ class FittingThreads:
         Blocks in several threads may overlap.
         """
         torch = sys.modules.get("torch")
-        most = 1 if torch is None else torch.get_num_threads()
-        count = self.count(most) if most > 1 else most
         self._limit_blas(1)
         try:
+            most = self._most
+            count = self.count(most) if most > 1 else most
             if torch is None or count == most:
                 yield
                 return
@@ -174,7 +175,10 @@ class FittingThreads:
             self._limit_blas(-1)
 
     def _limit_blas(self, change: int) -> None:
-        """Count the blocks; limit BLAS with the first one, and restore it after the last."""
+        """Count the blocks; limit BLAS with the first one, and restore it after the last.
+
+        The first one also notes torch's number of threads, which it may change for later ones.
+        """
         with self._lock:
             if self._libraries is None:
                 from threadpoolctl import ThreadpoolController
@@ -182,6 +186,8 @@ class FittingThreads:
                 self._libraries = ThreadpoolController()
             if self._blocks == 0:
                 self._blas_limit = self._libraries.limit(limits=1, user_api="blas")
+                torch = sys.modules.get("torch")
+                self._most = 1 if torch is None else torch.get_num_threads()
             self._blocks += change
             if self._blocks == 0:
                 self._blas_limit.restore_original_limits()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -95,6 +96,24 @@ def test_torch_gets_its_number_of_threads_back(of_machine):
         with fitting.computing():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_torch_gets_its_threads_back_after_overlapping_blocks(of_machine):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        fitting = FittingThreads()
+        of_machine(2.0)
+        first, second = fitting.computing(), fitting.computing()
+        first.__enter__()
+        of_machine(1.0)
+        second.__enter__()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 3
     finally:
         torch.set_num_threads(before)
 

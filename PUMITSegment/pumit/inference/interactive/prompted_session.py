@@ -217,7 +217,7 @@ class PromptedSession(ABC):
 
     def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
         """Start from a mask, bool (D, H, W); it replaces the effect of earlier prompts."""
-        self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)
+        self.add_prompt(MaskPrompt(np.asarray(mask, dtype=bool)), segment)
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add any prompt to a segment.

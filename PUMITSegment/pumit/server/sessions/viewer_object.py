@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pumit.prompts import Prompt
+from pumit.prompts import MaskPrompt, Prompt
 from pumit.wire.prompt_answer import BoundingBox, Mask, bounding_box
 
 # Limits of undo; a packed mask of a large organ takes 1 MB, of a whole body 20 MB.
@@ -89,9 +89,13 @@ class ViewerObject:
 
     @property
     def nbytes(self) -> int:
-        """Size of the mask and of the masks of undo steps, bytes."""
+        """Size of the mask, of the masks of undo steps and of mask prompts, bytes."""
         masks = {id(mask): mask for mask in (self.mask, *(step.mask for step in self._steps))}
-        return sum(mask.bits.nbytes for mask in masks.values())
+        kept = [self._answered, *(p for step in self._steps for p in (step.answered, step.prompts))]
+        priors = {id(p): p for prompts in kept for p in prompts if isinstance(p, MaskPrompt)}
+        return sum(mask.bits.nbytes for mask in masks.values()) + sum(
+            prior.nbytes for prior in priors.values()
+        )
 
     def is_answered(self, prompts: Sequence[Prompt]) -> bool:
         """Return whether the mask is the answer to these prompts."""

@@ -30,6 +30,14 @@ def test_masks_that_can_come_back_are_bounded_in_bytes(monkeypatch):
     assert steps == 4
 
 
+def test_mask_prompts_of_steps_count_once():
+    viewer, prior = ViewerObject(UINT8), MaskPrompt(np.ones((8, 8, 8), bool))
+    for _ in range(3):
+        viewer.begin(1, [prior])
+        viewer.settle(ObjectMask(), [prior])
+    assert viewer.nbytes == ObjectMask().bits.nbytes + prior.nbytes
+
+
 def test_the_last_step_is_kept_however_large_its_mask_is(monkeypatch):
     monkeypatch.setattr(viewer_object, "_KEPT_BYTES", 10)
     viewer = ViewerObject(UINT8)
