@@ -103,6 +103,15 @@ def field_shape(da0: int, size: int) -> tuple[int, int, int]:
     return (1 if da0 >= PLANAR_DEGREE else max(size >> da0, 1), size, size)
 
 
+def grids(shape: tuple[int, int, int], da0: int) -> list[tuple[int, int, int]]:
+    """Return the grids of a field at full, 1/2, 1/4 and 1/8 in-plane resolution."""
+    out = [shape]
+    for level in range(3):
+        d, h, w = out[-1]
+        out.append((d if level < da0 else d // 2, h // 2, w // 2))
+    return out
+
+
 class Pyramid:
     """Image pyramid: a volume at full resolution and at increasingly coarse averages.
 

@@ -17,11 +17,11 @@ from pumit.inference.engine.graph_layers import (
     as_tokens,
     attend,
     constant,
-    grids,
     integers,
     split_heads,
 )
 from pumit.networks.promptable.constants import CLASS_MAPS, GEODESIC_CHANNELS
+from pumit.preprocessing.fields import grids
 
 NAME = "mask_decoder"
 

@@ -17,10 +17,10 @@ from pumit.inference.engine.graph_layers import (
     as_tokens,
     attend,
     constant,
-    grids,
     integers,
     split_heads,
 )
+from pumit.preprocessing.fields import grids
 
 ROPE_BASE, ROPE_BASE_Z = 10000.0, 2333.0
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from openvino import opset15 as ops
 
-from pumit.inference.engine.engine import Floats, Shape
+from pumit.inference.engine.engine import Floats
 
 Node = Any  # openvino's own nodes carry no types
 EPS = 1e-5
@@ -33,15 +33,6 @@ def depth_sum(kernel: Floats, depth: int) -> Floats:
     """Sum a kernel (a, b, K, h, w) along K in contiguous groups to (a, b, depth, h, w)."""
     a, b, k, h, w = kernel.shape
     return kernel.reshape(a, b, depth, k // depth, h, w).sum(3)
-
-
-def grids(shape: Shape, da0: int) -> list[Shape]:
-    """Return the grids of a field at full, 1/2, 1/4 and 1/8 in-plane resolution."""
-    out = [shape]
-    for level in range(3):
-        d, h, w = out[-1]
-        out.append((d if level < da0 else d // 2, h // 2, w // 2))
-    return out
 
 
 class GraphLayers:

@@ -34,10 +34,11 @@ from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
 from pumit.inference.engine.graph_cache import Blob, GraphCache
-from pumit.inference.engine.graph_layers import GraphLayers, grids
+from pumit.inference.engine.graph_layers import GraphLayers
 from pumit.inference.engine.prompt_maps import MapGrid, PromptTokens, class_vectors_at, prompt_maps
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import PROMPTABLE
+from pumit.preprocessing.fields import grids
 from pumit.system.machine import usable_cores
 
 logger = logging.getLogger(__name__)
@@ -414,8 +415,8 @@ class OpenVinoEngine:
 def _machine_and_code(core: openvino.Core) -> tuple[str, ...]:
     """Return what compiled graphs depend on, apart from weights and sizes."""
     code = hashlib.sha256()
-    for module in (decoder_code, encoder_code, layers_code):
-        code.update(inspect.getsource(module).encode())
+    for source in (decoder_code, encoder_code, layers_code, grids):
+        code.update(inspect.getsource(source).encode())
     name = core.get_property("CPU", "FULL_DEVICE_NAME")
     capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return openvino.get_version(), name, repr(sorted(capabilities)), code.hexdigest()
