@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.client.http_client import Client, TimedOut, Unreachable
-from pumit.errors import Cancelled, ServiceError, VolumeError
+from pumit.errors import Cancelled, PumitError, ServiceError, VolumeError
 from pumit.inference.interactive.prompted_session import PromptedSession, PromptHistory
 from pumit.prompts import Prompt
 from pumit.segmentation import PromptAnswer
@@ -297,15 +297,21 @@ class RecoverableSession(PromptedSession):
             return call()
 
     @contextlib.contextmanager
-    def _opening(self) -> Iterator[None]:
-        """Send another volume within; what is asked about the one before ends as `Cancelled`."""
+    def _opening(self, *refusals: type[PumitError]) -> Iterator[None]:
+        """Send another volume within; what is asked about the one before ends as `Cancelled`.
+
+        Args:
+            refusals: Errors after which the server still has the volume before.
+        """
         with self._lock:
-            self._is_opening = True
+            lease, self._is_opening = self._lease, True
             self.cancel()
             try:
                 yield
-            except BaseException:
-                self._needs_rebuild = True  # the server may have either volume, or none
+            except BaseException as error:
+                # Otherwise the server may have either volume, or none.
+                is_kept = isinstance(error, refusals) and self._lease == lease
+                self._needs_rebuild = self._needs_rebuild or not is_kept
                 raise
             finally:
                 self._is_opening = False

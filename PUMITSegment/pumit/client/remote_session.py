@@ -19,7 +19,7 @@ from pumit.client.remote_models import (
     unpack_labels,
     unpack_reconstruction,
 )
-from pumit.errors import PromptError, ServiceError
+from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.prompts import AnswerPrompt, MaskPrompt, Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
@@ -71,7 +71,7 @@ class RemoteSession(RecoverableSession):
             VolumeError: If it has no contrast; the earlier volume stays.
             ServiceError: If it exceeds the server's limit, or cannot be sent.
         """
-        with self._opening():
+        with self._opening(VolumeError, TooLarge):
             self._keeping(lambda: self._upload(volume, channel))
             self._begin(volume)
             self._channel = channel

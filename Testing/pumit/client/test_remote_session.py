@@ -18,6 +18,7 @@ from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, Scri
 from pumit.segmentation import AnswerChoice, PromptAnswer
 from pumit.system.watch import Watch
 from pumit.volume import Volume
+from pumit.wire.protocol import TooLarge
 
 
 def _same_as_library(volume, changes, segment="1"):
@@ -226,6 +227,24 @@ def test_an_answer_that_was_lost_leaves_no_doubt_behind(
     np.testing.assert_array_equal(session.predict(), expected)
     assert len(server.engine.sessions) == 2
     np.testing.assert_array_equal(server.engine.sessions[1].volume.array, volume.array)
+
+
+@pytest.mark.parametrize("error", [VolumeError("constant"), TooLarge("large")])
+def test_a_volume_that_is_refused_leaves_the_session_as_it_was(
+    session, server, volume, monkeypatch, error
+):
+    session.add_point(_centre(volume, 4, 10, 10))
+    expected = session.predict()
+
+    def refuse(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "_upload", refuse)
+        with pytest.raises(type(error)):
+            session.set_volume(volume)
+    np.testing.assert_array_equal(session.predict(), expected)
+    assert len(server.engine.sessions) == 1
 
 
 def test_an_estimate_is_not_that_of_the_scan_before(session, volume, monkeypatch):
