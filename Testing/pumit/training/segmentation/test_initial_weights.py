@@ -17,7 +17,7 @@ from pumit.models.index import find_model
 from pumit.networks.build import build_network
 from pumit.networks.promptable import segmentation
 from pumit.networks.promptable.segmentation import EncodedSegmentation, encoder_channels
-from pumit.preprocessing import normalization
+from pumit.preprocessing import fields
 from pumit.preprocessing.fields import field_channels
 from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
@@ -205,7 +205,7 @@ def test_a_public_file_begins_no_network_but_swin_unetr(tmp_path: Path) -> None:
 
 
 def test_the_encoder_sees_a_field_as_it_does_for_clicks() -> None:
-    assert (segmentation.BINS, segmentation.CLIP) == (normalization.BINS, normalization.CLIP)
+    assert (segmentation.BINS, segmentation.CLIP) == (fields.BINS, fields.CLIP)
     torch.manual_seed(0)
     x = torch.randn(2, 1, 6, 20, 24) ** 3
     ours = encoder_channels(x)
