@@ -219,10 +219,13 @@ class FollowUpWork:
             "check": _("Check the registration"),
             "poor": _("Registration poor"),
         }[registration.fit]
-        text = _(
-            "{words}: residual misalignment {shift:.1f} mm. The views show the earlier scan over "
-            "this one. Use this registration?"
-        ).format(words=words, shift=registration.shift_mm)
+        residual = _("no part of one scan was found in the other.")
+        if np.isfinite(registration.shift_mm):
+            residual = _("residual misalignment {shift:.1f} mm.").format(
+                shift=registration.shift_mm
+            )
+        question = _("The views show the earlier scan over this one. Use this registration?")
+        text = f"{words}: {residual} {question}"
         self._status.caution(
             text, Choice(_("Use it"), self.use), Choice(_("Discard"), self.discard)
         )

@@ -46,6 +46,8 @@ class Registration:
         worst_mm: 90th percentile of the residual shift.
         similarity: Median correlation of blocks, 0 to 1; may be low between MR sequences.
         overlap: Fraction of the earlier body within the later scan, 0 to 1.
+        is_thin: Whether the earlier scan has too few slices to measure a shift across them in
+            full; a registration in doubt is then poor, any other is to be checked.
     """
 
     matrix: Floats
@@ -53,14 +55,17 @@ class Registration:
     worst_mm: float
     similarity: float
     overlap: float
+    is_thin: bool = False
 
     @property
     def fit(self) -> Fit:
         """Quality of the registration as one word."""
         if not self.shift_mm <= _POOR_MM or self.similarity < 0.3:
             return "poor"
-        is_good = self.shift_mm <= _GOOD_MM and self.worst_mm <= _POOR_MM and self.similarity > 0.5
-        return "good" if is_good else "check"
+        is_close = self.shift_mm <= _GOOD_MM and self.similarity > 0.5
+        if self.is_thin:  # in a wrong one, a tenth of the blocks is at the end of its reach
+            return "check" if is_close and self.worst_mm < _REACH * _WORKING_MM else "poor"
+        return "good" if is_close and self.worst_mm <= _POOR_MM else "check"
 
     def to_later(self, points_lps: npt.ArrayLike) -> Floats:
         """Map points of the earlier scan, (..., 3), to the later one, LPS mm."""
@@ -360,15 +365,11 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
     there, shown = _values(moving, grid @ matrix[:3, :3].T + matrix[:3, 3])
     here = SimpleITK.GetArrayViewFromImage(fixed).astype(np.float64)
     spacing = np.array(fixed.GetSpacing()[::-1])
+    whole = [[max(1, round(n * _WORKING_MM / s)) for s in spacing] for n in (_BLOCK, _REACH)]
     # A thin slab has smaller blocks and a shorter reach along its few slices.
-    half = [
-        min(max(1, round(_BLOCK * _WORKING_MM / s)), (n - 1) // 4)
-        for s, n in zip(spacing, shape, strict=True)
-    ]
-    reach = [
-        min(max(1, round(_REACH * _WORKING_MM / s)), (n - 1) // 2 - h)
-        for s, n, h in zip(spacing, shape, half, strict=True)
-    ]
+    half = [min(h, (n - 1) // 4) for h, n in zip(whole[0], shape, strict=True)]
+    reach = [min(r, (n - 1) // 2 - h) for r, n, h in zip(whole[1], shape, half, strict=True)]
+    is_thin = [half, reach] != whole
     apart = [max(1, round(2.5 * _SEARCH_MM / s)) for s in spacing]
     mask = SimpleITK.GetArrayViewFromImage(body) > 0
     margins = [h + r for h, r in zip(half, reach, strict=True)]
@@ -389,13 +390,14 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
         shifts.append(float(np.linalg.norm((_peak(fit) - reach) * spacing)))
         fits.append(float(fit[tuple(reach)]))
     if not shifts:  # nothing in common
-        return Registration(matrix, float("inf"), float("inf"), 0.0, float(inside.mean()))
+        return Registration(matrix, float("inf"), float("inf"), 0.0, float(inside.mean()), is_thin)
     return Registration(
         matrix,
         float(np.median(shifts)),
         float(np.quantile(shifts, 0.9)),
         float(np.clip(np.median(fits), 0, 1)),
         float(inside.mean()),
+        is_thin,
     )
 
 

@@ -95,6 +95,37 @@ def test_a_small_part_of_a_body_is_registered(dates: TwoDates, size: tuple[int, 
     assert found.overlap > 0.95
 
 
+def slab(volume: Volume, start: int, slices: int) -> Volume:
+    """Cut slices out of a scan, coarser in-plane, which leaves each voxel where it was."""
+    x, y, z = (float(v) for v in volume.index_to_world((start, 0, 0)))
+    spacing = tuple(s * f for s, f in zip(volume.spacing_mm, (1, 2, 2), strict=True))
+    array = volume.array[start : start + slices, ::2, ::2]
+    return replace(volume, array=array, spacing_mm=spacing, origin_lps=(x, y, z))
+
+
+@pytest.mark.parametrize("slices", [2, 4, 8, 11])
+def test_a_thin_slab_of_something_else_is_called_poor(
+    dates: TwoDates, phantom: Volume, slices: int
+) -> None:
+    """Along few slices a residual is measured only in part: at best it is to be checked."""
+    start = (dates.earlier.shape[0] - slices) // 2
+    one = slab(dates.earlier, start, slices)
+    step = round(24 / dates.earlier.spacing_mm[0])
+    others = {
+        "24 mm above": slab(dates.earlier, start + step, slices).array,
+        "24 mm below": slab(dates.earlier, start - step, slices).array,
+        "mirrored": one.array[:, :, ::-1].copy(),
+        "another patient": slab(phantom, start, slices).array,
+    }
+    fits = {name: measured(one, replace(one, array=a), np.eye(4)).fit for name, a in others.items()}
+    assert fits == dict.fromkeys(others, "poor")
+    assert measured(one, one, np.eye(4)).fit == "check"
+    assert measured(one, dates.later, dates.matrix).fit == "check"
+    off = dates.matrix.copy()
+    off[2, 3] += 24
+    assert measured(one, dates.later, off).fit == "poor"
+
+
 def test_what_cannot_be_measured_is_said_and_is_no_number_in_json() -> None:
     nothing = Registration(np.eye(4), float("inf"), float("inf"), 0.0, 0.4)
     assert nothing.sentence == "Registration poor: no part of one scan was found in the other."

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import slicer
 from model_panel import ServedPanel
+from pumit.followup.registration import Registration
 from pumit.training.synthesis.two_dates import TwoDates, two_dates
 from pumit.volume import Volume
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
@@ -128,6 +129,17 @@ def test_a_registration_that_is_discarded_leaves_nothing(panel: Any) -> None:
     displays = nodes("vtkMRMLScalarVolumeDisplayNode")
     assert len(nodes("vtkMRMLNode")) - before <= len(displays)
     assert panel.tables() == []
+
+
+def test_a_residual_that_cannot_be_measured_is_said(
+    panel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Registration(np.eye(4), float("inf"), float("inf"), 0.0, 0.4)
+    monkeypatch.setattr("pumit.followup.registration.register", lambda *_, **__: nothing)
+    panel.register()
+    text = panel.ui.statusLabel.text
+    assert "Registration poor: no part of one scan was found in the other." in text
+    assert "inf mm" not in text
 
 
 def test_nothing_is_added_where_the_scan_has_changed(panel: Any) -> None:
