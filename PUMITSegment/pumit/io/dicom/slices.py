@@ -64,8 +64,8 @@ _SPACE_POINTERS = {
 }
 # Modalities whose frames at one position are slices, unless the header says that they are time.
 _SLICED = ("CT", "MR", "PT", "NM")
-# A file with more slices or tiles than these is damaged.
-_MOST_SLICES, _MOST_TILES = 50_000, 4096
+# A file with more frames or tiles than these is damaged.
+_MOST_FRAMES, _MOST_TILES = 50_000, 4096
 # Direction cosines are written with few digits; a larger error is invalid.
 COSINE_TOLERANCE = 1e-2
 
@@ -152,15 +152,11 @@ def _check_count(file: DicomFile, count: int) -> None:
     """Refuse more frames than a file can hold, before memory is allocated for them."""
     header, held = file.header, file.path.stat().st_size
     values = int(header.Rows) * int(header.Columns) * int(header.get("SamplesPerPixel") or 1)
-    if count > held or is_absurd(count * values, held):
-        raise _too_many(count)
-
-
-def _too_many(count: int) -> VolumeError:
-    return VolumeError(
-        f"A DICOM file states {count} frames, far more than it can hold: it is damaged; export "
-        "it again."
-    )
+    if count > min(held, _MOST_FRAMES) or is_absurd(count * values, held):
+        raise VolumeError(
+            f"A DICOM file states {count} frames, far more than it can hold: it is damaged; "
+            "export it again."
+        )
 
 
 def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
@@ -214,8 +210,6 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
         if first.size[2] > 1:
             return [replace(first, frame=k, position_lps=None) for k in range(count)]
         return [replace(first, times=count)]
-    if count > _MOST_SLICES:
-        raise _too_many(count)
     gap = _frame_gap(header)
     modality = str(first_value(header, "Modality") or "")
     if gap is None or not (is_space or modality in _SLICED):
