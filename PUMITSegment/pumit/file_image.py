@@ -42,8 +42,8 @@ class DicomSource:
         keep_alive: Object that keeps the files from being deleted.
         frames: Frames of a multi-frame file, in order, if its header has only one position for all
             of them; empty otherwise.
-        frame: Number of the image's frame, from 1, in a file with several images without position;
-            None otherwise.
+        frame: Number of the image's frame, from 1, in a file of several separate images, such as a
+            colour cine; None otherwise.
         frame_numbers: Ascending numbers, from 1, of the frames that were read from a multi-frame
             file with positions; empty otherwise, or if unknown.
         intensity_unit: Unit of the intensities as DICOM states it: HU, Bq/ml, SUV (g/ml) or others;

@@ -41,7 +41,7 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
     """
     rows, columns, samples = slices[0].size
     with parsing("DICOM pixel data"):
-        if len(slices) == 1 and (slices[0].position_lps is None or slices[0].times > 1):
+        if len(slices) == 1 and (slices[0].is_separate or slices[0].times > 1):
             return _picture(slices[0], gdcm)
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))

@@ -83,6 +83,8 @@ class DicomSlice:
         times: Number of frames, from `frame` on, that show the slice at successive times.
         tile: First row, first column, rows and columns within the frame; None for the whole frame.
         is_slope_guessed: Whether the header states a slope of 0, replaced by 1.
+        is_separate: Whether it is an image in itself, which no stack includes: one without a
+            position, or a frame of a colour cine.
     """
 
     file: DicomFile
@@ -96,6 +98,7 @@ class DicomSlice:
     times: int = 1
     tile: tuple[int, int, int, int] | None = None
     is_slope_guessed: bool = False
+    is_separate: bool = False
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -118,8 +121,8 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
 
     A multi-frame file without functional groups has one position. Its frames are slices if the
     header states their spacing. They are time points, read as channels, if the header says so or
-    has no position (cine, angiography). Those of a colour cine, and frames with functional groups
-    but without a position, are separate images.
+    has no position (cine, angiography). Those of a colour cine, at its position, and frames with
+    functional groups but without a position, are separate images.
 
     Raises:
         VolumeError: If positions, orientation or pixel spacing are not numbers, a file does not
@@ -208,7 +211,7 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     is_placed = first.position_lps is not None
     if not is_space and (pointers or not is_placed):
         if first.size[2] > 1:
-            return [replace(first, frame=k, position_lps=None) for k in range(count)]
+            return [replace(first, frame=k, is_separate=True) for k in range(count)]
         return [replace(first, times=count)]
     gap = _frame_gap(header)
     modality = str(first_value(header, "Modality") or "")
@@ -252,7 +255,7 @@ def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
             "measure in it."
         )
         first, gap = replace(first, pixel_spacing_mm=(1.0, 1.0)), 1.0
-    return replace(first, position_lps=np.zeros(3)), gap
+    return replace(first, position_lps=np.zeros(3), is_separate=False), gap
 
 
 def _pointers(header: Dataset) -> set[int]:
@@ -331,6 +334,7 @@ def _slice(
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,
         is_slope_guessed=slope == 0,
+        is_separate=not is_placed,
     )
 
 

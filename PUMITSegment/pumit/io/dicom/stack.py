@@ -55,7 +55,7 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
     first = slices[0]
     header = first.file.header
     instances = {str(first_value(s.file.header, "SOPInstanceUID") or "") for s in slices} - {""}
-    is_one_of_several = first.position_lps is None and first.times < frame_count(header)
+    is_one_of_several = first.is_separate and first.times < frame_count(header)
     source = DicomSource(
         files,
         uid,
@@ -99,7 +99,8 @@ def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
     header = slices[0].file.header
     if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
         return ()
-    if len({s.file.path for s in slices}) > 1 or slices[0].tile is not None:
+    is_one_file = len({s.file.path for s in slices}) == 1
+    if not is_one_file or slices[0].tile is not None or slices[0].is_separate:
         return ()
     spacing = _pixel_spacing(slices)
     ordered = sorted(slices, key=lambda s: s.frame)
@@ -109,7 +110,7 @@ def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
 def _frame_numbers(slices: list[DicomSlice]) -> tuple[int, ...]:
     """Return the numbers of a multi-frame file's frames that show slices; else nothing."""
     is_one_file = len({s.file.path for s in slices}) == 1 and frame_count(slices[0].file.header) > 1
-    if not is_one_file or any(s.position_lps is None or s.times > 1 for s in slices):
+    if not is_one_file or any(s.is_separate or s.times > 1 for s in slices):
         return ()
     return tuple(sorted(s.frame + 1 for s in slices))
 

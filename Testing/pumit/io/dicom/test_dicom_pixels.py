@@ -18,11 +18,13 @@ from generated_scans import (
     write_stack,
 )
 from pumit.errors import AmbiguousSeriesError
+from pumit.io.dicom.stack import placed_frames
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.uid import ExplicitVRBigEndian
 
+CORONAL = (1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 DEFLATED_FRAMES = "1.2.840.10008.1.2.8.1"
 
 
@@ -155,13 +157,14 @@ def test_unit_of_intensities_is_the_one_that_dicom_states(
     assert source.intensity_unit == unit
 
 
-@pytest.mark.parametrize("place", [None, (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("place", [None, (10.0, 20.0, 30.0)])
 def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
     tmp_path: Path, place: tuple[float, ...] | None
 ) -> None:
     frames = np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
     more = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.3.1", "FrameIncrementPointer": 0x00181063}
-    ds = dicom_slice(frames[0], place, intercept=0, NumberOfFrames=3, Modality="US", **more)
+    more |= {"intercept": 0, "NumberOfFrames": 3, "Modality": "US"}
+    ds = dicom_slice(frames[0], place, orientation=CORONAL, **more)
     ds.PixelData = frames.tobytes()
     ds.save_as(tmp_path / "film.dcm", enforce_file_format=True)
     with pytest.raises(AmbiguousSeriesError, match=r"1\.2\.3#2 \(US, abdomen, frame 2 of 3"):
@@ -170,3 +173,6 @@ def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
     np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(frames[1], -1, 0))
     assert volume.source is not None
     assert volume.source.frame == 2
+    assert volume.origin_lps == (place or (0.0, 0.0, 0.0))
+    assert np.array_equal(volume.direction, np.eye(3)) == (place is None)
+    assert placed_frames([tmp_path / "film.dcm"]) == ()
