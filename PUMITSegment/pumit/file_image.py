@@ -69,12 +69,16 @@ class FileImage:
         steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm, not necessarily
             perpendicular. For a single slice, only the side of the step along D is used.
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
+        has_spacing: Whether the file states a pixel size; else it is taken as 1 mm.
+        has_position: Whether the format states a position and orientation, and the file does.
     """
 
     array: Array
     steps_mm: Floats
     origin_lps: Floats
     source: DicomSource | None = None
+    has_spacing: bool = True
+    has_position: bool = True
 
 
 def finite_voxels(array: Array) -> Array:

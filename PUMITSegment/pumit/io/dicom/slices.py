@@ -83,6 +83,8 @@ class DicomSlice:
         times: Number of frames, from `frame` on, that show the slice at successive times.
         tile: First row, first column, rows and columns within the frame; None for the whole frame.
         is_slope_guessed: Whether the header states a slope of 0, replaced by 1.
+        has_spacing: Whether the header states a pixel size.
+        has_position: Whether the header states a position and orientation.
         is_separate: Whether it is an image in itself, which no stack includes: one without a
             position, or a frame of a colour cine.
     """
@@ -98,6 +100,8 @@ class DicomSlice:
     times: int = 1
     tile: tuple[int, int, int, int] | None = None
     is_slope_guessed: bool = False
+    has_spacing: bool = True
+    has_position: bool = True
     is_separate: bool = False
 
     @property
@@ -322,18 +326,21 @@ def _slice(
     position = _numbers(first_value(place, "ImagePositionPatient"), 3, "ImagePositionPatient")
     cosines = _numbers(first_value(place, "ImageOrientationPatient"), 6, "ImageOrientationPatient")
     is_placed = position is not None and cosines is not None
+    pixel_spacing_mm = _pixel_spacing(measures)
     slope, intercept = (first_value(rescale, k) for k in ("RescaleSlope", "RescaleIntercept"))
     return DicomSlice(
         file=file,
         frame=index,
         position_lps=position if is_placed else None,
         axes_lps=_axes(cosines) if is_placed and cosines is not None else np.eye(3)[:, :2],
-        pixel_spacing_mm=_pixel_spacing(measures),
+        pixel_spacing_mm=pixel_spacing_mm,
         # A slope of 0 would make all voxels equal; like GDCM, take it as not filled in.
         slope=float(slope or 1.0) or 1.0,
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,
         is_slope_guessed=slope == 0,
+        has_spacing=pixel_spacing_mm is not None,
+        has_position=is_placed,
         is_separate=not is_placed,
     )
 
