@@ -34,7 +34,8 @@ _SPACING = {
     "MetaImage": re.compile(rb"\s*Element(?:Spacing|Size)\s*[:=]"),
 }
 _UNITS, _NAME = re.compile(rb"\s*(?:space )?units\s*:(.*)", re.IGNORECASE), re.compile(rb'"(.*?)"')
-_OTHER_UNITS = {"nm", "um", "µm", "micron", "microns", "micrometer", "micrometers", "cm", "m", "in"}
+_MICRONS = {"um", "\u00b5m", "\u03bcm", "micron", "microns", "micrometer", "micrometers"}
+_OTHER_UNITS = _MICRONS | {"nm", "cm", "m", "in"}
 _FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
 
