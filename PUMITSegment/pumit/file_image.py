@@ -42,8 +42,8 @@ class DicomSource:
         keep_alive: Object that keeps the files from being deleted.
         frames: Frames of a multi-frame file, in order, if its header has only one position for all
             of them; empty otherwise.
-        frame: Number of the image's frame, from 1, in a file with several images without position;
-            None otherwise.
+        frame: Number of the image's frame, from 1, in a file of several separate images, such as a
+            colour cine; None otherwise.
         frame_numbers: Ascending numbers, from 1, of the frames that were read from a multi-frame
             file with positions; empty otherwise, or if unknown.
         intensity_unit: Unit of the intensities as DICOM states it: HU, Bq/ml, SUV (g/ml) or others;
@@ -69,12 +69,16 @@ class FileImage:
         steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm, not necessarily
             perpendicular. For a single slice, only the side of the step along D is used.
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
+        has_spacing: Whether the file states a pixel size; else it is taken as 1 mm.
+        has_position: Whether the format states a position and orientation, and the file does.
     """
 
     array: Array
     steps_mm: Floats
     origin_lps: Floats
     source: DicomSource | None = None
+    has_spacing: bool = True
+    has_position: bool = True
 
 
 def finite_voxels(array: Array) -> Array:

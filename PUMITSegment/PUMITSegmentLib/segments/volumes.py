@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from pumit.system.wording import volume_text
+from pumit.system.wording import SMALL, area_text, volume_text
 from PUMITSlicerLib.labelmap_grid import Box, imageGrid
 from PUMITSlicerLib.mrml import orientedImageArray
 
@@ -15,8 +16,6 @@ from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 _MM3_PER_ML, _MM2_PER_CM2 = 1000.0, 100.0
 # Default of Slicer's readers for files without a pixel size.
 _NO_PIXEL_SIZE = (1.0, 1.0)
-# Below this, mL and cm² have no digits left.
-_SMALL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -113,20 +112,19 @@ def sizeInWords(extent: Extent, volumeNode) -> str:
     *pixel_mm, slice_mm = volumeNode.GetSpacing()
     if tuple(pixel_mm) == _NO_PIXEL_SIZE:
         return ""
-    size_mm2 = extent.ml * _MM3_PER_ML / slice_mm
-    if 0 < size_mm2 / _MM2_PER_CM2 < _SMALL:  # a retina, or a micrograph
-        return f"{size_mm2:.3g} mm²"
-    return _inWords(size_mm2 / _MM2_PER_CM2, "cm²")
+    return _inWords(extent.ml * _MM3_PER_ML / slice_mm / _MM2_PER_CM2, "cm²", area_text)
 
 
 def volumeInWords(volume_ml: float) -> str:
     """Format a volume, such as "3.4 mL"."""
-    return volume_text(volume_ml) if 0 < volume_ml < _SMALL else _inWords(volume_ml, "mL")
+    return _inWords(volume_ml, "mL", volume_text)
 
 
-def _inWords(size: float, unit: str) -> str:
+def _inWords(size: float, unit: str, inSmallerUnit: Callable[[float], str]) -> str:
     if size == 0:
         return f"0 {unit}"
+    if size < SMALL:  # a specimen, a retina, or a micrograph
+        return inSmallerUnit(size)
     if size < 0.1:
         return f"{size:.3f} {unit}"
     return f"{size:.1f} {unit}" if size < 100 else f"{size:,.0f} {unit}"

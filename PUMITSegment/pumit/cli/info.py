@@ -14,7 +14,7 @@ from pumit.cli.shared.table import print_table
 from pumit.system.wording import digits_for
 
 if TYPE_CHECKING:
-    from pumit.volume import Volume
+    from pumit.file_image import FileImage
 
 _AXES, _UNKNOWN = "columns, rows, slices", "not stated"
 _LENGTHS = "voxels", "spacing_mm"
@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit info`."""
-    from pumit.volume import Volume
+    from pumit.io.read import read_image
 
-    facts = facts_of(Volume.read(args.image, series=args.series))
+    facts = facts_of(read_image(args.image, series=args.series))
     if args.json:
         print(json.dumps(facts))
         return 0
@@ -45,12 +45,13 @@ def run(args: argparse.Namespace) -> int:
     channels = f", {facts['channels']} channels" if facts["channels"] > 1 else ""
     ras, voxel = (",".join(f"{v:g}" for v in facts[k]) for k in ("middle_ras", "middle_voxel"))
     low, high = facts["range"]
+    is_measured = facts["has_pixel_size"] and facts["has_position"]
     runs = f"{', '.join(facts['orientation'][:shown])} ({axes} run there)"
     rows = {
         "Size": f"{size} {unit} ({axes}){channels}",
         "Spacing": f"{step} mm" if facts["has_pixel_size"] else _UNKNOWN,
         "Orientation": runs if facts["has_position"] else _UNKNOWN,
-        "Extent": f"{place} mm" if facts["has_position"] else _UNKNOWN,
+        "Extent": f"{place} mm" if is_measured else _UNKNOWN,
         "Intensities": f"{facts['type']}, {low:g} to {high:g} {facts['intensity_unit']}".rstrip(),
         "Modality": facts["modality"] or _UNKNOWN,
         "To click in the middle": f"--voxel={voxel.removesuffix(',0')}"
@@ -61,10 +62,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def facts_of(volume: Volume) -> dict[str, Any]:
+def facts_of(image: FileImage) -> dict[str, Any]:
     """Return facts about a scan as JSON values; axes in the order columns, rows, slices."""
     from pumit.structures.find import modality_of_scan
+    from pumit.volume import Volume
 
+    volume = Volume.from_steps(image.array, image.steps_mm, image.origin_lps, image.source)
     digits = digits_for(volume.spacing_mm, 1)
     middle = [(n - 1) // 2 for n in volume.shape]
     corners = volume.index_to_world(list(product(*((0, n - 1) for n in volume.shape))))
@@ -76,11 +79,8 @@ def facts_of(volume: Volume) -> dict[str, Any]:
         "voxels": list(volume.shape[::-1]),
         "spacing_mm": list(volume.spacing_mm[::-1]),
         "is_planar": volume.is_planar,
-        # The reader gives a picture or radiograph 1 mm pixels and the identity for what it lacks.
-        "has_pixel_size": not (volume.is_planar and volume.spacing_mm[1:] == (1.0, 1.0)),
-        "has_position": not volume.is_planar
-        or any(volume.origin_lps)
-        or not np.array_equal(volume.direction, np.eye(3)),
+        "has_pixel_size": image.has_spacing,
+        "has_position": image.has_position,
         "channels": volume.channels,
         "orientation": [
             _TOWARDS[int(axis[i] < 0)][i] for axis, i in zip(axes, largest, strict=True)

@@ -70,7 +70,7 @@ def source_frames(
 
     Args:
         placed: Geometry of each frame, for a multi-frame file without functional groups.
-        only: Number of the frame that was read, from a file of several without positions.
+        only: Number of the frame that was read, from a file of several separate images.
         numbers: Numbers of the frames that were read, if known.
 
     Raises:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+# A size below this needs a smaller unit.
+SMALL = 1e-3
+
 
 def times(numbers: Iterable[float], form: str = "g") -> str:
     """Join sizes: `1 x 0.5 x 0.5`."""
@@ -43,11 +46,19 @@ def digits_for(spacing_mm: Iterable[float], least: int) -> int:
 
 
 def volume_text(volume_ml: float) -> str:
-    """Format a volume: `12.3 mL`, or a unit that suits specimens: `0.412 mm³`, `85 µm³`."""
-    for scale, unit in ((1.0, "mL"), (1e3, "mm³")):
-        if volume_ml * scale >= 1e-3:
-            return f"{volume_ml * scale:.4g} {unit}"
-    return f"{volume_ml * 1e12:.4g} µm³"
+    """Format a volume: `12.3 mL`, or a unit that suits specimens: `0.412 mm³`, `12,340 µm³`."""
+    return _in_unit(volume_ml, ((1.0, "mL"), (1e3, "mm³"), (1e12, "µm³")))
+
+
+def area_text(area_cm2: float) -> str:
+    """Format an area: `12.3 cm²`, or a unit that suits specimens: `0.412 mm²`, `85 µm²`."""
+    return _in_unit(area_cm2, ((1.0, "cm²"), (1e2, "mm²"), (1e8, "µm²")))
+
+
+def _in_unit(size: float, units: tuple[tuple[float, str], ...]) -> str:
+    """Format a size, without an exponent, in the first unit in which it is not small."""
+    scale, unit = next((u for u in units if size * u[0] >= SMALL), units[-1])
+    return f"{float(f'{size * scale:.4g}'):,.10g} {unit}"
 
 
 def size_text(count: float) -> str:

@@ -197,6 +197,10 @@ def test_multi_frame_with_places(problems, node, volume_node, multi_frame):
     dataset.Modality = "XA"  # frames at one position that may be a cine
     save()
     assert "multi-frame" in only(problems(node, volume_node)).sentence
+    dataset.FrameIncrementPointer = 0x00181063  # times
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 3, "RGB"
+    save()
+    assert "multi-frame" in only(problems(node, volume_node)).sentence
 
 
 def test_statistics_of_a_colour_image_are_of_one_channel(problems, scene):

@@ -305,6 +305,7 @@ def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
     [
         ((0.5, 0.5, 1.0), "0.090 cm²"),
         ((0.02, 0.02, 1.0), "0.0144 mm²"),
+        ((0.0005, 0.0005, 1.0), "9 µm²"),
         ((1.0, 1.0, 1.0), ""),
     ],
 )

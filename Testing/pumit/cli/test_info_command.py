@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
+from generated_scans import dicom_slice
 from PIL import Image
 from pumit.volume import Volume
 
@@ -60,6 +61,62 @@ def test_a_picture_has_pixels_and_no_slices(run: Any, tmp_path: Path) -> None:
     # A picture states neither size nor place; 1 mm and left would be invented.
     assert "mm" not in told
     assert told.count("not stated") == 4
+
+
+def stated(run: Any, scan: Path) -> tuple[bool, bool]:
+    """Return whether a scan states its pixel size, and its position; text and JSON agree."""
+    facts, told = json.loads(run("info", scan, "--json").out), run("info", scan).out
+    size, place = facts["has_pixel_size"], facts["has_position"]
+    lines = dict(line.split(maxsplit=1) for line in told.splitlines())
+    assert [lines[key] != "not stated" for key in ("Spacing", "Orientation", "Extent")] == [
+        size,
+        place,
+        size and place,
+    ]
+    return size, place
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (3, 4, 5)])
+@pytest.mark.parametrize("suffix", ["nrrd", "mha", "nii"])
+def test_voxels_of_a_millimetre_are_stated(
+    run: Any, tmp_path: Path, shape: tuple[int, ...], suffix: str
+) -> None:
+    path = tmp_path / f"scan.{suffix}"
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(np.zeros(shape, dtype=np.uint8)), str(path))
+    assert stated(run, path) == (True, True)
+
+
+def test_a_volume_without_a_spacing_states_none(run: Any, tmp_path: Path) -> None:
+    head = b"NRRD0004\ntype: uint8\ndimension: 3\nsizes: 2 2 2\nencoding: raw\n\n"
+    (tmp_path / "scan.nrrd").write_bytes(head + bytes(8))
+    assert stated(run, tmp_path / "scan.nrrd") == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("frames", "place", "spacing"),
+    [
+        (1, None, None),
+        (1, None, (1.0, 1.0)),
+        (1, (0.0, 0.0, 0.0), None),
+        (1, (0.0, 0.0, 0.0), (1.0, 1.0)),
+        (3, None, None),
+        (3, None, (1.0, 1.0)),
+        (3, (0.0, 0.0, 0.0), (1.0, 1.0)),
+    ],
+)
+def test_a_dicom_scan_states_what_its_header_does(
+    run: Any,
+    tmp_path: Path,
+    frames: int,
+    place: tuple[float, ...] | None,
+    spacing: tuple[float, float] | None,
+) -> None:
+    ds = dicom_slice(np.zeros((4, 6), np.uint16), place, pixel_spacing=spacing)
+    if frames > 1:
+        ds.NumberOfFrames, ds.SliceThickness = frames, 2.0
+        ds.FrameIncrementPointer, ds.PixelData = 0x00180050, ds.PixelData * frames
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert stated(run, tmp_path / "a.dcm") == (spacing is not None, place is not None)
 
 
 @pytest.mark.parametrize("spacing_mm", [0.02, 0.0005])

@@ -224,6 +224,7 @@ def test_impossible_header_is_refused(
     ("extension", "old", "new", "said"),
     [
         ("nrrd", b"endian", b'space units: "um" "um" "um"\nendian', "lengths in um"),
+        ("nrrd", b"endian", b'space units: "\xce\xbcm" "mm" "mm"\nendian', "lengths in \u03bcm"),
         ("nrrd", b"endian", b'space units: "mm" "mm" "cm"\nendian', "lengths in cm"),
         ("nrrd", b"endian", b'space units: "mm" "mm" "mm"\nendian', ""),
         ("nrrd", b"", b"", ""),

@@ -186,8 +186,7 @@ def _split(
 
 def _by_orientation(part: _Part) -> list[_Part]:
     difference, slices = part
-    # Projection images have no common coordinate system: each is a separate image.
-    groups = {i: [s] for i, s in enumerate(slices) if s.position_lps is None}
+    groups = {i: [s] for i, s in enumerate(slices) if s.is_separate}
     left = np.array([i for i in range(len(slices)) if i not in groups], dtype=np.int64)
     axes = np.stack([s.axes_lps.ravel() for s in slices])
     while len(left):
@@ -200,9 +199,9 @@ def _by_orientation(part: _Part) -> list[_Part]:
 
 
 def _plane(s: DicomSlice) -> str:
-    if s.position_lps is None:
+    if s.is_separate:
         count = frame_count(s.file.header)
-        if s.times < count:  # one of several frames without a position
+        if s.times < count:  # one of several frames
             return f"frame {s.frame + 1} of {count}"
         number = first_value(s.file.header, "InstanceNumber")
         return f"image {number}" if number is not None else "image"

@@ -13,9 +13,10 @@ from itertools import islice
 import numpy as np
 import pydicom
 from pydicom.dataset import Dataset, FileDataset
-from pydicom.encaps import generate_frames
+from pydicom.encaps import encapsulate, generate_frames
 from pydicom.pixels import iter_pixels, pixel_array
 from pydicom.pixels.decoders.rle import _rle_decode_segment, _rle_parse_header
+from pydicom.pixels.utils import get_expected_length
 from pydicom.uid import UID, RLELossless
 
 from pumit.errors import VolumeError
@@ -65,6 +66,44 @@ def stored_frames(
             yield finish(_first_by_pydicom(ds, gdcm, unknown), ds)
     while waiting:
         yield finish(gdcm.result(), waiting.popleft())
+
+
+def keep_frame(ds: FileDataset, index: int) -> int:
+    """Drop the other frames of an object before decoding, where they can be told apart.
+
+    The object is changed. The whole of it is checked as by `stored_frames`, which then decodes what
+    is left.
+
+    Returns:
+        The index of the frame in what is left.
+
+    Raises:
+        VolumeError: If pixel data is missing, damaged, or contradicts the header.
+    """
+    _check_size(ds)
+    syntax = ds.file_meta.TransferSyntaxUID
+    if is_deflated(syntax) or syntax.is_compressed:
+        _is_for_pydicom(ds)
+        frame = next(islice(_encoded_frames(ds), index, None), None)
+        kept = None if frame is None else encapsulate([frame])
+    else:
+        kept = _plain_frame(ds, index)
+    if kept is None:
+        return index
+    ds["PixelData"].value, ds.NumberOfFrames = kept, 1
+    for keyword in ("ExtendedOffsetTable", "ExtendedOffsetTableLengths"):
+        ds.pop(keyword, None)
+    return 0
+
+
+def _plain_frame(ds: FileDataset, index: int) -> bytes | None:
+    """Return the bytes of an uncompressed frame, or None if they are not plainly its own."""
+    data, count = ds.get("PixelData", b""), int(ds.NumberOfFrames)
+    size = get_expected_length(ds) // count
+    is_whole = int(ds.BitsAllocated) >= 8 and len(data) == count * size + count * size % 2
+    if index >= count or not is_whole or not ds.file_meta.TransferSyntaxUID.is_little_endian:
+        return None
+    return bytes(data[index * size : (index + 1) * size]) + b"\0" * (size % 2)
 
 
 def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> Array:

@@ -15,10 +15,10 @@ from pydicom.uid import ExplicitVRBigEndian
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
-from pumit.io.dicom.decoding import stored_frames
+from pumit.io.dicom.decoding import keep_frame, stored_frames
 from pumit.io.dicom.files import first_value
 from pumit.io.dicom.gdcm_process import GdcmProcess
-from pumit.io.dicom.slices import DicomSlice
+from pumit.io.dicom.slices import DicomSlice, frame_count
 from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import parsing
 
@@ -41,7 +41,7 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
     """
     rows, columns, samples = slices[0].size
     with parsing("DICOM pixel data"):
-        if len(slices) == 1 and (slices[0].position_lps is None or slices[0].times > 1):
+        if len(slices) == 1 and (slices[0].is_separate or slices[0].times > 1):
             return _picture(slices[0], gdcm)
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))
@@ -111,8 +111,10 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """Read a single image; several frames are time points."""
-    (decoded,) = _decode([s.file.path], gdcm)
-    frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
+    ds = pydicom.dcmread(s.file.path, force=True)
+    first = keep_frame(ds, s.frame) if s.times < frame_count(ds) else s.frame
+    (decoded,) = stored_frames([ds], gdcm, _with_tables)
+    frames = [_frame(decoded, s, first + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
         array = array.astype(_result_type([s]))

@@ -64,8 +64,8 @@ _SPACE_POINTERS = {
 }
 # Modalities whose frames at one position are slices, unless the header says that they are time.
 _SLICED = ("CT", "MR", "PT", "NM")
-# A file with more slices or tiles than these is damaged.
-_MOST_SLICES, _MOST_TILES = 50_000, 4096
+# A file with more frames or tiles than these is damaged.
+_MOST_FRAMES, _MOST_TILES = 50_000, 4096
 # Direction cosines are written with few digits; a larger error is invalid.
 COSINE_TOLERANCE = 1e-2
 
@@ -83,6 +83,10 @@ class DicomSlice:
         times: Number of frames, from `frame` on, that show the slice at successive times.
         tile: First row, first column, rows and columns within the frame; None for the whole frame.
         is_slope_guessed: Whether the header states a slope of 0, replaced by 1.
+        has_spacing: Whether the header states a pixel size.
+        has_position: Whether the header states a position and orientation.
+        is_separate: Whether it is an image in itself, which no stack includes: one without a
+            position, or a frame of a colour cine.
     """
 
     file: DicomFile
@@ -96,6 +100,9 @@ class DicomSlice:
     times: int = 1
     tile: tuple[int, int, int, int] | None = None
     is_slope_guessed: bool = False
+    has_spacing: bool = True
+    has_position: bool = True
+    is_separate: bool = False
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -118,8 +125,8 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
 
     A multi-frame file without functional groups has one position. Its frames are slices if the
     header states their spacing. They are time points, read as channels, if the header says so or
-    has no position (cine, angiography). Those of a colour cine, and frames with functional groups
-    but without a position, are separate images.
+    has no position (cine, angiography). Those of a colour cine, at its position, and frames with
+    functional groups but without a position, are separate images.
 
     Raises:
         VolumeError: If positions, orientation or pixel spacing are not numbers, a file does not
@@ -152,15 +159,11 @@ def _check_count(file: DicomFile, count: int) -> None:
     """Refuse more frames than a file can hold, before memory is allocated for them."""
     header, held = file.header, file.path.stat().st_size
     values = int(header.Rows) * int(header.Columns) * int(header.get("SamplesPerPixel") or 1)
-    if count > held or is_absurd(count * values, held):
-        raise _too_many(count)
-
-
-def _too_many(count: int) -> VolumeError:
-    return VolumeError(
-        f"A DICOM file states {count} frames, far more than it can hold: it is damaged; export "
-        "it again."
-    )
+    if count > min(held, _MOST_FRAMES) or is_absurd(count * values, held):
+        raise VolumeError(
+            f"A DICOM file states {count} frames, far more than it can hold: it is damaged; "
+            "export it again."
+        )
 
 
 def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
@@ -212,10 +215,8 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     is_placed = first.position_lps is not None
     if not is_space and (pointers or not is_placed):
         if first.size[2] > 1:
-            return [replace(first, frame=k, position_lps=None) for k in range(count)]
+            return [replace(first, frame=k, is_separate=True) for k in range(count)]
         return [replace(first, times=count)]
-    if count > _MOST_SLICES:
-        raise _too_many(count)
     gap = _frame_gap(header)
     modality = str(first_value(header, "Modality") or "")
     if gap is None or not (is_space or modality in _SLICED):
@@ -258,7 +259,7 @@ def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
             "measure in it."
         )
         first, gap = replace(first, pixel_spacing_mm=(1.0, 1.0)), 1.0
-    return replace(first, position_lps=np.zeros(3)), gap
+    return replace(first, position_lps=np.zeros(3), is_separate=False), gap
 
 
 def _pointers(header: Dataset) -> set[int]:
@@ -325,18 +326,22 @@ def _slice(
     position = _numbers(first_value(place, "ImagePositionPatient"), 3, "ImagePositionPatient")
     cosines = _numbers(first_value(place, "ImageOrientationPatient"), 6, "ImageOrientationPatient")
     is_placed = position is not None and cosines is not None
+    pixel_spacing_mm = _pixel_spacing(measures)
     slope, intercept = (first_value(rescale, k) for k in ("RescaleSlope", "RescaleIntercept"))
     return DicomSlice(
         file=file,
         frame=index,
         position_lps=position if is_placed else None,
         axes_lps=_axes(cosines) if is_placed and cosines is not None else np.eye(3)[:, :2],
-        pixel_spacing_mm=_pixel_spacing(measures),
+        pixel_spacing_mm=pixel_spacing_mm,
         # A slope of 0 would make all voxels equal; like GDCM, take it as not filled in.
         slope=float(slope or 1.0) or 1.0,
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,
         is_slope_guessed=slope == 0,
+        has_spacing=pixel_spacing_mm is not None,
+        has_position=is_placed,
+        is_separate=not is_placed,
     )
 
 

@@ -55,7 +55,7 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
     first = slices[0]
     header = first.file.header
     instances = {str(first_value(s.file.header, "SOPInstanceUID") or "") for s in slices} - {""}
-    is_one_of_several = first.position_lps is None and first.times < frame_count(header)
+    is_one_of_several = first.is_separate and first.times < frame_count(header)
     source = DicomSource(
         files,
         uid,
@@ -73,7 +73,8 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         thickness = float(_thicknesses(slices)[0])
         step = first.normal_lps * (thickness if thickness > 0 else PLANAR_SLICE_SPACING_MM)
         steps = np.column_stack([in_plane, step])
-        return FileImage(read_pixels(slices, gdcm), steps, origin, source)
+        array = read_pixels(slices, gdcm)
+        return FileImage(array, steps, origin, source, first.has_spacing, first.has_position)
     positions = np.stack([_position(s) for s in slices])
     offsets = (positions - positions[0]) @ first.normal_lps
     _check_gaps(offsets, positions, _thicknesses(slices))
@@ -82,7 +83,8 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
     array = _evenly_spaced(array, offsets)
     step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
     step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
-    return FileImage(array, np.column_stack([in_plane, step]), origin, source)
+    steps = np.column_stack([in_plane, step])
+    return FileImage(array, steps, origin, source, first.has_spacing, first.has_position)
 
 
 def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
@@ -99,7 +101,8 @@ def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
     header = slices[0].file.header
     if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
         return ()
-    if len({s.file.path for s in slices}) > 1 or slices[0].tile is not None:
+    is_one_file = len({s.file.path for s in slices}) == 1
+    if not is_one_file or slices[0].tile is not None or slices[0].is_separate:
         return ()
     spacing = _pixel_spacing(slices)
     ordered = sorted(slices, key=lambda s: s.frame)
@@ -109,7 +112,7 @@ def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
 def _frame_numbers(slices: list[DicomSlice]) -> tuple[int, ...]:
     """Return the numbers of a multi-frame file's frames that show slices; else nothing."""
     is_one_file = len({s.file.path for s in slices}) == 1 and frame_count(slices[0].file.header) > 1
-    if not is_one_file or any(s.position_lps is None or s.times > 1 for s in slices):
+    if not is_one_file or any(s.is_separate or s.times > 1 for s in slices):
         return ()
     return tuple(sorted(s.frame + 1 for s in slices))
 

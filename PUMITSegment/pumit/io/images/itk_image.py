@@ -34,7 +34,8 @@ _SPACING = {
     "MetaImage": re.compile(rb"\s*Element(?:Spacing|Size)\s*[:=]"),
 }
 _UNITS, _NAME = re.compile(rb"\s*(?:space )?units\s*:(.*)", re.IGNORECASE), re.compile(rb'"(.*?)"')
-_OTHER_UNITS = {"nm", "um", "µm", "micron", "microns", "micrometer", "micrometers", "cm", "m", "in"}
+_MICRONS = {"um", "\u00b5m", "\u03bcm", "micron", "microns", "micrometer", "micrometers"}
+_OTHER_UNITS = _MICRONS | {"nm", "cm", "m", "in"}
 _FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
 
@@ -53,13 +54,13 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
         _check_size(reader, path, kind)
         image = reader.Execute()
         array = SimpleITK.GetArrayFromImage(image)
-    _say_units(path, kind)
+    has_spacing = _states_spacing(path, kind)
     array = _channels_first(array, image.GetNumberOfComponentsPerPixel() > 1)
-    return FileImage(array, *_steps(image))
+    return FileImage(array, *_steps(image), has_spacing=has_spacing)
 
 
-def _say_units(path: Path, kind: str) -> None:
-    """Log a warning unless a header states its voxel spacing, in millimetres."""
+def _states_spacing(path: Path, kind: str) -> bool:
+    """Return whether a header states its voxel spacing; log a warning unless in millimetres."""
     lines = list(_header_lines(path, kind))
     stated = (_UNITS.match(line) for line in lines if kind == "NRRD")
     units = {
@@ -74,12 +75,14 @@ def _say_units(path: Path, kind: str) -> None:
             "volumes are not in mm.",
             " and ".join(sorted(other)),
         )
-    if not any(_SPACING[kind].match(line) for line in lines):
+    has_spacing = any(_SPACING[kind].match(line) for line in lines)
+    if not has_spacing:
         logger.warning(
             "The %s header states no voxel spacing; voxels of 1 mm are assumed: do not measure "
             "in the scan.",
             kind,
         )
+    return has_spacing
 
 
 def itk_grid(path: Path, kind: str) -> FileImage:

@@ -344,7 +344,8 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
                 "The NIfTI header's sform has values that are not finite; export the scan again."
             )
         sform, sform_code = np.zeros_like(sform), 0
-    speaks_of_patient = sform_code > 0 and (header.qform_code == 0 or sform_code in _PATIENT_SPACE)
+    is_patient = header.qform_code == 0 or sform_code in _PATIENT_SPACE
+    speaks_of_patient = sform_code > 0 and is_patient and bool(sform[:, :3].any())
     unit_mm = {1: 1000.0, 3: 0.001}.get(header.xyzt_units & 0x07, 1.0)
     lps = _RAS_TO_LPS @ sform * unit_mm
     if speaks_of_patient and is_sheared(sform[:, :3]):

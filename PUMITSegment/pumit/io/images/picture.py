@@ -47,7 +47,13 @@ def read_picture(path: Path) -> FileImage:
                 "crop it or scale it down."
             ) from error
     array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)[:, None]
-    return FileImage(np.ascontiguousarray(array), PICTURE_STEPS.copy(), np.zeros(3))
+    return FileImage(
+        np.ascontiguousarray(array),
+        PICTURE_STEPS.copy(),
+        np.zeros(3),
+        has_spacing=False,
+        has_position=False,
+    )
 
 
 def is_picture(start: bytes) -> bool:

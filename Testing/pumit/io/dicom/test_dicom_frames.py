@@ -237,6 +237,15 @@ def test_file_of_more_frames_than_it_holds_is_refused_before_they_are_listed(
         refused(path, f"states {count} frames, far more .* damaged")
 
 
+def test_colour_cine_of_more_frames_than_any_has_is_refused_before_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "replace", None)  # it makes a slice of each frame
+    frames = np.zeros((50_001, 1, 2, 3), np.uint8)
+    path = frames_file(tmp_path / "a.dcm", frames, position=None, Modality="US")
+    refused(path, "states 50001 frames, far more .* damaged")
+
+
 def test_mosaic_is_no_source_of_a_segmentation(tmp_path: Path) -> None:
     volume = Volume.read(mosaic_file(tmp_path / "m.dcm", np.ones((7, 6, 7), np.uint16)))
     segment = concept_for("liver").segment("Liver", np.ones(volume.shape, dtype=bool))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from compressed_frames import RAMP, as_jpeg_lossless, compressed
+from compressed_frames import RAMP, as_jpeg_lossless, compressed, jpeg_lossless
 from generated_scans import (
     along_normal,
     dicom_slice,
@@ -18,11 +19,13 @@ from generated_scans import (
     write_stack,
 )
 from pumit.errors import AmbiguousSeriesError
+from pumit.io.dicom.stack import placed_frames
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset
-from pydicom.uid import ExplicitVRBigEndian
+from pydicom.uid import ExplicitVRBigEndian, JPEGLosslessSV1, RLELossless
 
+CORONAL = (1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 DEFLATED_FRAMES = "1.2.840.10008.1.2.8.1"
 
 
@@ -31,6 +34,31 @@ def read_both(tmp_path: Path, ds: Dataset) -> tuple[Volume, Volume]:
     ds.save_as(tmp_path / "plain.dcm", enforce_file_format=True)
     as_jpeg_lossless(ds, tmp_path).save_as(tmp_path / "jpeg.dcm", enforce_file_format=True)
     return Volume.read(tmp_path / "plain.dcm"), Volume.read(tmp_path / "jpeg.dcm")
+
+
+@pytest.mark.parametrize("syntax", ["plain", "RLE", "deflated", "JPEG"])
+def test_only_the_wanted_frame_of_a_film_is_decoded(tmp_path: Path, syntax: str) -> None:
+    frames = np.zeros((40, 120, 161, 3), dtype=np.uint8)
+    frames[:, 2:50, 3:70, 1] = np.arange(40)[:, None, None]
+    ds = dicom_slice(frames[0], None, intercept=0, NumberOfFrames=40, Modality="US")
+    ds.PixelData = frames.tobytes()
+    if syntax == "RLE":
+        ds.compress(RLELossless)
+    elif syntax == "deflated":
+        parts = [zlib.compress(f.tobytes(), wbits=-zlib.MAX_WBITS) for f in frames]
+        compressed(ds, [part + b"\0" * (len(part) % 2) for part in parts], DEFLATED_FRAMES)
+    elif syntax == "JPEG":
+        compressed(ds, [jpeg_lossless(f, tmp_path) for f in frames], JPEGLosslessSV1)
+    save_unknown(ds, tmp_path / "film.dcm")
+    Volume.read(tmp_path / "film.dcm", series="1.2.3#1")  # imports what decodes it
+    tracemalloc.start()
+    try:
+        volume = Volume.read(tmp_path / "film.dcm", series="1.2.3#31")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(frames[30], -1, 0))
+    assert peak < (tmp_path / "film.dcm").stat().st_size + frames.nbytes / 4
 
 
 def table() -> Dataset:
@@ -155,13 +183,14 @@ def test_unit_of_intensities_is_the_one_that_dicom_states(
     assert source.intensity_unit == unit
 
 
-@pytest.mark.parametrize("place", [None, (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("place", [None, (10.0, 20.0, 30.0)])
 def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
     tmp_path: Path, place: tuple[float, ...] | None
 ) -> None:
     frames = np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
     more = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.3.1", "FrameIncrementPointer": 0x00181063}
-    ds = dicom_slice(frames[0], place, intercept=0, NumberOfFrames=3, Modality="US", **more)
+    more |= {"intercept": 0, "NumberOfFrames": 3, "Modality": "US"}
+    ds = dicom_slice(frames[0], place, orientation=CORONAL, **more)
     ds.PixelData = frames.tobytes()
     ds.save_as(tmp_path / "film.dcm", enforce_file_format=True)
     with pytest.raises(AmbiguousSeriesError, match=r"1\.2\.3#2 \(US, abdomen, frame 2 of 3"):
@@ -170,3 +199,6 @@ def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
     np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(frames[1], -1, 0))
     assert volume.source is not None
     assert volume.source.frame == 2
+    assert volume.origin_lps == (place or (0.0, 0.0, 0.0))
+    assert np.array_equal(volume.direction, np.eye(3)) == (place is None)
+    assert placed_frames([tmp_path / "film.dcm"]) == ()

@@ -116,6 +116,13 @@ def test_two_voxel_sizes_in_a_header_are_said(
     assert ("1 x 1 x 1 mm (used) and 0.7 x 0.9 x 2.5 mm" in caplog.text) == (sform_code == 1)
 
 
+def test_an_sform_of_zeros_states_no_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = patched(SROW, "12f", *[0.0] * 12)
+    volume = read(tmp_path, patched(QFORM_CODE, "2h", 1, 1, data=data))
+    assert volume.spacing_mm == read(tmp_path, nifti()).spacing_mm
+    assert not caplog.text
+
+
 @pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
 def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: int) -> None:
     # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.
