@@ -6,7 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from pumit.export.dicom_series import write_dicom_series
 from pumit.export.nifti import nifti_bytes
 from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, ScribblePrompt
 from pumit.server.sessions.limits import Limits
+from pumit.system.wording import volume_text
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
 
@@ -124,6 +125,27 @@ class Tab:
     def click_spot(self) -> None:
         self.page.mouse.click(*self.brightest(0))
         self.says("mL")
+
+    def hold(self, path: str) -> list:
+        """Return a list that gets the next request to a path, which waits."""
+        held: list = []
+        self.page.route(f"**{path}", lambda route: route.fallback() if held else held.append(route))
+        return held
+
+    def answer(self, path: str, **answer) -> None:
+        """Answer the next request to a path without the server."""
+        self.page.route(f"**{path}", lambda route: route.fulfill(**answer), times=1)
+
+    def wait_for(self, held: list) -> None:
+        while not held:
+            self.page.wait_for_timeout(20)
+
+    def expire(self) -> None:
+        for lease in self.server.state.leases.open_leases():
+            self.server.state.leases.release(lease.token)
+
+    def claims(self) -> int:
+        return sum(url.endswith("/claim") for url in self.addresses)
 
     def prompts(self) -> tuple:
         return self.server.engine.sessions[-1].answered[-1][1]
@@ -410,6 +432,15 @@ def test_a_damaged_file_is_refused_in_a_sentence(opened, tmp_path, kept):
     tab.page.locator("#problem", has_text="damaged, incomplete, or not NIfTI").wait_for()
 
 
+@pytest.fixture
+def other(tmp_path) -> tuple[np.ndarray, Path]:
+    """Voxels and file of a scan like the shown one; its spot is at the same place."""
+    shown = spotted(DIRECTIONS["axial"])
+    voxels = shown.array[::-1].copy()
+    (tmp_path / "other.nii").write_bytes(nifti_bytes(voxels, shown))
+    return voxels, tmp_path / "other.nii"
+
+
 def test_one_scan_after_another_is_opened(tab, tmp_path):
     tab.click_spot()
     tab.page.once("dialog", lambda question: question.accept())  # segments are not saved
@@ -425,21 +456,115 @@ def test_one_scan_after_another_is_opened(tab, tmp_path):
     assert tab.page.get_by_role("button", name="Undo").is_disabled()
 
 
-def test_after_a_scan_that_did_not_arrive_for_sure_clicks_are_about_the_one_shown(tab, tmp_path):
+@pytest.mark.parametrize("clicked", ["after", "while", "before"])
+def test_after_a_scan_that_did_not_arrive_for_sure_clicks_are_about_the_one_shown(
+    tab, other, clicked
+):
     """A gateway gives up while the server still reads: the server may have either scan."""
-    shown = tab.server.state.scan
-    other = replace(shown, array=shown.array[::-1].copy())
-    (tmp_path / "other.nii").write_bytes(nifti_bytes(other.array, other))
+    shown = tab.server.state.scan.array
+    spot = tab.brightest(0)
+    answers, scans = tab.hold("/predict") if clicked == "before" else [], tab.hold("/volume")
+    if clicked == "before":
+        tab.page.mouse.click(*spot)
+        tab.wait_for(answers)
+    tab.page.locator("#file").set_input_files(other[1])
+    tab.wait_for(scans)
+    assert scans[0].fetch().ok
+    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])
+    if clicked == "before":
+        answers[0].fulfill(response=answers[0].fetch())
+    if clicked == "while":
+        tab.page.mouse.click(*spot)
+    tab.page.wait_for_timeout(500)
+    assert tab.page.locator("#segments small").inner_text() == ""
+    scans[0].fulfill(status=504, body="<html>")
+    if clicked == "after":
+        tab.page.locator("#problem", has_text="504").wait_for()
+        tab.page.mouse.click(*spot)
+    tab.says("mL")
+    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, shown)
+    assert len(tab.prompts()) == 1
 
-    def give_up(route) -> None:
-        assert route.fetch().ok
-        route.fulfill(status=504, body="<html>")
 
-    tab.page.route("**/pumit/v3/volume", give_up, times=1)
-    tab.page.locator("#file").set_input_files(tmp_path / "other.nii")
-    tab.page.locator("#problem", has_text="504").wait_for()
+def test_a_scan_that_is_sent_again_slowly_does_not_arrive_after_the_next_one(
+    opened, other, tmp_path
+):
+    first = spotted(DIRECTIONS["axial"])
+    (tmp_path / "first.nii").write_bytes(nifti_bytes(first.array, first))
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "first.nii")
+    tab.says("Click inside")
+    tab.expire()
+    scans = tab.hold("/volume")
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.wait_for(scans)
+    tab.page.locator("#file").set_input_files(other[1])
+    tab.page.wait_for_timeout(1000)
+    scans[0].continue_()
+    tab.says("Click inside")
+    tab.page.wait_for_timeout(500)
     tab.click_spot()
-    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, shown.array)
+    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])
+    assert len(tab.prompts()) == 1
+
+
+@pytest.mark.parametrize("reason", ["expired", "lost"])
+def test_clicks_wait_while_the_scan_is_sent_again(tab, other, reason):
+    if reason == "expired":
+        tab.expire()
+    else:
+        tab.answer("/volume", status=504, body="<html>")
+        tab.page.locator("#file").set_input_files(other[1])
+        tab.page.locator("#problem", has_text="504").wait_for()
+    x, y = tab.brightest(0)
+    scans = tab.hold("/scan")
+    tab.page.mouse.click(x, y)
+    tab.wait_for(scans)
+    tab.page.mouse.click(x + 20, y)
+    tab.page.wait_for_timeout(500)
+    scans[0].continue_()
+    tab.says("mL")
+    assert tab.page.evaluate("current().prompts.length") == 2
+    assert tab.page.locator("#problem").is_hidden()
+    assert tab.claims() == 2
+
+
+def test_a_session_keeps_its_scan_if_the_next_one_is_refused(tab, tmp_path):
+    tab.click_spot()
+    tab.page.on("dialog", lambda question: question.accept())  # segments are not saved
+    shown = tab.server.state.scan
+    (tmp_path / "empty.nii").write_bytes(nifti_bytes(np.zeros_like(shown.array), shown))
+    (tmp_path / "other.nii").write_bytes(nifti_bytes(shown.array, shown))
+    tab.page.locator("#file").set_input_files(tmp_path / "empty.nii")
+    tab.page.locator("#problem", has_text="constant").wait_for()
+    busy = {"detail": "Other uploads fill the memory.", "error": "BusyError"}
+    tab.answer("/volume", status=503, json=busy)
+    tab.page.locator("#file").set_input_files(tmp_path / "other.nii")
+    tab.page.locator("#problem", has_text="Other uploads").wait_for()
+    tab.page.get_by_role("button", name="Another answer").click()
+    tab.says("answer 2 of 3")
+    assert tab.claims() == 1
+
+
+def test_a_scan_that_a_new_session_refuses_is_sent_again_at_the_next_click(tab):
+    tab.expire()
+    tab.answer("/scan", status=503, json={"detail": "All are busy.", "error": "BusyError"})
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.page.locator("#problem", has_text="All are busy").wait_for()
+    tab.click_spot()
+    assert len(tab.prompts()) == 1
+
+
+def test_the_newest_click_is_asked_again_if_it_was_cancelled(tab):
+    tab.answer("/predict", status=409, json={"detail": "Superseded.", "error": "Cancelled"})
+    tab.click_spot()
+    assert len(tab.prompts()) == 1
+
+
+def test_volumes_have_the_units_of_the_command_line(tab):
+    for volume_ml in (1234.4, 12.345, 0.33, 1e-3, 9.96e-4, 1e-6, 8.5e-11):
+        assert tab.page.evaluate(f"volumeText({volume_ml})") == volume_text(volume_ml)
+    assert tab.page.evaluate("volumeText(1.2341e-8)") == "12,340 µm³"
 
 
 def test_a_structure_found_in_one_scan_is_not_put_on_the_next(tab, tmp_path):
@@ -460,8 +585,7 @@ def test_a_structure_found_in_one_scan_is_not_put_on_the_next(tab, tmp_path):
 
 def test_a_session_that_has_ended_is_opened_again(tab):
     tab.click_spot()
-    for lease in tab.server.state.leases.open_leases():
-        tab.server.state.leases.release(lease.token)
+    tab.expire()
     tab.page.get_by_role("button", name="Another answer").click()
     tab.says("answer 2 of 3")
     assert tab.prompts()[-1] == AnswerPrompt(2)

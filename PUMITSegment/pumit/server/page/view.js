@@ -13,6 +13,7 @@ const COLORS = ["#f2c14e", "#4fd1c5", "#e76f9b", "#7aa5f7", "#9bd65b", "#f28e4b"
 const byId = (id) => document.getElementById(id);
 
 let nv, scan, lease, token, overlay, search; // scan: dims, steps (LPS columns), origin, geometry, isDicom, restore()
+let opening = Promise.resolve(); // afterwards the session has the scan that is shown, or there is no session
 let present = { segments: [], current: 0 };
 let past = [], future = [], nextId = 1, isDirty = false, running = 0, started = 0;
 const answers = new Map(); // by a segment's prompts: bounding box and bits of the mask, and the server's metadata
@@ -61,40 +62,58 @@ function resultOf(stream) {
   throw new Refusal(0, { detail: "The answer is damaged; try again." });
 }
 
-// Asks about the scan that is shown, and reopens an expired session with it, once.
-async function ask(path, options = {}) {
+// Asks about the scan that is shown. If there is no session, or it has expired, another one gets the scan first.
+async function ask(path, options) {
   const about = scan;
-  const outcome = await askOnce(path, options).catch((error) => error);
-  if (about !== scan) throw new Refusal(409, { detail: "Another scan was opened.", error: "Cancelled" });
-  if (outcome instanceof Error) throw outcome;
-  return outcome;
-}
-
-async function askOnce(path, options) {
-  try {
-    if (lease) return await call(path, options);
-  } catch (error) {
-    if (error.status !== 410) throw error;
+  for (let hasExpired = false; ;) {
+    const turn = opening;
+    await turn;
+    if (about !== scan) throw new Refusal(409, { detail: "Another scan was opened.", error: "Cancelled" });
+    if (turn !== opening) continue;
+    if (!lease) {
+      await openScan(scan.restore);
+      continue;
+    }
+    const outcome = await call(path, options).catch((error) => error);
+    // If a scan has been sent since, the outcome may be about that one: ask again.
+    if (turn !== opening) continue;
+    if (outcome.status === 410 && !hasExpired) {
+      hasExpired = true;
+      endSession();
+      continue;
+    }
+    if (outcome instanceof Error) throw outcome;
+    return outcome;
   }
-  await claim();
-  await giveScan(scan.restore);
-  return call(path, options);
 }
 
-// Gives a scan to the server. If that fails, the session may have this scan, the one before, or none: it is left.
-async function giveScan(send) {
+// Calls `send`, which sends a scan and shows it, after all earlier ones. Requests wait for its end.
+function openScan(send) {
+  const opened = opening.then(() => sendScan(send));
+  opening = opened.catch(() => {});
+  return opened;
+}
+
+async function sendScan(send) {
+  let isKept = false;
   try {
-    return await send();
+    isKept = Boolean(lease) && await call("/heartbeat").then(() => true, () => false);
+    if (!isKept) {
+      endSession();
+      lease = (await call("/claim")).lease_token;
+    }
+    await send();
   } catch (error) {
-    call("/release").catch(() => {});
-    lease = null;
+    // A session keeps its scan if PUMIT refuses the next one. After any other failure it may have either.
+    const isRefused = error.kind && (error.status < 500 || error.status === 503);
+    if (!isKept || !isRefused) endSession();
     throw error;
   }
 }
 
-async function claim() {
+function endSession(options) {
+  if (lease) call("/release", options).catch(() => {});
   lease = null;
-  lease = (await call("/claim")).lease_token;
 }
 
 function unpackBundle(buffer) {
@@ -241,9 +260,10 @@ async function openFile(file) {
   const send = () => call(`${API}/volume`, { body: packArray(values, [dims[2], dims[1], dims[0]]), meta });
   const masks = await makeOverlay(image);
   say("Sending the scan to the server.");
-  await (lease ? call("/heartbeat").catch(() => claim()) : claim());
-  await giveScan(send);
-  show(image, masks, { ...meta, is_dicom: false }, send);
+  await openScan(async () => {
+    await send();
+    show(image, masks, { ...meta, is_dicom: false }, send);
+  });
 }
 
 const dimsOf = (image) => image.hdr.dims.slice(1, 4).map((n) => Math.max(n, 1));
@@ -325,8 +345,8 @@ async function update(isNew = false) {
       answers.set(key, answer);
       if (turn === started) say(describe(segment, answer));
     } catch (error) {
-      // Superseded by a newer request for this segment.
-      if (error.status === 409) return;
+      // Superseded by a newer request for this segment; the newest one is asked again.
+      if (error.status === 409) return turn === started ? update(isNew) : undefined;
       if (isNew && present === asked) present = past.pop();
       fail(error);
     } finally {
@@ -357,10 +377,16 @@ async function sendMask(mask) {
 const bitCounts = Uint8Array.from({ length: 256 }, (_, n) => n.toString(2).replaceAll("0", "").length);
 const countOf = (answer) => answer.count ??= (answer.bits ?? []).reduce((sum, byte) => sum + bitCounts[byte], 0);
 
+// As `volume_text` in pumit/system/wording.py.
+function volumeText(ml) {
+  const [scale, unit] = [[1, "mL"], [1e3, "mm³"]].find(([per]) => ml * per >= 1e-3) ?? [1e12, "µm³"];
+  return `${(ml * scale).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: "min2" })} ${unit}`;
+}
+
 function describe(segment, answer) {
   if (!answer.box) return `${segment.name}: nothing found there; click elsewhere or draw a box.`;
   const count = countOf(answer);
-  const size = scan.isPlanar ? `${count} pixels` : `${Number((count * scan.voxelMl).toPrecision(3))} mL`;
+  const size = scan.isPlanar ? `${count} pixels` : volumeText(count * scan.voxelMl);
   const parts = [`${segment.name}: ${size}`];
   if (answer.quality) parts.push(answer.quality);
   if (answer.choice?.count > 1) parts.push(`answer ${answer.choice.number} of ${answer.choice.count}`);
@@ -812,11 +838,9 @@ function askForToken(why = "") {
 }
 
 async function enter() {
-  lease = null;
   byId("problem").hidden = true;
   try {
     const { pumit } = await call("/capabilities", { method: "GET" });
-    await claim();
     sessionStorage.setItem(TOKEN_KEY, token);
     byId("door").close();
     const models = pumit.models.filter((m) => m.kind === "automatic");
@@ -824,8 +848,7 @@ async function enter() {
     const names = [...new Set(models.flatMap((m) => m.classes))].sort();
     byId("structures").replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
     // After a restart of the server, with a new code, the scan and its segments are kept.
-    if (!scan) await openServersScan();
-    else await giveScan(scan.restore), say("Open again.");
+    await openScan(() => (scan ? scan.restore().then(() => say("Open again.")) : openServersScan()));
   } catch (error) {
     if (error.status === 401) askForToken(error.message);
     else if (error.kind === "VolumeError" && !scan) say("Open a scan of your own: NIfTI, NRRD or MHA.");
@@ -912,7 +935,7 @@ async function start() {
   });
   window.addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
   // A page kept for the Back button is not released; it reopens an expired session when needed.
-  window.addEventListener("pagehide", (event) => { if (lease && !event.persisted) call("/release", { keepalive: true }).catch(() => {}), lease = null; });
+  window.addEventListener("pagehide", (event) => { if (!event.persisted) endSession({ keepalive: true }); });
   setInterval(() => { if (lease) call("/heartbeat").catch(() => {}); }, HEARTBEAT_MS);
   if (token) await enter();
   else askForToken();
