@@ -20,14 +20,26 @@ class TermField:
 
     Args:
         edit: The line edit.
-        status: Board for questions and for names that no term has.
+        status: Board for names that no term has.
         onTerm: Called with the term that was typed or chosen.
+        subject: Function that returns what the term is for; an answer for an earlier one is
+            ignored.
+        ask: Shows a question with an answer per similar name; by default on the board.
     """
 
-    def __init__(self, edit, status: StatusBoard, onTerm: Callable[[Term], None]) -> None:
+    def __init__(
+        self,
+        edit,
+        status: StatusBoard,
+        onTerm: Callable[[Term], None],
+        subject: Callable[[], object],
+        ask: Callable[..., None] | None = None,
+    ) -> None:
         self._edit = edit
         self._status = status
         self._onTerm = onTerm
+        self._subject = subject
+        self._ask = ask or status.ask
         self._search = TermSearch()
         self._suggestions = Suggestions(edit)
         edit.connect("textEdited(QString)", self._onEdited)
@@ -50,11 +62,18 @@ class TermField:
         shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
         if found:
             words = _("{text} is not in the list of structures. Did you mean this?")
-            choices = [Choice(term.name, partial(self._onTerm, term)) for term in found]
-            self._status.ask(words.format(text=shown), *choices)
+            answer = partial(self._answer, self._subject())
+            choices = [Choice(term.name, partial(answer, term)) for term in found]
+            self._ask(words.format(text=shown), *choices)
         else:
             words = _("{text} is not in the list of structures; try a shorter word.")
             self._status.problem(words.format(text=shown))
+
+    def _answer(self, asked: object, term: Term) -> None:
+        if self._subject() == asked:
+            self._onTerm(term)
+        else:
+            self._status.waiting(_("The selection has changed; nothing was named."))
 
 
 class Suggestions:

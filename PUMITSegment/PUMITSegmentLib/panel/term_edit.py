@@ -19,7 +19,12 @@ class TermEdit:
         self._edit = edit
         self._selection = selection
         self._status = selection.status
-        self._field = TermField(edit, selection.status, self._assign)
+        self._field = TermField(
+            edit,
+            selection.status,
+            self._assign,
+            lambda: (selection.segmentationNode, selection.segmentID),
+        )
 
     def refresh(self) -> None:
         """Show the term of the selected segment."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import ctk
 import qt
+from PUMITSlicerLib.status import Choice
 from PUMITSlicerLib.term_field import TermField
 from PUMITSlicerLib.term_search import Term, textOf
 from PUMITSlicerLib.terms import uniqueText
@@ -46,7 +47,15 @@ class ClassList:
         table.verticalHeader().setDefaultSectionSize(24)
         table.connect("cellChanged(int,int)", self._onChanged)
         table.connect("itemSelectionChanged()", self._showTerm)
-        self._field = TermField(ui.classTermEdit, logic.status, self._assign)
+        self._asked: tuple[int, str] | None = None
+        self._choices: tuple[Choice, ...] = ()
+        self._field = TermField(
+            ui.classTermEdit, logic.status, self._assign, self._subject, self._askTerm
+        )
+        self._termButtons = (ui.firstTermButton, ui.secondTermButton)
+        for number, button in enumerate(self._termButtons):
+            button.connect("clicked()", lambda number=number: self._onTermButton(number))
+        ui.termQuestionFrame.hide()
         ui.addClassButton.connect("clicked()", self._onAdd)
         ui.removeClassButton.connect("clicked()", self._onRemove)
         ui.resetClassesButton.connect("clicked()", logic.cases.resetClasses)
@@ -105,6 +114,8 @@ class ClassList:
             button.show(color)
 
     def _showTerm(self) -> None:
+        if self._choices and self._subject() != self._asked:
+            self._withdrawTerm()
         edit, index = self._ui.classTermEdit, self._index
         edit.enabled = index >= 0
         edit.toolTip = (
@@ -161,11 +172,37 @@ class ClassList:
         if index < len(self._shown) and color != self._colors[index]:
             self._set(index, replace(self._shown[index], colorRgb=color))
 
+    def _subject(self) -> tuple[int, str] | None:
+        """Index and name of the selected class; None for none."""
+        index, classes = self._index, self._cases.classes
+        return (index, classes[index].name) if 0 <= index < len(classes) else None
+
+    def _askTerm(self, text: str, *choices: Choice) -> None:
+        # The status line is not used: while cases are read, it shows progress and Cancel.
+        self._asked, self._choices = self._subject(), choices
+        self._ui.termQuestionLabel.text = text
+        for number, button in enumerate(self._termButtons):
+            isChoice = number < len(choices)
+            button.text = choices[number].text if isChoice else ""
+            button.visible = isChoice
+        self._ui.termQuestionFrame.show()
+
+    def _withdrawTerm(self) -> None:
+        self._choices = ()
+        self._ui.termQuestionFrame.hide()
+
+    def _onTermButton(self, number: int) -> None:
+        choices = self._choices
+        self._withdrawTerm()
+        if number < len(choices):
+            choices[number].act()
+
     def _assign(self, term: Term) -> None:
-        index = self._index
-        if index < 0:
+        self._withdrawTerm()
+        subject = self._subject()
+        if subject is None:
             return
-        row = self._shown[index]
+        index, row = subject[0], self._cases.classes[subject[0]]
         color = row.colorRgb or (None if term.colorRgb == _NO_COLOR else term.colorRgb)
         self._set(index, replace(row, terminology=term.entry, colorRgb=color))
         self._ui.classTermEdit.text = term.name

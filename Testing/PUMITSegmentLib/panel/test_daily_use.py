@@ -65,6 +65,18 @@ def test_a_structure_is_found_by_what_people_type_and_a_typo_gives_names_to_pres
     assert "Named Gallbladder" in daily.status
 
 
+def test_an_answer_names_no_other_segment_than_the_one_asked_about(daily: Daily) -> None:
+    spleen = daily.addSpleen()
+    daily.logic.selectSegment(daily.liver)
+    typeStructure(daily, "galbladder")
+    (choice, *_) = daily.logic.status.current.choices
+    daily.logic.selectSegment(spleen)
+    choice.act()
+    assert "Named" not in daily.status
+    names = daily.logic.segmentationNode.GetSegmentation()
+    assert "allbladder" not in names.GetSegment(spleen).GetName()
+
+
 # --- Ctrl and a click -----------------------------------------------------------------------------
 
 

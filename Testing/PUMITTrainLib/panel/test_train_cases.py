@@ -264,15 +264,58 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
     assert "Kidney" in shown.cell(shown.ui.classTable, 1, CODE).text()
 
 
-def test_a_misspelt_structure_is_asked_about_before_a_class_is_coded(shown: ShownPanel) -> None:
-    addClasses(shown, ClassRow("a", (1,)))
+def askAboutBladder(shown: ShownPanel) -> None:
+    addClasses(shown, ClassRow("bladder", (1,)), ClassRow("liver", (2,)))
+    shown.ui.classTable.selectRow(0)
     shown.type(shown.ui.classTermEdit, "galbladder")
     assert shown.logic.callsOf("setClass") == []
     asked = "galbladder is not in the list of structures. Did you mean this?"
-    assert shown.ui.statusLabel.text == asked
-    shown.press(shown.ui.firstChoiceButton)
-    ((_index, row),) = shown.logic.callsOf("setClass")
+    assert shown.ui.termQuestionLabel.text == asked
+
+
+def test_a_misspelt_structure_is_asked_about_before_a_class_is_coded(shown: ShownPanel) -> None:
+    askAboutBladder(shown)
+    shown.refresh()  # as while a network learns
+    shown.press(shown.ui.firstTermButton)
+    ((index, row),) = shown.logic.callsOf("setClass")
+    assert (index, row.name) == (0, "bladder")
     assert "Gallbladder" in row.terminology
+    assert not shown.ui.termQuestionFrame.visible
+
+
+@pytest.mark.parametrize("change", ["select", "remove", "replace", "none"])
+def test_the_question_about_a_structure_goes_with_its_class(shown: ShownPanel, change: str) -> None:
+    askAboutBladder(shown)
+    classes = {
+        "remove": (ClassRow("liver", (2,)),),
+        "replace": (ClassRow("spleen", (1,)), ClassRow("liver", (2,))),
+        "none": (),
+    }
+    if change == "select":
+        shown.ui.classTable.selectRow(1)
+    else:
+        addClasses(shown, *classes[change])
+    assert not shown.ui.termQuestionFrame.visible
+    shown.ui.firstTermButton.click()
+    assert shown.logic.callsOf("setClass") == []
+
+
+def test_an_answer_codes_no_class_that_came_before_the_panel_shows_it(shown: ShownPanel) -> None:
+    askAboutBladder(shown)
+    shown.logic.cases.classes = (ClassRow("spleen", (1,)), ClassRow("liver", (2,)))
+    shown.press(shown.ui.firstTermButton)
+    assert shown.logic.callsOf("setClass") == []
+    assert not shown.ui.termQuestionFrame.visible
+
+
+def test_the_question_about_a_structure_leaves_reading_and_its_cancel(shown: ShownPanel) -> None:
+    status, cancelled = shown.logic.status, []
+    status.working("Reading the cases...", None, lambda: cancelled.append(True))
+    askAboutBladder(shown)
+    assert status.canCancel
+    status.working("Reading case 2...", 0.5, lambda: cancelled.append(True))
+    shown.press(shown.ui.firstTermButton)
+    assert len(shown.logic.callsOf("setClass")) == 1
 
 
 def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
