@@ -62,14 +62,15 @@ class TermField:
         shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
         if found:
             words = _("{text} is not in the list of structures. Did you mean this?")
-            answer = partial(self._answer, self._subject())
+            answer = partial(self.answer, self._subject())
             choices = [Choice(term.name, partial(answer, term)) for term in found]
             self._ask(words.format(text=shown), *choices)
         else:
             words = _("{text} is not in the list of structures; try a shorter word.")
             self._status.problem(words.format(text=shown))
 
-    def _answer(self, asked: object, term: Term) -> None:
+    def answer(self, asked: object, term: Term) -> None:
+        """Take a term that was asked for a subject, unless another one is selected by now."""
         if self._subject() == asked:
             self._onTerm(term)
         else:

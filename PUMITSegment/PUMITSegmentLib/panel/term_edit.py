@@ -23,7 +23,7 @@ class TermEdit:
             edit,
             selection.status,
             self._assign,
-            lambda: (selection.segmentationNode, selection.segmentID),
+            self._subject,
         )
 
     def refresh(self) -> None:
@@ -41,10 +41,14 @@ class TermEdit:
         isCoded = segment is not None and hasCode(segment)
         self._edit.text = textOf(segment.GetTerminology()) if isCoded else ""
 
+    def _subject(self) -> tuple:
+        return self._selection.segmentationNode, self._selection.segmentID
+
     def _assign(self, term: Term) -> None:
         if not self._selection.segmentID:
             return
-        if not self._selection.guard.allows(lambda: self._assign(term)):
+        asked = self._subject()
+        if not self._selection.guard.allows(lambda: self._field.answer(asked, term)):
             return
         node = self._selection.segmentationNode
         assignTerm(node, self._selection.segmentID, term)

@@ -18,6 +18,7 @@ from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
 _OF_CASES = ("removeCasesButton", "checkCasesButton", "caseTable")
 _OF_SOME_CASES = (
     *("sourceTable", "confirmCasesButton", "caseDetailLabel", "drawnFrame", "sameClassFrame"),
+    "termQuestionFrame",
     *OF_CLASSES,
 )
 _WIDTHS = {1: 64, 2: 70, 3: 48}
