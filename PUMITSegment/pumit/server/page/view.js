@@ -380,7 +380,7 @@ const countOf = (answer) => answer.count ??= (answer.bits ?? []).reduce((sum, by
 // As `volume_text` in pumit/system/wording.py.
 function volumeText(ml) {
   const [scale, unit] = [[1, "mL"], [1e3, "mm³"]].find(([per]) => ml * per >= 1e-3) ?? [1e12, "µm³"];
-  return `${(ml * scale).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: "min2" })} ${unit}`;
+  return `${(ml * scale).toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`;
 }
 
 function describe(segment, answer) {
