@@ -349,11 +349,12 @@ def _write_comparison(
     failed: dict[str, str],
 ) -> None:
     """Write the rows as CSV, with empty fields for missing values, or everything as JSON."""
-    from pumit.system.files import atomic_path, write_json
+    from pumit.system.files import atomic_path, write_text
 
     plain = [_rounded(asdict(row)) for row in rows]
     if path.suffix.lower() != ".csv":
-        write_json(path, {"mean": _summary_json(summary), "failed": failed, "rows": plain})
+        result = {"mean": _summary_json(summary), "failed": failed, "rows": plain}
+        write_text(path, json.dumps(result, indent=1, allow_nan=False))
         return
     with (
         atomic_path(path) as temporary,

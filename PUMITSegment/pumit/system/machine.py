@@ -185,9 +185,10 @@ class FittingThreads:
 
                 self._libraries = ThreadpoolController()
             if self._blocks == 0:
-                self._blas_limit = self._libraries.limit(limits=1, user_api="blas")
                 torch = sys.modules.get("torch")
+                # Before BLAS is limited, which may share torch's threads.
                 self._most = 1 if torch is None else torch.get_num_threads()
+                self._blas_limit = self._libraries.limit(limits=1, user_api="blas")
             self._blocks += change
             if self._blocks == 0:
                 self._blas_limit.restore_original_limits()

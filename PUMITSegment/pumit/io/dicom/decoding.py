@@ -83,7 +83,7 @@ def keep_frame(ds: FileDataset, index: int) -> int:
     _check_size(ds)
     syntax = ds.file_meta.TransferSyntaxUID
     if is_deflated(syntax) or syntax.is_compressed:
-        _is_for_pydicom(ds)
+        _is_for_pydicom(ds)  # refuses damaged frames
         frame = next(islice(_encoded_frames(ds), index, None), None)
         kept = None if frame is None else encapsulate([frame])
     else:

@@ -50,7 +50,7 @@ _PATIENT_SPACE = (1, 2)
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
 _CHUNK_BYTES = _BLOCK_VALUES = 1 << 20
 # Voxel sizes that differ by a smaller part are the same, rounded differently.
-SAME_SIZE = 0.01
+_SAME_SIZE = 0.01
 
 
 @dataclass(frozen=True)
@@ -373,7 +373,9 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
     direction, used = np.array(reader.GetDirection()).reshape(3, 3), np.array(reader.GetSpacing())
     other = np.linalg.norm(lps[:, :3], axis=0)
     is_axis = np.array(header.shape[:3]) > 1
-    if speaks_of_patient and not np.allclose(used[is_axis], other[is_axis], rtol=SAME_SIZE, atol=0):
+    if speaks_of_patient and not np.allclose(
+        used[is_axis], other[is_axis], rtol=_SAME_SIZE, atol=0
+    ):
         logger.warning(
             "The NIfTI header states two voxel sizes, %s mm (used) and %s mm (its sform): sizes "
             "and volumes may be wrong; correct the header.",
