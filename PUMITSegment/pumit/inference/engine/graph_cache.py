@@ -25,7 +25,7 @@ from pumit.system.files import atomic_path
 logger = logging.getLogger(__name__)
 
 Blob = bytes | memoryview
-MOST_FILES = 16  # about 22 MB each
+MOST_FILES = 16  # 12 to 24 MB each
 SUFFIX = ".graph"
 _DIGEST = 32  # bytes of the SHA-256 at the start
 _HEAD = struct.Struct("<16s4IQ")  # identity, degree, shape, size of the encoder in bytes
@@ -68,15 +68,21 @@ class GraphCache:
             return None
         digest, body = content[:_DIGEST], memoryview(content)[_DIGEST:]
         is_whole = hmac.compare_digest(self._digest(da0, shape, body), digest)
-        if self.is_writable:
-            with suppress(OSError):  # the modification time orders eviction
-                os.utime(path) if is_whole else path.unlink()
         if not is_whole:
+            if self.is_writable:
+                with suppress(OSError):
+                    path.unlink()
             level = logging.WARNING if self.is_writable else logging.DEBUG
             logger.log(level, "A cached graph on disk is damaged; it is compiled again.")
             return None
         middle = _HEAD.size + _HEAD.unpack_from(body)[-1]
         return body[_HEAD.size : middle], body[middle:]
+
+    def note_use(self, da0: int, shape: Shape) -> None:
+        """Note that a field was computed; graphs read in advance may turn out to be needless."""
+        if self.is_writable:
+            with suppress(OSError):  # the modification time orders eviction and `recent`
+                os.utime(self._path(da0, shape))
 
     def write(self, da0: int, shape: Shape, graphs: tuple[Blob, Blob]) -> None:
         """Store encoder and decoder for such a field, and evict files beyond `MOST_FILES`."""

@@ -275,6 +275,8 @@ class OpenVinoEngine:
         coarse = MapGrid(shape, at_tokens, image[:0], [])
         places = self._tokens.of_grid(coarse, slice_ratio)[None]
         compiled = self._of(da0, shape)
+        if self._cache is not None:
+            self._cache.note_use(da0, shape)
         results = self._run(compiled, compiled.encoder, [image[None], compiled.distances])
         full, half, quarter, tokens = results[:4]
         classes = results[4][0] if self._sizes.class_channels else None

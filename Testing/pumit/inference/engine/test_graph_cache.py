@@ -78,7 +78,7 @@ def test_the_least_recently_used_are_removed(
     for da0 in range(2):
         cache.write(da0, GRID[1], GRAPHS)
         os.utime(cache._path(da0, GRID[1]), (da0, da0))  # as if long ago
-    assert cache.read(0, GRID[1]) == GRAPHS
+    cache.note_use(0, GRID[1])
     cache.write(2, GRID[1], GRAPHS)
     assert [cache.read(da0, GRID[1]) is not None for da0 in range(3)] == [True, False, True]
 
@@ -142,6 +142,10 @@ def test_the_graphs_used_last_are_known_without_a_scan(tmp_path: Path) -> None:
     GraphCache(tmp_path, ["others"]).write(4, GRID[1], GRAPHS)
     (tmp_path / "short.graph").write_bytes(b"x")
     assert cache.recent(2) == [(2, GRID[1]), (1, GRID[1])]
+    assert cache.read(0, GRID[1]) is not None  # in advance, perhaps in vain
+    assert cache.recent(2) == [(2, GRID[1]), (1, GRID[1])]
+    cache.note_use(0, GRID[1])
+    assert cache.recent(2) == [(0, GRID[1]), (2, GRID[1])]
     assert GraphCache(tmp_path / "absent", ["weights"]).recent(2) == []
 
 
