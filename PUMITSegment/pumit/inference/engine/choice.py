@@ -8,8 +8,10 @@ installed, the other is used.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from importlib.resources import files
 from pathlib import Path
 
 from pumit.errors import CheckpointError, PumitError
@@ -56,21 +58,37 @@ def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[
     return _torch_engine(path, weights, device), weights
 
 
+def layer_ranges(sha256: str) -> dict[str, list[float]] | None:
+    """Return the ranges of the layers of shipped weights, measured by `fit_ranges.py`, or None.
+
+    Args:
+        sha256: That of the weights.
+    """
+    found = json.loads(files("pumit.models").joinpath("layer_ranges.json").read_text("utf-8"))
+    ranges: dict[str, list[float]] | None = found.get(sha256)
+    return ranges
+
+
 def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Engine:
     try:
         from pumit.inference.engine.openvino_engine import (
             OpenVinoEngine,
             best_precision,
+            multiplies_eight_bits,
             sizes_of,
         )
     except ImportError as error:  # not installed, or too old
         remedy = "pip install 'openvino>=2025.0', or pip install torch monai einops for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
+        ranges = layer_ranges(weights.sha256) if multiplies_eight_bits() else None
+        if ranges:
+            logger.info("The network multiplies in eight bits.")
         engine = OpenVinoEngine(
             weights.arrays,
             sizes_of(weights.recipe),
             precision=best_precision(),
+            ranges=ranges,
             graphs=lambda identity: GraphCache(
                 graphs_folder(), (weights.sha256, *identity), is_read_only=not keeps_graphs
             ),

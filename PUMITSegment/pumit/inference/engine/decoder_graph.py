@@ -16,7 +16,10 @@ from pumit.inference.engine.graph_layers import (
     as_grid,
     as_tokens,
     attend,
+    channels_first,
+    channels_last,
     constant,
+    convolve,
     integers,
     split_heads,
 )
@@ -39,8 +42,8 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     channels = layers.weight(f"{NAME}.join_half.weight").shape[1] - h
     inputs = {
         "full": [1, f, *at_full],
-        "half": [1, h, *at_half],
-        "quarter": [1, q, *at_quarter],
+        "half": [1, *at_half, h],
+        "quarter": [1, *at_quarter, q],
         "tokens": [1, sizes.dim, *at_tokens],
         "maps": [1, channels, *at_half],
         "prior": [1, 1, *at_full],
@@ -51,10 +54,10 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     maps, prior = given["maps"], given["prior"]
     # 1. Join prompt maps and image; the image's part of the convolutions is in the features.
     half = layers.conv(maps, f"{NAME}.join_half", 1, slice(h, None), bias=False)
-    half = ops.add(half, given["half"])
+    half = ops.add(half, channels_first(given["half"]))
     quarter = layers.down(half, f"{NAME}.to_quarter", 1)
     quarter = layers.conv(quarter, f"{NAME}.join_quarter", 2, slice(0, q), bias=False)
-    quarter = ops.add(quarter, given["quarter"])
+    quarter = ops.add(quarter, channels_first(given["quarter"]))
     grid = ops.add(layers.down(quarter, f"{NAME}.to_tokens", 2), given["tokens"])
     # 2. Two-way attention between prompt tokens and image.
     image, prompts = as_tokens(grid, sizes.dim, at_tokens), given["prompts"]
@@ -75,7 +78,7 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
         bias = layers.weight(f"{NAME}.show.bias")
         x = ops.concat([x, shown], 1)
         x = ops.add(layers.up(x, f"{NAME}.up_full", 0, (weight[:, :-1], bias)), given["full"])
-        x = ops.add(x, ops.multiply(prior, constant(weight[:, -1].reshape(1, -1, 1, 1, 1))))
+        x = ops.add(x, convolve(prior, weight[:, -1].reshape(-1, 1, 1, 1, 1)))
     else:
         shown = None
         x = ops.add(layers.up(x, f"{NAME}.up_full", 0), given["full"])
@@ -165,7 +168,8 @@ def _logits(
     voxels = math.prod(full)
     # 2. Contribution of features and prior at full resolution, (1, M, D, H, W).
     of_x = _part(weights, 0, f, 2)
-    logits = ops.matmul(of_x, ops.reshape(x, integers([1, f, voxels]), False), False, False)
+    flat = ops.reshape(channels_last(x), integers([1, voxels, f]), False)
+    logits = ops.transpose(ops.matmul(flat, of_x, False, True), integers([0, 2, 1]))
     logits = ops.add(logits, _part(weights, last, last + 1, 2))
     if shown is not None:
         of_prior = ops.multiply(
@@ -201,10 +205,12 @@ def _iou(
 ) -> Node:
     """Add `IoUHead`, (1, M)."""
     full, half = shapes
-    step, none = [a // b for a, b in zip(full, half, strict=True)], [0, 0, 0]
+    step = [a // b for a, b in zip(full, half, strict=True)]
 
     def pooled(of: Node) -> Node:  # (1, C, voxels at 1/2 resolution)
-        mean = ops.avg_pool(of, step, none, none, step, True)
+        channels = of.get_output_shape(0)[1]
+        each = np.eye(channels).reshape(channels, channels, 1, 1, 1) / math.prod(step)
+        mean = convolve(of, np.broadcast_to(each, (channels, channels, *step)), step)
         return ops.reshape(mean, integers([1, -1, math.prod(half)]), False)
 
     def total(of: Node) -> Node:

@@ -16,6 +16,7 @@ from pumit.inference.engine.graph_layers import (
     as_grid,
     as_tokens,
     attend,
+    channels_last,
     constant,
     integers,
     split_heads,
@@ -63,8 +64,8 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
 
     Returns:
         Graph with the inputs `image` (1, 3, D, H, W) and `distance` (1, 1, N, N) between tokens.
-        Outputs: features at full resolution, the image's part at 1/2 and 1/4, tokens
-        (1, dim, d, h, w), and normalised class vectors at 1/2 if the network has them.
+        Outputs: features at full resolution, the image's part at 1/2 and 1/4 with channels last,
+        tokens (1, dim, d, h, w), and normalised class vectors at 1/2 if the network has them.
     """
     name = "image_encoder"
     image = ops.parameter([1, 3, *shape], np.float32, "image")
@@ -91,7 +92,8 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
         classes = [vectors]
     half = layers.conv(half, "mask_decoder.join_half", 1, slice(0, h))
     quarter = layers.conv(quarter, "mask_decoder.join_quarter", 2, slice(q, 2 * q))
-    results = [ops.result(node) for node in (full, half, quarter, tokens, *classes)]
+    parts = [channels_last(node) for node in (half, quarter)]
+    results = [ops.result(node) for node in (full, *parts, tokens, *classes)]
     return openvino.Model(results, [image, distance], "encoder")
 
 

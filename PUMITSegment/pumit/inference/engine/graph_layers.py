@@ -16,6 +16,7 @@ from openvino import opset15 as ops
 from pumit.inference.engine.engine import Floats
 
 Node = Any  # openvino's own nodes carry no types
+Ranges = Mapping[str, Sequence[float]]  # least and greatest input of layers by name
 EPS = 1e-5
 
 
@@ -29,6 +30,25 @@ def integers(values: Any) -> Node:
     return ops.constant(np.asarray(values, dtype=np.int64))
 
 
+def convolve(x: Node, kernel: npt.ArrayLike, step: Sequence[int] = (1, 1, 1)) -> Node:
+    """Convolve with constants, without padding; faster than pooling, which moves the channels."""
+    return ops.convolution(x, constant(kernel), step, [0, 0, 0], [0, 0, 0], [1, 1, 1])
+
+
+def _per_channel(values: Floats) -> Node:
+    return constant(values.reshape(1, -1, 1, 1, 1))
+
+
+def channels_last(x: Node) -> Node:
+    """Move channels to the end, where OpenVINO's 3D convolutions have them: nothing is copied."""
+    return ops.transpose(x, integers([0, 2, 3, 4, 1]))
+
+
+def channels_first(x: Node) -> Node:
+    """Undo `channels_last`."""
+    return ops.transpose(x, integers([0, 4, 1, 2, 3]))
+
+
 def depth_sum(kernel: Floats, depth: int) -> Floats:
     """Sum a kernel (a, b, K, h, w) along K in contiguous groups to (a, b, depth, h, w)."""
     a, b, k, h, w = kernel.shape
@@ -38,13 +58,19 @@ def depth_sum(kernel: Floats, depth: int) -> Floats:
 class GraphLayers:
     """Builder of layers from a network's weights.
 
+    Args:
+        ranges: Least and greatest input of layers, by name; these layers multiply in eight bits.
+
     Attributes:
         used: Names of the weights used so far.
     """
 
-    def __init__(self, weights: Mapping[str, Floats], da0: int) -> None:
+    def __init__(
+        self, weights: Mapping[str, Floats], da0: int, ranges: Ranges | None = None
+    ) -> None:
         self._weights = weights
         self.da0 = da0
+        self._ranges = ranges or {}
         self.used: set[str] = set()
 
     def weight(self, name: str) -> Floats:
@@ -56,9 +82,27 @@ class GraphLayers:
         """Return whether the network has a parameter of that name."""
         return name in self._weights
 
+    def _operands(self, x: Node, kernel: Floats, name: str) -> tuple[Node, Node]:
+        """Return input and kernel of a layer, rounded to eight bits if its range is known.
+
+        OpenVINO multiplies such operands as integers. Zero stays exact: convolutions pad with it.
+        """
+        if name not in self._ranges:
+            return x, constant(kernel)
+        # 1. Input: 256 levels, moved so that zero is one of them.
+        least, most = (min(self._ranges[name][0], 0.0), max(self._ranges[name][1], 0.0))
+        step = max(most - least, 1e-6) / 255
+        below = round(-least / step)
+        ends = [constant(-below * step), constant((255 - below) * step)]
+        x = ops.fake_quantize(x, *ends, *ends, 256)
+        # 2. Kernel: 255 levels per output channel, as weights are stored (`int8_weights`).
+        each = tuple(range(1, kernel.ndim))
+        scale = np.maximum(np.abs(kernel).max(each, keepdims=True), 1e-12) / 127
+        whole = ops.constant(np.rint(kernel / scale).astype(np.int8))
+        return x, ops.multiply(ops.convert(whole, "f32"), constant(scale))
+
     def _biased(self, x: Node, name: str, extra: Floats | float = 0.0) -> Node:
-        bias = self.weight(f"{name}.bias") + extra
-        return ops.add(x, constant(bias.reshape(1, -1, 1, 1, 1)))
+        return ops.add(x, _per_channel(self.weight(f"{name}.bias") + extra))
 
     def conv(
         self, x: Node, name: str, level: int, part: slice = slice(None), *, bias: bool = True
@@ -69,19 +113,21 @@ class GraphLayers:
         if level < self.da0:
             kernel, pads = depth_sum(kernel, 1), [0, 1, 1]
         ones = [1, 1, 1]
-        out = ops.convolution(x, constant(kernel), ones, pads, pads, ones)
+        whole = part == slice(None)
+        x, operand = self._operands(x, kernel, name if whole else f"{name}.{part.start}")
+        out = ops.convolution(x, operand, ones, pads, pads, ones)
         return self._biased(out, name) if bias else out
 
     def point(self, x: Node, name: str) -> Node:
         """Add a 1^3 convolution."""
         ones, none = [1, 1, 1], [0, 0, 0]
-        kernel = constant(self.weight(f"{name}.weight"))
+        x, kernel = self._operands(x, self.weight(f"{name}.weight"), name)
         return self._biased(ops.convolution(x, kernel, ones, none, none, ones), name)
 
     def down(self, x: Node, name: str, level: int) -> Node:
         """Add `SACDownsample` by two from a level."""
         step = 1 if level < self.da0 else 2
-        kernel = constant(depth_sum(self.weight(f"{name}.weight"), step))
+        x, kernel = self._operands(x, depth_sum(self.weight(f"{name}.weight"), step), name)
         none = [0, 0, 0]
         out = ops.convolution(x, kernel, [step, 2, 2], none, none, [1, 1, 1])
         return self._biased(out, name)
@@ -102,15 +148,29 @@ class GraphLayers:
             of_shown, offset = shown[0].T[..., None, None, None], shown[1]
             repeated = np.broadcast_to(of_shown, (*of_shown.shape[:2], step, 2, 2))
             kernel = np.concatenate((kernel, repeated))
+        # OpenVINO has no eight-bit kernel for this.
         out = ops.convolution_backprop_data(x, constant(kernel), [step, 2, 2])
         return self._biased(out, name, offset)
 
     def channel_norm(self, x: Node, name: str) -> Node:
-        """Add `ChannelNorm`."""
-        scale = self.weight(f"{name}.weight")
-        bias = constant(self.weight(f"{name}.bias"))
+        """Add `ChannelNorm`.
+
+        OpenVINO's own group normalisation moves the channels of 3D convolutions to the front and
+        back again, which takes a third as long as the convolution. Values are centred before they
+        are squared, as a variance from rounded means (bfloat16) would be wrong.
+        """
+        scale, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
         groups = max(len(scale) // 8, 1)
-        return ops.group_normalization(x, constant(scale), bias, groups, EPS)
+        size = len(scale) // groups
+        within = np.kron(np.eye(groups), np.full((size, size), 1 / size))[..., None, None, None]
+
+        def mean(of: Node) -> Node:  # (1, C, 1, 1, 1), over each group
+            return convolve(ops.reduce_mean(of, integers([2, 3, 4]), True), within)
+
+        centred = ops.subtract(x, mean(x))
+        variance = ops.add(mean(ops.multiply(centred, centred)), constant(EPS))
+        factor = ops.multiply(ops.power(variance, constant(-0.5)), _per_channel(scale))
+        return ops.add(ops.multiply(centred, factor), _per_channel(bias))
 
     def residual(self, x: Node, name: str, level: int) -> Node:
         """Add `ResidualBlock`."""
@@ -133,7 +193,7 @@ class GraphLayers:
             found = self.weight(f"{name}.{kind}")[order]
             return found if factor == 1.0 else found * np.float32(factor)
 
-        y = ops.matmul(x, constant(numbers("weight")), False, True)
+        y = ops.matmul(*self._operands(x, numbers("weight"), name), False, True)
         if f"{name}.bias" not in self._weights:
             return y
         return ops.add(y, constant(numbers("bias")))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+import platform
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
 from pumit.inference.engine.graph_cache import Blob, GraphCache
-from pumit.inference.engine.graph_layers import GraphLayers
+from pumit.inference.engine.graph_layers import GraphLayers, Ranges
 from pumit.inference.engine.prompt_maps import MapGrid, PromptTokens, class_vectors_at, prompt_maps
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import PROMPTABLE
@@ -81,6 +82,31 @@ def best_precision() -> Precision:
     """Return "bf16" if the CPU has instructions for it (twice as fast), else "f32"."""
     capabilities = shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return "bf16" if "BF16" in capabilities else "f32"
+
+
+@cache
+def multiplies_eight_bits() -> bool:
+    """Return whether the CPU multiplies eight-bit integers exactly and fast (VNNI, AMX).
+
+    Older x86 processors add pairs of products in 16 bits, which saturates: the sum below is then
+    half as large.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    x = ops.parameter([1, 64, 8, 8, 8], np.float32)
+    ends = [ops.constant(np.float32(end)) for end in (0, 255)]
+    whole = ops.constant(np.full((64, 64, 1, 1, 1), 127, np.int8))
+    kernel = ops.multiply(ops.convert(whole, "f32"), ops.constant(np.float32(1 / 127)))
+    ones, none = [1, 1, 1], [0, 0, 0]
+    rounded = ops.fake_quantize(x, *ends, *ends, 256)
+    y = ops.convolution(rounded, kernel, ones, none, none, ones)
+    model, single = openvino.Model([ops.result(y)], [x]), {"INFERENCE_PRECISION_HINT": "f32"}
+    try:
+        request = shared_core().compile_model(model, "CPU", single).create_infer_request()
+        sums = _infer(request, [np.full(x.shape, 255, np.float32)])[0]
+    except RuntimeError:
+        return False
+    return bool(np.allclose(sums, 255 * 64, rtol=0.02))
 
 
 def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
@@ -166,6 +192,7 @@ class OpenVinoEngine:
         threads: Number of cores to use; None for all available to this process.
         precision: "bf16" is faster and less exact than "f32", on CPUs that support it; see
             `best_precision`.
+        ranges: Ranges of layers that multiply in eight bits; see `multiplies_eight_bits`.
         graphs: Factory of the disk cache, called with what compiled graphs depend on; None for no
             cache.
 
@@ -184,10 +211,12 @@ class OpenVinoEngine:
         *,
         threads: int | None = None,
         precision: Precision = "f32",
+        ranges: Ranges | None = None,
         graphs: Callable[[Sequence[str]], GraphCache] | None = None,
     ) -> None:
         self._weights = weights
         self._sizes = sizes
+        self._ranges = ranges
         self.field_size = sizes.field_size
         self._core = shared_core()
         self.precision = precision
@@ -205,7 +234,7 @@ class OpenVinoEngine:
         if graphs is not None:
             with suppress(OSError):  # if the source code of the graphs cannot be read
                 machine = _machine_and_code(self._core)
-                self._cache = graphs((repr(sizes), repr(self._properties), *machine))
+                self._cache = graphs((repr(sizes), repr(ranges), repr(self._properties), *machine))
         # Compiled or pending, the most recently used last.
         self._graphs: OrderedDict[_Grid, Future[_Compiled]] = OrderedDict()
         # Compiling a graph uses one core.
@@ -303,7 +332,7 @@ class OpenVinoEngine:
 
     def graphs(self, da0: int, shape: Shape) -> tuple[openvino.Model, openvino.Model, set[str]]:
         """Build both graphs for a degree and field shape; also return the weight names used."""
-        layers = GraphLayers(self._weights, da0)
+        layers = GraphLayers(self._weights, da0, self._ranges)
         encoder = encoder_graph(layers, self._sizes, shape)
         return encoder, decoder_graph(layers, self._sizes, shape), layers.used
 
