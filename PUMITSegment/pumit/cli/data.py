@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
 from pumit.system.files import make_folder
-from pumit.system.wording import listed, times
+from pumit.system.wording import count_of, listed, times
 
 if TYPE_CHECKING:
     from pumit.training.data.survey import CaseReport, SetReport
@@ -49,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit data`; problems found in the data do not change the exit status."""
+    """Run `pumit data`; it fails if no case can be used.
+
+    Raises:
+        PumitError: If no case is found, or none can be used.
+    """
     if args.goal == "classification" or Path(args.source).suffix == ".npz":
         return _run_classes(args)
     from pumit.cli.shared.progress import progress_bar
@@ -81,7 +86,19 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"summary": asdict(summary)}), flush=True)
     else:
         _print(reports, summary)
+    if not summary.usable:
+        raise PumitError(_why_unusable(summary))
     return 0
+
+
+def _why_unusable(summary: SetReport) -> str:
+    """Return a sentence on a data set of which no case can be used."""
+    if not summary.cases and summary.unlabelled:
+        return "No scan has labels; add a label file for each scan, or give --labels."
+    none = f"None of {count_of(summary.cases, 'case')} can be used"
+    if summary.problems:
+        return f"{none}: {summary.problems[0].rstrip('.')}."
+    return f"{none}; review the labels that a model made."
 
 
 def _run_classes(args: argparse.Namespace) -> int:
@@ -108,14 +125,24 @@ def _run_classes(args: argparse.Namespace) -> int:
     if args.json:
         summary = {"classes": classes, "problems": problems, "doubts": notes}
         print(json.dumps({"summary": summary}), flush=True)
-        return 0
+    else:
+        _print_classes(classes, problems, notes)
+    if len(problems) == count:
+        first = f": {problems[0].rstrip('.')}" if problems else ""
+        raise PumitError(f"None of {count_of(count, 'scan')} can be used{first}.")
+    return 0
+
+
+def _print_classes(
+    classes: Mapping[str, Mapping[str, int]], problems: Iterable[str], notes: Iterable[str]
+) -> None:
+    """Print one line per class, and the problems below."""
     for name, numbers in classes.items():
         print(f"{name}: {', '.join(f'{n} {split}' for split, n in numbers.items())}")
     for problem in problems:
         print(f"  ! {problem}")
     for note in notes:
         print(f"  ? {note}")
-    return 0
 
 
 def _data(source: Path) -> tuple[dict[str, Any], Path]:

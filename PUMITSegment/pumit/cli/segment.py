@@ -190,17 +190,24 @@ def check_target(path: Path, *inputs: Path | None) -> None:
         inputs: Files that are read, and must not be replaced.
 
     Raises:
-        ExportError: If its folder is missing or read-only, or the path is a folder or an input.
+        ExportError: If its folder is missing or read-only, or the path is a folder, an input or a
+            write-protected file.
     """
     folder = path.resolve().parent
     if path.is_dir():
         raise ExportError(f"The output {path.name!r} is a folder; give a file name.")
+    if folder.is_file():
+        raise ExportError(
+            f"{folder.name!r} for the output is a file, not a folder; choose another."
+        )
     if not folder.is_dir():
         raise ExportError(
             f"The folder {folder.name!r} for the output does not exist; create it first."
         )
     if not os.access(folder, os.W_OK):
         raise ExportError(f"The folder {folder.name!r} is read-only for you; choose another.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ExportError(f"The file {path.name!r} is write-protected; give another name.")
     refuse_replacing(path, inputs)
 
 

@@ -14,6 +14,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from pumit import __version__
+from pumit.client.secure_connection import NO_CERTIFICATE_FILE, secure_connection_failure
 from pumit.errors import PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.system.loopback import is_loopback
@@ -283,12 +284,11 @@ class Client(AbstractContextManager["Client"]):
     def _readable_errors(self) -> Iterator[None]:
         try:
             yield
-        except requests.exceptions.SSLError:
-            raise Unreachable(
-                f"The certificate of {self.url} is not trusted; ask its administrator, or give "
-                "the file to check it with."
-            ) from None
+        except requests.exceptions.SSLError as error:
+            raise Unreachable(secure_connection_failure(self.url, error)) from None
         except (requests.exceptions.RequestException, OSError) as error:
+            if type(error) is OSError and error.errno is None:  # by `requests`, for `verify`
+                raise Unreachable(NO_CERTIFICATE_FILE) from None
             if _is_late(error):
                 raise TimedOut(f"{self.url} does not answer in time; try again.") from None
             raise Unreachable(

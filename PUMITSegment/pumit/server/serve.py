@@ -26,6 +26,7 @@ from pumit.server.http.graceful_server import (
     bind_address,
     bind_file,
     check_certificate,
+    date_problem,
 )
 from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine
@@ -33,6 +34,8 @@ from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
 from pumit.volume import Volume
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
+
+logger = logging.getLogger(__name__)
 
 _MIN_TOKEN_LENGTH = 16
 _SHUTDOWN_S = 2
@@ -153,6 +156,8 @@ def serve(
         PumitError: If the model cannot be loaded, or the address is in use.
     """
     notice = ServiceNotice.from_environment()
+    if settings.certfile and (problem := date_problem(settings.certfile, settings.keyfile)):
+        logger.warning("%s", problem)
     engine = engine or SegmenterEngine(
         settings.model, device=settings.device, keeps_graphs=settings.keeps_graphs
     )

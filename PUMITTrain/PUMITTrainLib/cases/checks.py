@@ -226,11 +226,11 @@ class CaseCheck:
             self._fail(_("The draft cannot be written: {r}.").format(r=error.strerror))
             return
         count = None if "folders" in data else len(data["cases"])
-        done, isBad = 0, False
+        done, isBad, isRead = 0, False, False
         self._status.working(_("Reading the cases..."), None, self.cancel)
 
         def take(line: str) -> None:
-            nonlocal done, isBad
+            nonlocal done, isBad, isRead
             record = recordOf(line)
             if "case" in record:
                 done += 1
@@ -239,11 +239,11 @@ class CaseCheck:
                 text = _("Reading the cases: {done} done").format(done=done)
                 self._status.working(text, share, self.cancel)
             elif "summary" in record:
-                isBad = bool(record["summary"].get("problems"))
+                isRead, isBad = True, bool(record["summary"].get("problems"))
                 self.onSummary(record["summary"])
 
         def end(status: int, message: str) -> None:
-            if status == 0:
+            if status == 0 or isRead:  # it fails after its summary if no case can be used
                 self._end(True)
                 if isBad:
                     self._status.problem(

@@ -105,7 +105,7 @@ class ScanClasses:
 
         def end(status: int, message: str) -> None:
             self._cancel = None
-            if status != 0:
+            if status != 0 and not self._problem:
                 self._problem = message or _("The scans cannot be read.")
             if self._problem:
                 self._status.problem(self._problem)

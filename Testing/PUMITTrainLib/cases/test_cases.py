@@ -134,6 +134,17 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
     assert train.logic.runs.whyNoStart == "Nothing can be learnt."
 
 
+def test_cases_of_which_none_can_be_used_are_read(train: Any) -> None:
+    """`pumit data` then fails, after its summary."""
+    train.addCases(1)
+    request(train)
+    call = train.programs.last
+    call.emit({**goodCase("scan0"), "unreviewed": "made by hippo"})
+    call.emit({"summary": {"classes": [], "problems": [], "doubts": []}})
+    call.end(2, "None of 1 case can be used.")
+    assert train.status == "The cases were read."
+
+
 def test_two_classes_of_one_name_are_said_before_a_plan(train: Any) -> None:
     train.addCases(1)
     request(train)

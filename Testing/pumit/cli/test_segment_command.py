@@ -279,7 +279,8 @@ def test_unusable_options_are_one_line(
         ("o", "Unknown output format"),
         ("o.gz", "Unknown output format"),
         ("none/o.nii.gz", "does not exist"),
-        ("scan.nii.gz/o.nii.gz", "does not exist"),
+        ("scan.nii.gz/o.nii.gz", "is a file, not a folder"),
+        ("protected.nii.gz", "is write-protected"),
         ("folder.nii.gz", "is a folder"),
     ],
 )
@@ -296,6 +297,10 @@ def test_unusable_targets_are_found_before_the_scan_is_read(
         raise AssertionError("the scan was read")
 
     (tmp_path / "folder.nii.gz").mkdir()
+    protected, access = tmp_path / "protected.nii.gz", os.access
+    protected.touch()
+    # Not by its mode, which root may ignore.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != protected and access(path, mode))
     monkeypatch.setattr(Volume, "read", read)
     assert reason in refused("segment", scan, "--point", inside, "-o", tmp_path / output)
 

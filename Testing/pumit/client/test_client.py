@@ -144,7 +144,7 @@ def test_the_certificate_file_counts_whatever_the_system_trusts(monkeypatch, nam
     for verify in ("the user's", True):
         client = Client("https://gpu.example", TOKEN, verify=verify)
         client._http.mount("https://gpu.example", Adapter())
-        with pytest.raises(Unreachable, match="not trusted"):
+        with pytest.raises(Unreachable, match="secure connection"):
             client.raw_capabilities()
     assert seen == ["the user's", "the system's"]
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import socket
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
+from made_certificates import EXPIRED, TO_COME, VALID, make_certificate
 from pumit.client.http_client import Client
 from pumit.errors import PumitError, ServiceError
 from pumit.inference.engine import openvino_engine
-from pumit.server.serve import ServeSettings, add_arguments, run
+from pumit.server.serve import ServeSettings, add_arguments, run, serve
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.system.loopback import is_loopback
 from pumit.volume import Volume
@@ -27,13 +26,7 @@ TOKEN = "a-token-for-tests-0123456789"
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate for 127.0.0.1 that signs itself, and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificate, is absent")
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pumit -keyout k -out c"
-    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*command.split(), *names], cwd=folder, check=True, capture_output=True)
-    return folder / "c", folder / "k"
+    return make_certificate(tmp_path_factory.mktemp("tls") / "own")
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -141,6 +134,22 @@ def test_tls_works_with_its_certificate_and_with_no_other(fake_worker, certifica
         plain = Client(worker.url.replace("https", "http"), worker.token)
         with pytest.raises(ServiceError):
             plain.capabilities()
+
+
+@pytest.mark.parametrize(
+    ("dates", "what"), [(VALID, None), (EXPIRED, "has expired"), (TO_COME, "is not valid yet")]
+)
+@pytest.mark.parametrize("is_issued", [False, True])
+def test_a_certificate_out_of_its_dates_is_named_at_the_start(
+    monkeypatch, tmp_path, caplog, dates, what, is_issued
+):
+    issuer = make_certificate(tmp_path / "issuer") if is_issued else None
+    pair = make_certificate(tmp_path / "own", dates=dates, issuer=issuer)
+    monkeypatch.setattr("pumit.server.serve.GracefulServer.run", lambda self, sockets: None)
+    serve(ServeSettings(TOKEN, certfile=pair[0], keyfile=pair[1]), engine=FakeEngine())
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == (what is not None)
+    assert what is None or (what in lines[0] and "\n" not in lines[0])
 
 
 def test_a_token_file_is_used(fake_worker, tmp_path):

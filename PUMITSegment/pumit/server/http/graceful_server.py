@@ -26,6 +26,11 @@ ALIVE = "WATCHDOG=1"
 STOPPING = "STOPPING=1"
 # Read and write for user and group only: the proxy's user joins the group.
 _SOCKET_MODE = 0o660
+# By result of OpenSSL's verification: `X509_V_ERR_...` in its `x509_vfy.h`.
+_DATE_PROBLEMS = {
+    9: "The certificate is not valid yet, so viewers refuse it; check this computer's date.",
+    10: "The certificate has expired, so viewers refuse it; renew it and start the server again.",
+}
 
 
 class ServiceNotice:
@@ -76,6 +81,32 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
             f"The certificate or its key cannot be used ({type(error).__name__}); --certfile and "
             "--keyfile must be PEM files that belong together, without a passphrase."
         ) from None
+
+
+def date_problem(certfile: Path, keyfile: Path | None) -> str | None:
+    """Return a sentence if a certificate is not valid today, else None.
+
+    Python's standard library has no public reader of certificates: a client in this process, which
+    trusts the certificate whoever issued it, connects to a server with it, both in memory.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certfile, keyfile, password="")
+    verifying = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    verifying.check_hostname = False
+    verifying.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = verifying.wrap_bio(down, up)
+    server = context.wrap_bio(up, down, server_side=True)
+    try:
+        verifying.load_verify_locations(certfile)
+        for side in (client, server, client):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        return _DATE_PROBLEMS.get(error.verify_code)
+    except ssl.SSLError:  # nothing is known of its dates
+        return None
+    return None
 
 
 def bind_address(host: str, port: int) -> socket.socket:

@@ -320,6 +320,7 @@ class _Trainings:
         if is_finished(self._folder(training)):
             self._end(training.title, "")
             return
+        self.reporter.progressed()
         self.reporter.event("training", f"{training.title} begins.")
         running.start(training.title, recipe, self._folder(training), int(training.keys["threads"]))
 

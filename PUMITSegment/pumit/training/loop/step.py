@@ -188,6 +188,7 @@ class Step:
             run.optimizer.step()
             run.average.update(run.network, position.step)
         # 6. Advance the position.
+        run.reporter.progressed()
         position.step += 1
         position.elapsed_s, position.other_clock_s = elapsed, run.reporter.clock.other_clock_s
         return bool(is_save_due), Request(int(requested))

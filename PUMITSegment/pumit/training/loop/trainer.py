@@ -42,8 +42,8 @@ def train(
     Args:
         folder: Folder of `last.safetensors`, accessible to every process.
         degrees: Share of steps per degree of anisotropy.
-        report: Callback for a progress record every `log_every` steps, and for validation results
-            as {"step": ..., "validation": {...}}.
+        report: Callback for a progress record every `log_every` steps and at the end, and for
+            validation results as {"step": ..., "validation": {...}}.
         on_checkpoint: Callback with the averaged weights and the step at every save.
         validate: Function that scores the averaged weights, every `validate_every` steps and at
             the end.
@@ -88,14 +88,14 @@ def train(
         while run.position.step < schedule.steps:
             # 4. One optimiser step; the processes agree on saves and commands.
             is_save_due, requested = step.take()
-            # 5. Report.
+            # 5. Report, also the last step and one after which the run pauses or ends.
             done = run.position.step
-            if done % schedule.log_every == 0:
+            is_last = done == schedule.steps or run.is_spent
+            if done % schedule.log_every == 0 or is_last or requested:
                 record = run.progress.line(done)
                 if rank() == 0:
                     report({**record, "left_seconds": run.left_seconds()})
             # 6. Validate the averaged weights, and keep the best.
-            is_last = done == schedule.steps or run.is_spent
             is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
             if validate is not None and (is_last or is_validation_due):
                 run.validate(validate, report, on_best)

@@ -40,7 +40,7 @@ class Schedule(RecipeModel):
             does not depend on the load of the machine.
         decay_seconds: Time of linear decay at the end of the time budget; 0 turns it off.
         checkpoint_seconds: Time between checkpoints, s; a crash loses this and one step at most.
-        log_every: Steps per log entry.
+        log_every: Steps per log entry; the last step has one, too.
         optimizer: `muon` (AdamW for parameters that are not matrices), `adamw`, or `sgd` with
             Nesterov momentum.
         momentum: Momentum of Muon and SGD.

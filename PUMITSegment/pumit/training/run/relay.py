@@ -75,5 +75,11 @@ def train_part(
         except PumitError as error:  # such as a full disk; retried at the next poll
             logger.debug("%s", error)
 
-    with repeated(relay, POLL_SECONDS, "pumit-parts"):
-        return train(folder)
+    step = 0 if status is None else status.step
+    try:
+        with repeated(relay, POLL_SECONDS, "pumit-parts"):
+            return train(folder)
+    finally:
+        status = read_status(folder)
+        if status is not None and status.step > step:
+            reporter.progressed()

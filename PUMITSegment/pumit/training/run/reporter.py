@@ -177,9 +177,12 @@ class RunReporter:
         self._lock = threading.RLock()
         self._waiting: dict[str, list[str]] = {LOG: [], TEXT_LOG: []}
         self._has_reader = True
+        self._finished: RunStatus | None = None  # until a step is trained
         if folder is None:
             return
         before = read_status(folder)
+        if before is not None and before.state == "finished":
+            self._finished = before
         if before is not None:  # a resumed run keeps its progress
             known = {key: getattr(before, key) for key in ("step", "steps", "seconds")}
             if before.model and (folder / before.model).is_file():
@@ -251,6 +254,28 @@ class RunReporter:
     def state(self, state: RunState, sentence: str) -> None:
         """Set the run's state and sentence."""
         self.update(state=state, sentence=sentence)
+
+    def progressed(self) -> None:
+        """Note that something was trained: a run that was finished before is no longer."""
+        self._finished = None
+
+    def stays_finished(self, sentence: str) -> bool:
+        """Restore the status of a finished run that ended again before it trained anything.
+
+        Args:
+            sentence: Why it ended.
+
+        Returns:
+            Whether it was restored; not if the run was not finished, or has trained since.
+        """
+        if self._finished is None:
+            return False
+        record = {"event": "unchanged", "sentence": f"{sentence} The run stays finished."}
+        self.report(record, prints=False)
+        with self._lock:
+            self.status = self._finished
+        self.write_status()
+        return True
 
     def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
         """Report which case is prepared next, and pause or stop if requested.

@@ -65,7 +65,8 @@ def _taken(folder: Path, status: RunStatus | None) -> TrainingError:
 def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     """Lock a run's folder for a block, and write its status and logs.
 
-    A folder that was created for the run is removed if the block fails before its first report.
+    A folder that was created for the run is removed if the block fails before its first report. A
+    run that was finished before stays so if the block ends with an error before it trains.
 
     Args:
         since: Start of the run, Unix time; earlier commands are ignored.
@@ -91,17 +92,21 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         reporter = RunReporter(folder, control)
         with repeated(reporter.beat, BEAT_SECONDS, "pumit-run-status") as end_beats:
             try:
-                reporter.write_status()
                 with control.handle_signals():
+                    reporter.write_status()
                     yield reporter
             except RunStopped as stop:
                 sentence = str(stop) or f"Stopped. {kept(folder)}"
-                reporter.event("stopped", sentence)
-                reporter.state("stopped", sentence)
+                if reporter.stays_finished("Stopped before a step."):
+                    sentence = "Stopped before a step. The run stays finished."
+                else:
+                    reporter.event("stopped", sentence)
+                    reporter.state("stopped", sentence)
                 # A part of the run, such as a fold, has received the signal.
                 raise RunStopped(sentence, control.signal_number or stop.signal_number) from None
             except KeyboardInterrupt:
-                reporter.state("stopped", f"Stopped at once. {kept(folder)}")
+                if not reporter.stays_finished("Stopped at once."):
+                    reporter.state("stopped", f"Stopped at once. {kept(folder)}")
                 raise
             except BaseException as error:
                 fault = f"A fault of the program ({type(error).__name__})."
@@ -109,7 +114,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
                 if made and not (folder / LOG).exists():
                     end_beats()
                     _remove(folder, made)
-                else:
+                elif not reporter.stays_finished(sentence):
                     record = {"event": "failed", "sentence": sentence, **_place_of(error)}
                     reporter.report(record, prints=False)  # the CLI prints it on standard error
                     reporter.state("failed", sentence)

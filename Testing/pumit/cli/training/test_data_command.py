@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 from labelled_scans import write_pairs
 from PIL import Image
@@ -71,3 +73,34 @@ def test_what_cannot_be_inspected_is_one_line(run: Any, tmp_path: Path) -> None:
         assert len(ran.err.splitlines()) == 1
         assert message in ran.err
     ran = run("data", tmp_path, "--thumbnails", tmp_path / "file", status=2)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_data_set_of_which_nothing_can_be_used_fails(
+    run: Any, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    """The table is printed in full; a script learns it from the exit status."""
+    write_pairs(tmp_path, 2)
+    for file in (tmp_path / "images").iterdir():
+        file.write_bytes(b"nothing")
+    ran = run("data", tmp_path, *form, status=2)
+    assert "case_1" in ran.out
+    assert len(ran.err.splitlines()) == 1
+    assert "None of 2 cases can be used" in ran.err
+    shutil.rmtree(tmp_path / "labels")
+    ran = run("data", tmp_path, *form, status=2)
+    assert "No scan has labels" in ran.err
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_classification_without_a_readable_scan_fails(
+    run: Any, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    for kind in ("benign", "malignant"):
+        (tmp_path / kind).mkdir()
+        for number in range(4):
+            (tmp_path / kind / f"{kind}{number}.nii.gz").write_bytes(b"nothing")
+    ran = run("data", tmp_path, "--goal", "classification", *form, status=2)
+    assert "benign" in ran.out
+    assert len(ran.err.splitlines()) == 1
+    assert "None of 8 scans can be used" in ran.err

@@ -121,6 +121,19 @@ def test_the_next_process_compiles_nothing_and_answers_the_same(
     np.testing.assert_array_equal(tokens(engine), first)
 
 
+def test_graphs_are_not_read_where_other_instructions_are_allowed(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens(make_engine())
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    of_another_process = openvino_engine._machine_and_code.__wrapped__
+    monkeypatch.setattr(openvino_engine, "_machine_and_code", of_another_process)
+    tried: list[OpenVinoEngine] = []
+    monkeypatch.setattr(OpenVinoEngine, "_try_out", lambda engine: tried.append(engine))
+    make_engine()
+    assert len(tried) == 1
+
+
 def test_what_openvino_refuses_is_compiled(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

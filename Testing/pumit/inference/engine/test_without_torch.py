@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +145,26 @@ def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.M
         assert all(found.nbytes > 0 for found in session.solver.scan.embeddings.values())
     both = masks[0].sum() + masks[1].sum()
     assert both == 0 or 2 * (masks[0] & masks[1]).sum() / both >= 0.999
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="the variable names Intel's instructions"
+)
+def test_a_cpu_whose_instructions_are_too_old_is_one_line_or_torch(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenVINO computes trivial graphs there, and not those of the network."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    code = (
+        "from pathlib import Path\nfrom pumit.errors import PumitError\n"
+        "from pumit.inference.engine.choice import load_engine\n"
+        f"try: print(load_engine(Path({str(tiny_checkpoint)!r}), 'cpu')[0].name)\n"
+        "except PumitError as error: print(error)"
+    )
+    ran = without_torch(code)
+    assert ran.stdout.startswith("OpenVINO cannot compute on this CPU ("), ran.stderr
+    assert len(ran.stdout.splitlines()) == 1
+    environment = {**os.environ, "PYTHONPATH": str(CORE)}
+    command = [sys.executable, "-c", code]
+    taken = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert taken.stdout.split() == ["torch"], taken.stderr

@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from pumit.runs import CONTROL, LOCK, read_log, send_command
 from pumit.training.run import control as run_control
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from tiny_run import SCHEDULE, STEPS, forks, run_line, started, status_of, train_line, wait_for
@@ -228,3 +231,77 @@ def test_a_folder_that_was_made_in_vain_goes_again(tmp_path: Path) -> None:
     with pytest.raises(PumitError), run_session(tmp_path / "kept", since=0.0):
         raise PumitError("No such data.")
     assert status_of(tmp_path / "kept").state == "failed"
+
+
+def _refuse(reporter: RunReporter) -> None:
+    raise PumitError("The recipe has no data.")
+
+
+def _stop(reporter: RunReporter) -> None:
+    reporter.control.signal_number = signal.SIGTERM
+    reporter.check()
+
+
+def _interrupt(reporter: RunReporter) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [(_refuse, PumitError), (_stop, RunStopped), (_interrupt, KeyboardInterrupt)],
+)
+def test_a_finished_run_stays_so_if_a_later_command_does_not_train(
+    tmp_path: Path, end: Callable[[RunReporter], None], error: type[BaseException]
+) -> None:
+    run_line(tmp_path)
+    before = status_of(tmp_path)
+
+    def come_again() -> None:
+        with run_session(tmp_path, since=0.0) as reporter:
+            assert status_of(tmp_path).state == "preparing"
+            reporter.update(name="another", steps=99)
+            end(reporter)
+
+    with pytest.raises(error):
+        come_again()
+    assert replace(status_of(tmp_path), updated=before.updated) == before
+    assert "stays finished" in (tmp_path / "log.txt").read_text().splitlines()[-1]
+    run_line(tmp_path)
+    assert status_of(tmp_path).state == "finished"
+
+
+@forks
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    run_line(tmp_path)
+
+    def prepare() -> None:
+        with run_session(tmp_path, since=0.0) as reporter:
+            while True:
+                reporter.at_case("Reading", 1)
+                time.sleep(0.01)
+
+    process = started(prepare)
+    wait_for(lambda: status_of(tmp_path).sentence == "Reading case 1.")
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(60)
+    assert process.exitcode == 7
+    assert status_of(tmp_path).state == "finished"
+
+
+def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path: Path) -> None:
+    run_line(tmp_path)
+    further = SCHEDULE.changed(steps=STEPS + 9, log_every=100)
+
+    def each_step() -> None:
+        send_command(tmp_path, "stop")
+        time.sleep(2 * run_control.CHECK_SECONDS)
+
+    with pytest.raises(RunStopped):
+        run_line(tmp_path, schedule=further, each_step=each_step)
+    status = status_of(tmp_path)
+    assert (status.state, status.step) == ("stopped", STEPS + 1)
+    assert status.sentence == f"Stopped. Step {STEPS + 1} is saved."
