@@ -16,6 +16,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.files import first_value, read_header
 from pumit.io.dicom.gdcm_process import GdcmProcess
+from pumit.io.dicom.pixel_size import warn_if_slicer_differs
 from pumit.io.dicom.pixels import intensity_unit, read_pixels
 from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
@@ -67,6 +68,8 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         intensity_unit=intensity_unit(header),
     )
     row_mm, column_mm = _pixel_spacing(slices)
+    if not first_value(header, "PerFrameFunctionalGroupsSequence"):
+        warn_if_slicer_differs(header)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
     origin = np.zeros(3) if first.position_lps is None else first.position_lps
     if len(slices) == 1:
