@@ -142,7 +142,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
     if count > 1:
         _check_count(file, count)
         return _slices_of_frames(file, count)
-    only = _slice(file, 0, header, header, header, _differences(header))
+    only = _slice(file, 0, places_of(header)[0], header, header, _differences(header))
     if "MOSAIC" in (first_value(header, "ImageType") or ()):
         return _tiles_of(only)
     return [only]
@@ -154,6 +154,14 @@ def frame_count(header: Dataset) -> int:
         return max(int(first_value(header, "NumberOfFrames") or 1), 1)
     except (TypeError, ValueError):
         return 1
+
+
+def places_of(header: Dataset) -> list[Dataset]:
+    """Return where position and orientation are stated: the header, or detectors (NM)."""
+    detectors = first_value(header, "DetectorInformationSequence") or []
+    return [header if first_value(header, "ImagePositionPatient") else d for d in detectors] or [
+        header
+    ]
 
 
 def _check_count(file: DicomFile, count: int) -> None:
@@ -206,9 +214,7 @@ def _differences(header: Dataset) -> dict[str, str]:
 def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     """List the slices of a multi-frame file without functional groups."""
     header = file.header
-    detectors = first_value(header, "DetectorInformationSequence") or []
-    places = [header if first_value(header, "ImagePositionPatient") else d for d in detectors]
-    places = places or [header]
+    places = places_of(header)
     first = _slice(file, 0, places[0], header, header, _differences(header))
     pointers = _pointers(header)
     slice_numbers = _vector(header, "SliceVector", count)
