@@ -58,18 +58,20 @@ def pixel_size(header: Dataset) -> Size | None:
     )
 
 
-def warn_if_slicer_differs(header: Dataset) -> None:
-    """Log a warning if ITK and Slicer take another pixel size than `pixel_size`."""
-    size = pixel_size(header)
-    if size is None:
-        return
+def pixel_size_by_itk(header: Dataset) -> Size:
+    """Return the pixel size in mm that ITK 5.4, and so Slicer, takes without functional groups."""
     uid = str(first_value(header, "SOPClassUID") or "")
-    keywords = _BY_ITK.get(uid.removeprefix(_ROOT), ("PixelSpacing",))
     by_itk = (1.0, 1.0)
-    for keyword in reversed(keywords):
+    for keyword in reversed(_BY_ITK.get(uid.removeprefix(_ROOT), ("PixelSpacing",))):
         with suppress(VolumeError):  # ITK takes 1 mm for what is no size
             by_itk = _stated(header, keyword) or by_itk
-    if not np.allclose(size, by_itk, rtol=_SAME_SIZE, atol=0):
+    return by_itk
+
+
+def warn_if_slicer_differs(header: Dataset) -> None:
+    """Log a warning if ITK and Slicer take another pixel size than `pixel_size`."""
+    size, by_itk = pixel_size(header), pixel_size_by_itk(header)
+    if size is not None and not np.allclose(size, by_itk, rtol=_SAME_SIZE, atol=0):
         logger.warning(
             "The DICOM image states pixels of %s mm, but Slicer takes %s mm for this kind of "
             "image: positions in mm may differ from Slicer's; pixels correspond.",
