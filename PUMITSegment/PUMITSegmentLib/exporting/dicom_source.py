@@ -138,6 +138,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     """
     from pumit.export.source_frames import source_frames
     from pumit.export.source_headers import read_headers
+    from pumit.io.dicom.pixel_size import pixel_size_by_itk
     from pumit.io.dicom.stack import placed_frames
 
     headers = read_headers(DicomSource(files, ""))
@@ -159,10 +160,14 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     ordered = tuple(files[i] for i in order) if is_single else files
     source = DicomSource(ordered, uid, frames=placed)
     spacing = np.array(first.pixel_spacing_mm)
+    read = [first.pixel_spacing_mm]
+    if "PerFrameFunctionalGroupsSequence" not in headers[0]:
+        # Slicer gives the pixels of some projections another size.
+        read.append(pixel_size_by_itk(headers[0]))
     is_own = (
         sizes == {volume.shape[1:]}
         and len(frames) == volume.shape[0]
-        and np.allclose(spacing, volume.spacing_mm[1:], rtol=SPACING_TOLERANCE)
+        and any(np.allclose(s, volume.spacing_mm[1:], rtol=SPACING_TOLERANCE) for s in read)
     )
     if not is_own:
         return replace(volume, source=source)

@@ -67,8 +67,7 @@ def write_dicom_seg(
         headers = read_headers(source)
         frames = frames_of(headers, source)
         source_class = str(headers[0].SOPClassUID)
-        has_groups = "PerFrameFunctionalGroupsSequence" in headers[0]
-        complete_headers(headers, frames)
+        is_listed = complete_headers(headers, frames)
         pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
         seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels, kind)
         name_true_class(seg, headers[0].SOPClassUID, source_class)
@@ -76,10 +75,11 @@ def write_dicom_seg(
             seg.PatientOrientation = headers[0].get("PatientOrientation")
             if frames[0].number is not None:
                 name_true_frame(seg, frames[0].number)
+        elif is_listed:
+            numbers = (frame.number or n for n, frame in enumerate(frames, start=1))
+            name_true_frames(seg, dict(enumerate(numbers, start=1)))
         elif source is not None and source.frame_numbers:
-            read = source.frame_numbers
-            told = read if has_groups else range(1, len(read) + 1)
-            name_true_frames(seg, dict(zip(told, read, strict=True)))
+            name_true_frames(seg, {number: number for number in source.frame_numbers})
         seg.SeriesDescription = series_description
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]

@@ -12,6 +12,8 @@ from pydicom.dataset import Dataset
 from pumit.errors import ExportError
 from pumit.file_image import PlacedFrame
 from pumit.geometry import Floats, Triple
+from pumit.io.dicom.pixel_size import pixel_size
+from pumit.io.dicom.slices import places_of
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 
@@ -81,7 +83,8 @@ def source_frames(
         return [SourceFrame(int(first.Rows), int(first.Columns), None, only)]
     is_older = "PerFrameFunctionalGroupsSequence" not in first
     has_frames = str(first.get("NumberOfFrames") or 1) != "1"
-    if is_older and not placed and "ImagePositionPatient" in first and has_frames:
+    has_place = bool(places_of(first)[0].get("ImagePositionPatient"))
+    if is_older and not placed and has_place and has_frames:
         raise ExportError(
             "The source DICOM file states one position for all of its frames; open it again, or "
             "write .seg.nrrd instead."
@@ -94,12 +97,17 @@ def source_frames(
     try:
         if is_older:
             size = int(first.Rows), int(first.Columns)
+            if len(placed) == 1:  # an image, or a cine at one place
+                return [SourceFrame(*size, _placed(placed[0]))]
             if placed:
                 of_placed = zip(numbers or range(1, len(placed) + 1), placed, strict=True)
                 return [SourceFrame(*size, _placed(f), n) for n, f in of_placed]
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
-        shared = first.SharedFunctionalGroupsSequence[0]
-        geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
+        shared = (first.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
+        groups = first.PerFrameFunctionalGroupsSequence
+        if len(groups) == 1 and not any("PlanePositionSequence" in g for g in (groups[0], shared)):
+            return [SourceFrame(int(first.Rows), int(first.Columns), None, 1)]
+        geometries = [_of_group(frame, shared) for frame in groups]
         # Frames may also differ by time or echo; use those that were read, or the first at each
         # position.
         places = {geometry.position_lps: geometry for geometry in reversed(geometries)}
@@ -107,6 +115,8 @@ def source_frames(
             (n, g) for n, g in enumerate(geometries, 1) if places[g.position_lps] is g
         ]
         return [SourceFrame(int(first.Rows), int(first.Columns), g, n) for n, g in unique]
+    except ExportError:
+        raise
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         raise ExportError(
             "A header of the source DICOM series has no usable size, position or orientation; "
@@ -115,9 +125,16 @@ def source_frames(
 
 
 def _single(ds: Dataset) -> FrameGeometry | None:
-    if "ImagePositionPatient" not in ds:
+    place = places_of(ds)[0]
+    if not place.get("ImagePositionPatient"):
         return None
-    return _geometry(ds.ImagePositionPatient, ds.ImageOrientationPatient, ds.PixelSpacing)
+    size_mm = pixel_size(ds)
+    if size_mm is None:
+        raise ExportError(
+            "The source DICOM images state a position, but no pixel size, so a DICOM object cannot "
+            "be on their grid; write .seg.nrrd instead."
+        )
+    return _geometry(place.ImagePositionPatient, place.ImageOrientationPatient, size_mm)
 
 
 def _placed(frame: PlacedFrame) -> FrameGeometry:

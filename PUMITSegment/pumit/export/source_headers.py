@@ -10,11 +10,19 @@ from pydicom import dcmread
 from pydicom.dataelem import DataElement
 from pydicom.dataset import Dataset
 from pydicom.errors import InvalidDicomError
-from pydicom.uid import EnhancedCTImageStorage, SecondaryCaptureImageStorage, generate_uid
+from pydicom.uid import (
+    CTImageStorage,
+    EnhancedCTImageStorage,
+    MRImageStorage,
+    PositronEmissionTomographyImageStorage,
+    SecondaryCaptureImageStorage,
+    generate_uid,
+)
 from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
-from pumit.export.source_frames import SourceFrame, slice_spacing_mm, source_frames
+from pumit.export.source_frames import FrameGeometry, SourceFrame, slice_spacing_mm, source_frames
+from pumit.export.spacing import PLANAR_THICKNESS_MM
 from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
@@ -40,6 +48,8 @@ _NOT_OF_A_PICTURE = (
     "SharedFunctionalGroupsSequence",
     "PerFrameFunctionalGroupsSequence",
 )
+# Classes whose images highdicom takes as single frames with a position, as they are.
+_SINGLE_FRAME = (CTImageStorage, MRImageStorage, PositronEmissionTomographyImageStorage)
 # Direction cosines that differ by less are the same orientation, rounded differently.
 COSINE_TOLERANCE = 1e-2
 
@@ -141,12 +151,17 @@ def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[So
     return source_frames(headers, source.frames, only=source.frame, numbers=source.frame_numbers)
 
 
-def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
+def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> bool:
     """Complete the headers in memory with attributes that the result needs; files stay unchanged.
 
     Text becomes Unicode, missing type 2 attributes become empty, and orientations that differ by
     rounding become equal. SpacingBetweenSlices is computed from positions: it is often absent, and
-    some scanners state the gap between slices.
+    some scanners state the gap between slices. A slice without a thickness gets one of 1 mm, which
+    a DICOM-SEG must state.
+
+    Returns:
+        Whether highdicom will number the frames from 1, in the order of `frames`, and not as in
+            their file.
     """
     # Patient and study are copied from the first header.
     first = headers[0]
@@ -160,7 +175,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         first.SOPClassUID = SecondaryCaptureImageStorage
         for keyword in _NOT_OF_A_PICTURE:
             first.pop(keyword, None)
-        return
+        return False
     if "FrameOfReferenceUID" not in first:
         logger.warning(
             "The source series has no frame of reference; a new one is generated for the result."
@@ -168,40 +183,73 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         uid = generate_uid()
         for header in headers:
             header.FrameOfReferenceUID = uid
-    if "PerFrameFunctionalGroupsSequence" not in first and len(frames) > len(headers):
+    has_groups = "PerFrameFunctionalGroupsSequence" in first
+    is_listed = not _has_usual_groups(first) if has_groups else len(frames) > len(headers)
+    if is_listed:
         _add_groups(first, frames)
     measures = first
     if "PerFrameFunctionalGroupsSequence" in first:
         shared = first.SharedFunctionalGroupsSequence[0]
         measures = shared.get("PixelMeasuresSequence", [Dataset()])[0]
     else:
+        _as_single_frames(headers, frames)
         _unify_orientation(headers)
     spacing = slice_spacing_mm(frames)
     if spacing:
         measures.SpacingBetweenSlices = DSfloat(spacing, auto_format=True)
     if not measures.get("SliceThickness"):
-        measures.SliceThickness = DSfloat(spacing, auto_format=True) if spacing else None
+        thickness_mm = spacing or PLANAR_THICKNESS_MM
+        measures.SliceThickness = DSfloat(thickness_mm, auto_format=True)
+    return is_listed
+
+
+def _has_usual_groups(header: Dataset) -> bool:
+    """Whether functional groups are where highdicom expects them: only the position by frame."""
+    shared = (header.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
+    frames = header.PerFrameFunctionalGroupsSequence
+    return (
+        "PixelMeasuresSequence" in shared
+        and "PlaneOrientationSequence" in shared
+        and all("PlanePositionSequence" in frame for frame in frames)
+    )
+
+
+def _as_single_frames(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
+    """Present files of one image each to highdicom as single frames with a place and a pixel size.
+
+    Nuclear medicine, angiography and others may hold several frames, even if they hold one; their
+    SOP class is replaced, and `name_true_class` corrects the references. They may state their place
+    by detector, and projections their pixel size elsewhere.
+    """
+    classes = {str(header.get("SOPClassUID")) for header in headers}
+    for header, frame in zip(headers, frames, strict=True):
+        if frame.geometry is not None:
+            size_mm = frame.geometry.pixel_spacing_mm
+            header.PixelSpacing = [DSfloat(v, auto_format=True) for v in size_mm]
+            if not header.get("ImagePositionPatient"):
+                _set_position(header, frame.geometry)
+                _set_orientation(header, frame.geometry)
+        if len(classes) == 1 and not classes.intersection(_SINGLE_FRAME):
+            header.SOPClassUID = CTImageStorage
+            header.pop("NumberOfFrames", None)
 
 
 def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
-    """Add functional groups with the frame geometry to a multi-frame object that lacks them.
+    """Replace or add functional groups of a multi-frame object by those of the given frames.
 
     The header gets an enhanced SOP class; `name_true_class` corrects the references to it.
     """
     placed = [frame.geometry for frame in frames if frame.geometry is not None]
     measures, orientation, shared = Dataset(), Dataset(), Dataset()
     measures.PixelSpacing = [DSfloat(v, auto_format=True) for v in placed[0].pixel_spacing_mm]
-    measures.SliceThickness = header.get("SliceThickness")
-    cosines = (*placed[0].row_lps, *placed[0].column_lps)
-    orientation.ImageOrientationPatient = [DSfloat(v, auto_format=True) for v in cosines]
+    measures.SliceThickness = _thickness(header)
+    _set_orientation(orientation, placed[0])
     shared.PixelMeasuresSequence = [measures]
     shared.PlaneOrientationSequence = [orientation]
     groups = []
     for geometry in placed:
         position, group = Dataset(), Dataset()
-        position.ImagePositionPatient = [
-            DSfloat(v, auto_format=True) for v in geometry.position_lps
-        ]
+        _set_position(position, geometry)
         group.PlanePositionSequence = [position]
         groups.append(group)
     # With these, highdicom would use the first frame's geometry for all.
@@ -210,6 +258,24 @@ def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
     header.SOPClassUID, header.NumberOfFrames = EnhancedCTImageStorage, len(placed)
     header.SharedFunctionalGroupsSequence = [shared]
     header.PerFrameFunctionalGroupsSequence = groups
+
+
+def _set_position(item: Dataset, frame: FrameGeometry) -> None:
+    item.ImagePositionPatient = [DSfloat(v, auto_format=True) for v in frame.position_lps]
+
+
+def _set_orientation(item: Dataset, frame: FrameGeometry) -> None:
+    cosines = (*frame.row_lps, *frame.column_lps)
+    item.ImageOrientationPatient = [DSfloat(v, auto_format=True) for v in cosines]
+
+
+def _thickness(header: Dataset) -> float | None:
+    """Return SliceThickness of a multi-frame object, of its first frame if it has groups."""
+    groups = [header]
+    for keyword in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
+        for group in (header.get(keyword) or ())[:1]:
+            groups += group.get("PixelMeasuresSequence", ())
+    return next((g.SliceThickness for g in groups if g.get("SliceThickness")), None)
 
 
 def _to_unicode(header: Dataset) -> None:

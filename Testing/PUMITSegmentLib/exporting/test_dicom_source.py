@@ -20,12 +20,15 @@ from export_scene import (
     loadSeries,
     segmentation_of,
 )
+from generated_scans import dicom_slice
 from pumit.errors import ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.terminology import concept_for
+from pumit.export.write import write_segmentation
 from pumit.file_image import DicomSource
-from pumit.segmentation import Algorithm, Segmentation
+from pumit.io.labels.label_source import read_labels
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 from PUMITSegmentLib.exporting.dicom_source import DicomFiles, findDicomFiles, withSource
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas
@@ -235,3 +238,27 @@ def test_frames_of_an_older_multi_frame_file_are_its_slices(tmp_path, scene, ser
     lost = replace(drawn, source=DicomSource((path,), "1.2"))
     with pytest.raises(ExportError, match="one position for all of its frames"):
         write_dicom_seg(Segmentation(lost, (segment,), Algorithm("x", "1")), tmp_path / "b.dcm")
+
+
+@pytest.mark.parametrize("suffix", [".dcm", ".rtstruct.dcm"])
+def test_pixels_that_slicer_reads_with_another_size_keep_their_segment(tmp_path, suffix):
+    """An angiogram has the size of its calibration, and in Slicer that of its detector."""
+    ds = dicom_slice(
+        np.random.default_rng(0).integers(0, 255, (21, 30)).astype(np.uint16),
+        (5.0, 6.0, 7.0),
+        SOPClassUID="1.2.840.10008.5.1.4.1.1.12.1",
+        pixel_spacing=(0.4, 0.3),
+        ImagerPixelSpacing=[0.8, 0.6],
+        intercept=0.0,
+    )
+    path = tmp_path / "a.dcm"
+    ds.save_as(path, enforce_file_format=True)
+    image = SimpleITK.ReadImage(str(path))
+    assert image.GetSpacing()[:2] == pytest.approx((0.6, 0.8))
+    array = SimpleITK.GetArrayFromImage(image)
+    shown = Volume(array, (1.0, 0.8, 0.6), image.GetOrigin(), np.eye(3))
+    mask = np.random.default_rng(1).random(shown.shape) > 0.6
+    segment = Segmentation(withSource(shown, (path,)), (Segment("a", mask),), Algorithm("a", "1"))
+    write_segmentation(segment, tmp_path / f"out{suffix}")
+    found = read_labels(tmp_path / f"out{suffix}", Volume.read(path))
+    np.testing.assert_array_equal(found.mask(found.segments[0]), mask)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,16 +24,27 @@ from pumit.io.dicom.slices import DicomSlice, frame_count
 from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import parsing
 
+logger = logging.getLogger(__name__)
+
 _PET_UNITS = {"BQML": "Bq/ml", "GML": "SUV (g/ml)", "CM2ML": "SUV (cm²/ml)", "CNTS": "counts"}
 _RESCALE_UNITS = {"HU": "HU", "MGML": "mg/ml", "PCT": "%"}
+_INVERTED = (
+    "The DICOM image stores black as its largest value (MONOCHROME1); like in Slicer, intensities "
+    "are inverted, so that they grow with brightness."
+)
+_NOT_INVERTED = (
+    "The DICOM image stores black as its largest value (MONOCHROME1), and its intensities have a "
+    "unit: they stay as stated, while Slicer inverts them."
+)
 
 
 def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
     """Read slices of one size, in the given order.
 
     RescaleSlope and RescaleIntercept are applied slice by slice; PET has one pair per slice.
-    Integers stay integers if the rescale allows it. Colour becomes RGB. MONOCHROME1 is not
-    inverted.
+    Integers stay integers if the rescale allows it. Colour becomes RGB. MONOCHROME1 is inverted as
+    GDCM and so Slicer do, before the rescale; not if intensities have a unit, or are stored as
+    floating-point numbers. A warning says so.
 
     Returns:
         (D, H, W), or (3, D, H, W) for colour, or (frames, 1, H, W) for a cine.
@@ -48,7 +61,8 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
         _check_size(array, slices)
         of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
         index = 0
-        decoded = _decode((path for path, _ in of_file), gdcm)
+        notes: dict[str, None] = {}
+        decoded = _decode((path for path, _ in of_file), gdcm, notes)
         for _, own in of_file:
             frames = next(decoded)
             for s in own:
@@ -60,6 +74,7 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
                     array = array.astype(np.int32)
                 array[index] = values
                 index += 1
+        _say(notes)
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
 
 
@@ -70,16 +85,21 @@ def intensity_unit(header: Dataset) -> str:
         return _PET_UNITS.get(str(first_value(header, "Units") or ""), "")
     if modality != "CT":  # converters copy HU into other scans
         return ""
-    shared = first_value(header, "SharedFunctionalGroupsSequence") or []
-    frames = first_value(header, "PerFrameFunctionalGroupsSequence") or []
-    groups = (first_value(g, "PixelValueTransformationSequence") for g in (*shared, *frames[:1]))
-    stated = [first_value(item, "RescaleType") for item in (header, *(g[0] for g in groups if g))]
+    stated = _rescale_types(header)
     if any(stated):
         return _RESCALE_UNITS.get(str(next(filter(None, stated))), "")
     # An original CT Image is in HU unless it states another unit (PS3.3 C.8.2.1.1).
     kind = [str(word) for word in first_value(header, "ImageType") or ()]
     is_scan = kind[:1] == ["ORIGINAL"] and "LOCALIZER" not in kind
     return "HU" if is_scan and first_value(header, "RescaleIntercept") is not None else ""
+
+
+def _rescale_types(header: Dataset) -> list[Any]:
+    """Return RescaleType of the header, of shared groups and of the first frame; None if absent."""
+    shared = first_value(header, "SharedFunctionalGroupsSequence") or []
+    frames = first_value(header, "PerFrameFunctionalGroupsSequence") or []
+    groups = (first_value(g, "PixelValueTransformationSequence") for g in (*shared, *frames[:1]))
+    return [first_value(item, "RescaleType") for item in (header, *(g[0] for g in groups if g))]
 
 
 def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
@@ -113,7 +133,9 @@ def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """Read a single image; several frames are time points."""
     ds = pydicom.dcmread(s.file.path, force=True)
     first = keep_frame(ds, s.frame) if s.times < frame_count(ds) else s.frame
-    (decoded,) = stored_frames([ds], gdcm, _with_tables)
+    notes: dict[str, None] = {}
+    (decoded,) = stored_frames([ds], gdcm, partial(_finished, notes=notes))
+    _say(notes)
     frames = [_frame(decoded, s, first + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
@@ -162,22 +184,51 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(paths: Iterable[Path], gdcm: GdcmProcess) -> Iterator[Array]:
-    """Decode all frames of each file, (F, H, W) or (F, H, W, 3) in RGB, and apply lookup tables.
+def _decode(paths: Iterable[Path], gdcm: GdcmProcess, notes: dict[str, None]) -> Iterator[Array]:
+    """Decode all frames of each file, (F, H, W) or (F, H, W, 3) in RGB, as `_finished` does.
 
     Floating-point frames are intensities, integers are stored values.
     """
     objects = (pydicom.dcmread(path, force=True) for path in paths)
-    return stored_frames(objects, gdcm, _with_tables)
+    return stored_frames(objects, gdcm, partial(_finished, notes=notes))
 
 
-def _with_tables(array: Array, ds: FileDataset) -> Array:
+def _finished(array: Array, ds: FileDataset, notes: dict[str, None]) -> Array:
+    """Apply lookup tables and invert MONOCHROME1; add to `notes` what should be said once."""
+    is_dark = str(ds.get("PhotometricInterpretation", "")) == "MONOCHROME1"
+    is_inverted = is_dark and array.dtype.kind in "iu" and not _has_unit(ds)
+    if is_dark and array.dtype.kind in "iu":
+        notes[_INVERTED if is_inverted else _NOT_INVERTED] = None
     if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
         array = _palette(array, ds)
     elif ds.get("ModalityLUTSequence"):
         array = np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
+        if is_inverted:
+            array = np.float32(2 ** int(ds.ModalityLUTSequence[0].LUTDescriptor[2]) - 1) - array
+    elif is_inverted:
+        array = _inverted(array, int(ds.get("BitsStored") or ds.BitsAllocated))
     ds.pop("PixelData", None)  # no longer needed, and may be as large as the decoded array
     return array
+
+
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        logger.warning(note)
+
+
+def _has_unit(ds: Dataset) -> bool:
+    """Whether intensities mean a quantity, such as HU or optical density."""
+    tables = first_value(ds, "ModalityLUTSequence") or []
+    types = [*_rescale_types(ds), *(first_value(table, "ModalityLUTType") for table in tables)]
+    return bool(intensity_unit(ds)) or any(str(t) != "US" for t in types if t)
+
+
+def _inverted(stored: Array, bits: int) -> Array:
+    """Exchange the smallest and the largest of the values that `bits` can hold."""
+    complement = ~stored
+    if stored.dtype.kind == "u":
+        complement &= stored.dtype.type(2 ** min(bits, 8 * stored.dtype.itemsize) - 1)
+    return complement
 
 
 def _palette(indices: Array, ds: FileDataset) -> Array:

@@ -15,6 +15,7 @@ from pumit.errors import VolumeError
 from pumit.geometry import Floats
 from pumit.io.dicom.files import DicomFile, first_value
 from pumit.io.dicom.mosaic import read_mosaic
+from pumit.io.dicom.pixel_size import numbers, pixel_size
 from pumit.io.expansion import is_absurd
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
     if count > 1:
         _check_count(file, count)
         return _slices_of_frames(file, count)
-    only = _slice(file, 0, header, header, header, _differences(header))
+    only = _slice(file, 0, places_of(header)[0], header, header, _differences(header))
     if "MOSAIC" in (first_value(header, "ImageType") or ()):
         return _tiles_of(only)
     return [only]
@@ -153,6 +154,14 @@ def frame_count(header: Dataset) -> int:
         return max(int(first_value(header, "NumberOfFrames") or 1), 1)
     except (TypeError, ValueError):
         return 1
+
+
+def places_of(header: Dataset) -> list[Dataset]:
+    """Return where position and orientation are stated: the header, or detectors (NM)."""
+    detectors = first_value(header, "DetectorInformationSequence") or []
+    return [header if first_value(header, "ImagePositionPatient") else d for d in detectors] or [
+        header
+    ]
 
 
 def _check_count(file: DicomFile, count: int) -> None:
@@ -205,9 +214,7 @@ def _differences(header: Dataset) -> dict[str, str]:
 def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     """List the slices of a multi-frame file without functional groups."""
     header = file.header
-    detectors = first_value(header, "DetectorInformationSequence") or []
-    places = [header if first_value(header, "ImagePositionPatient") else d for d in detectors]
-    places = places or [header]
+    places = places_of(header)
     first = _slice(file, 0, places[0], header, header, _differences(header))
     pointers = _pointers(header)
     slice_numbers = _vector(header, "SliceVector", count)
@@ -274,22 +281,22 @@ def _vector(header: Dataset, keyword: str, count: int) -> list[int] | None:
     value: Any = first_value(header, keyword)
     if value is None:
         return None
-    numbers = [int(v) for v in (value if isinstance(value, Sequence) else [value])]
-    if len(numbers) != count:
+    entries = [int(v) for v in (value if isinstance(value, Sequence) else [value])]
+    if len(entries) != count:
         raise VolumeError(
-            f"DICOM {keyword} has {len(numbers)} entries for {count} frames; export the series "
+            f"DICOM {keyword} has {len(entries)} entries for {count} frames; export the series "
             "again."
         )
-    return numbers
+    return entries
 
 
 def _frame_gap(header: Dataset) -> float | None:
     """Return the distance between frames along the normal, mm, signed for NM; None if unknown."""
     for keyword in ("SpacingBetweenSlices", "SliceThickness"):
-        numbers = _numbers(first_value(header, keyword), 1, keyword)
-        if numbers is not None and numbers[0]:
+        gap = numbers(first_value(header, keyword), 1, keyword)
+        if gap is not None and gap[0]:
             is_signed = str(first_value(header, "Modality") or "") == "NM"
-            return float(numbers[0] if is_signed else abs(numbers[0]))
+            return float(gap[0] if is_signed else abs(gap[0]))
     return None
 
 
@@ -323,10 +330,10 @@ def _slice(
     rescale: Dataset,
     differences: dict[str, str],
 ) -> DicomSlice:
-    position = _numbers(first_value(place, "ImagePositionPatient"), 3, "ImagePositionPatient")
-    cosines = _numbers(first_value(place, "ImageOrientationPatient"), 6, "ImageOrientationPatient")
+    position = numbers(first_value(place, "ImagePositionPatient"), 3, "ImagePositionPatient")
+    cosines = numbers(first_value(place, "ImageOrientationPatient"), 6, "ImageOrientationPatient")
     is_placed = position is not None and cosines is not None
-    pixel_spacing_mm = _pixel_spacing(measures)
+    pixel_spacing_mm = pixel_size(measures)
     slope, intercept = (first_value(rescale, k) for k in ("RescaleSlope", "RescaleIntercept"))
     return DicomSlice(
         file=file,
@@ -345,35 +352,8 @@ def _slice(
     )
 
 
-def _pixel_spacing(measures: Dataset) -> tuple[float, float] | None:
-    for keyword in ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"):
-        values = _numbers(first_value(measures, keyword), 2, keyword)
-        if values is not None:
-            if (values <= 0).any():
-                raise VolumeError(
-                    f"DICOM {keyword} must be positive, got {values.tolist()} mm; "
-                    "correct the header, or export the series again."
-                )
-            return (float(values[0]), float(values[1]))
-    return None
-
-
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
-
-
-def _numbers(value: Any, count: int, keyword: str) -> Floats | None:
-    if value is None:
-        return None
-    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
-    items = list(value) if is_sequence else [value]
-    try:
-        numbers = np.array([float(v) for v in items])
-    except (TypeError, ValueError):
-        numbers = np.array([])
-    if numbers.shape != (count,) or not np.isfinite(numbers).all():
-        raise VolumeError(f"DICOM {keyword} must be {count} numbers; export the series again.")
-    return numbers
 
 
 def _axes(cosines: Floats) -> Floats:

@@ -16,6 +16,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.files import first_value, read_header
 from pumit.io.dicom.gdcm_process import GdcmProcess
+from pumit.io.dicom.pixel_size import warn_if_slicer_differs
 from pumit.io.dicom.pixels import intensity_unit, read_pixels
 from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
@@ -67,6 +68,8 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         intensity_unit=intensity_unit(header),
     )
     row_mm, column_mm = _pixel_spacing(slices)
+    if not first_value(header, "PerFrameFunctionalGroupsSequence"):
+        warn_if_slicer_differs(header)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
     origin = np.zeros(3) if first.position_lps is None else first.position_lps
     if len(slices) == 1:
@@ -90,16 +93,21 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
 def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
     """Return the frame geometry of a multi-frame file without functional groups; else nothing.
 
+    Nothing for a cine either, whose frames Slicer stacks like slices.
+
     Raises:
         VolumeError: If the header is damaged or unusable.
     """
-    return _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
+    frames = _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
+    return frames if len(frames) > 1 else ()
 
 
 def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
-    """Return the computed geometry of frames without functional groups, in file order."""
-    header = slices[0].file.header
-    if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
+    """Return the geometry of frames without functional groups, in file order; one for a cine."""
+    first, header = slices[0], slices[0].file.header
+    if first_value(header, "PerFrameFunctionalGroupsSequence"):
+        return ()
+    if len(slices) == 1 and (first.times == 1 or not first.has_spacing):
         return ()
     is_one_file = len({s.file.path for s in slices}) == 1
     if not is_one_file or slices[0].tile is not None or slices[0].is_separate:

@@ -51,6 +51,8 @@ _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
 _CHUNK_BYTES = _BLOCK_VALUES = 1 << 20
 # Voxel sizes that differ by a smaller part are the same, rounded differently.
 _SAME_SIZE = 0.01
+# A quaternion's b, c, d have at most length 1, plus what rounding to four digits adds.
+_LONGEST_SQUARED = 1.001
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,13 @@ def read_nifti(path: Path) -> FileImage:
 
     Intensities are scaled by scl_slope and scl_inter, if set. A sheared sform in the patient's own
     space is used unchanged, so that the scan can be resampled onto a perpendicular grid. Otherwise
-    ITK chooses between sform and qform. A warning is logged if they state different voxel sizes.
-    A single slice becomes planar.
+    ITK chooses between sform and qform. A warning is logged if they state different voxel sizes, or
+    if ITK and Slicer use the qform beside a sheared sform. A single slice becomes planar.
 
     Raises:
-        VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid.
+        VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid: for
+            example a negative voxel spacing, by which ITK and Slicer mirror the scan and other
+            programs do not, or an invalid quaternion that ITK would use.
     """
     with parsing("NIfTI file"):
         with _opened(path) as (stream, limit_bytes):
@@ -269,10 +273,11 @@ def _check(header: _Header) -> None:
             "spatial dimensions with either time or components: split it first."
         )
     spacing = [header.pixdim[i + 1] for i in range(3) if header.shape[i] > 1]
-    if not np.isfinite(spacing).all() or 0.0 in spacing:
+    if not np.isfinite(spacing).all() or min(spacing, default=1.0) <= 0:
+        stated = times(float(f"{v:.4g}") for v in header.pixdim[1:4])
         raise VolumeError(
-            f"The NIfTI header states a voxel spacing of {header.pixdim[1:4]} mm; "
-            "it must be positive: correct the header, or export the scan again."
+            f"The NIfTI header states a voxel spacing of {stated} mm; it must be positive, or "
+            "programs disagree on left and right: correct the header, or export the scan again."
         )
 
 
@@ -344,34 +349,25 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
                 "The NIfTI header's sform has values that are not finite; export the scan again."
             )
         sform, sform_code = np.zeros_like(sform), 0
+    _check_quaternion(header, sform, sform_code)
     is_patient = header.qform_code == 0 or sform_code in _PATIENT_SPACE
     speaks_of_patient = sform_code > 0 and is_patient and bool(sform[:, :3].any())
     unit_mm = {1: 1000.0, 3: 0.001}.get(header.xyzt_units & 0x07, 1.0)
     lps = _RAS_TO_LPS @ sform * unit_mm
+    by_itk = _by_itk(header, sform, qform_code=header.qform_code, sform_code=sform_code)
     if speaks_of_patient and is_sheared(sform[:, :3]):
+        if by_itk is not None:
+            _warn_of_shear(header, lps, by_itk)
         return lps[:, :3], lps[:, 3]
-    # Give ITK another header with the same geometry: version 1, little-endian, uint8.
-    spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
-    data = bytearray(352)
-    struct.pack_into("<i", data, 0, 348)
-    struct.pack_into("<8h", data, 40, 3, 2, 2, 2, 1, 1, 1, 1)
-    struct.pack_into("<2h", data, 70, 2, 8)
-    struct.pack_into("<8f", data, 76, header.pixdim[0], *spacing, 0, 0, 0, 0)
-    struct.pack_into("<f", data, 108, 352)
-    struct.pack_into("<B", data, 123, header.xyzt_units & 0xFF)
-    struct.pack_into("<2h", data, 252, header.qform_code, sform_code)
-    struct.pack_into("<6f", data, 256, *header.quatern)
-    struct.pack_into("<12f", data, 280, *sform.ravel())
-    data[344:348] = b"n+1\0"
-    with tempfile.TemporaryDirectory(prefix="pumit-") as folder, muted_stderr():
-        file = Path(folder) / "header.nii"
-        file.write_bytes(data)
-        reader = SimpleITK.ImageFileReader()
-        reader.SetImageIO("NiftiImageIO")
-        reader.SetFileName(str(file))
-        reader.ReadImageInformation()
-    direction, used = np.array(reader.GetDirection()).reshape(3, 3), np.array(reader.GetSpacing())
-    other = np.linalg.norm(lps[:, :3], axis=0)
+    if by_itk is None:
+        # ITK asks for a more exact right angle than PUMIT, and has no qform to use instead.
+        if not sform[:, :3].any(axis=0).all():
+            raise VolumeError(
+                "The NIfTI header's sform has an axis of length zero, and there is no qform; "
+                "correct the header, or export the scan again."
+            )
+        return lps[:, :3], lps[:, 3]
+    used, other = (np.linalg.norm(grid[:, :3], axis=0) for grid in (by_itk, lps))
     is_axis = np.array(header.shape[:3]) > 1
     if speaks_of_patient and not np.allclose(
         used[is_axis], other[is_axis], rtol=_SAME_SIZE, atol=0
@@ -381,4 +377,66 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
             "and volumes may be wrong; correct the header.",
             *(times(float(f"{v:.4g}") for v in sizes) for sizes in (used, other)),
         )
-    return direction * used, np.array(reader.GetOrigin())
+    return by_itk[:, :3], by_itk[:, 3]
+
+
+def _check_quaternion(header: _Header, sform: Floats, sform_code: int) -> None:
+    """Refuse an invalid qform, unless ITK reads the same grid without it."""
+    if header.qform_code <= 0:
+        return
+    b, c, d = header.quatern[:3]
+    # Not `>`, so that NaN is refused too.
+    if np.isfinite(header.quatern).all() and b * b + c * c + d * d <= _LONGEST_SQUARED:
+        return
+    alone = None if sform_code <= 0 else _by_itk(header, sform, qform_code=0, sform_code=sform_code)
+    if np.isfinite(header.quatern).all() and alone is not None:
+        both = _by_itk(header, sform, qform_code=header.qform_code, sform_code=sform_code)
+        if both is not None and np.allclose(both, alone, rtol=0, atol=1e-4):
+            return
+    raise VolumeError(
+        "The NIfTI header's qform is invalid: its quaternion is longer than 1 or not finite, so "
+        "the orientation is unknown; correct the header, or export the scan again."
+    )
+
+
+def _warn_of_shear(header: _Header, lps: Floats, by_itk: Floats) -> None:
+    """Say how far a sheared sform is from the qform, by which ITK and Slicer read the scan."""
+    last = np.array(header.shape[:3]) - 1
+    corners = np.array(list(np.ndindex(2, 2, 2))) * last
+    away = np.column_stack([corners, np.ones(8)]) @ (by_itk - lps).T
+    away_mm = float(np.linalg.norm(away, axis=1).max())
+    if away_mm > float(np.linalg.norm(lps[:, :3], axis=0).min()) / 2:
+        logger.warning(
+            "The NIfTI header's sform is sheared; PUMIT follows it, but ITK and Slicer use the "
+            "qform, by which voxels are up to %.4g mm away: results do not fit the scan there.",
+            away_mm,
+        )
+
+
+def _by_itk(header: _Header, sform: Floats, *, qform_code: int, sform_code: int) -> Floats | None:
+    """Return steps (columns W, H, D) and origin by ITK, 3 x 4, LPS mm; None if it refuses them."""
+    # Give ITK another header with the same geometry: version 1, little-endian, uint8.
+    spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
+    data = bytearray(352)
+    struct.pack_into("<i", data, 0, 348)
+    struct.pack_into("<8h", data, 40, 3, 2, 2, 2, 1, 1, 1, 1)
+    struct.pack_into("<2h", data, 70, 2, 8)
+    struct.pack_into("<8f", data, 76, header.pixdim[0], *spacing, 0, 0, 0, 0)
+    struct.pack_into("<f", data, 108, 352)
+    struct.pack_into("<B", data, 123, header.xyzt_units & 0xFF)
+    struct.pack_into("<2h", data, 252, qform_code, sform_code)
+    struct.pack_into("<6f", data, 256, *header.quatern)
+    struct.pack_into("<12f", data, 280, *sform.ravel())
+    data[344:348] = b"n+1\0"
+    with tempfile.TemporaryDirectory(prefix="pumit-") as folder, muted_stderr():
+        file = Path(folder) / "header.nii"
+        file.write_bytes(data)
+        reader = SimpleITK.ImageFileReader()
+        reader.SetImageIO("NiftiImageIO")
+        reader.SetFileName(str(file))
+        try:
+            reader.ReadImageInformation()
+        except RuntimeError:
+            return None
+    direction = np.array(reader.GetDirection()).reshape(3, 3)
+    return np.column_stack([direction * np.array(reader.GetSpacing()), reader.GetOrigin()])

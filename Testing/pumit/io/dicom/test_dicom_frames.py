@@ -91,6 +91,18 @@ def test_reconstruction_of_nuclear_medicine_is_where_its_detector_says(
     assert_as_itk(volume, path)
 
 
+@pytest.mark.parametrize("count", [None, 1])
+def test_one_frame_of_nuclear_medicine_is_where_its_detector_says(
+    tmp_path: Path, count: int | None
+) -> None:
+    path = spect(tmp_path / "nm.dcm", 2.0, frames=FRAMES[:1], SliceVector=[1])
+    ds = dcmread(path)
+    if count is None:
+        del ds.NumberOfFrames
+    ds.save_as(path)
+    assert_as_itk(Volume.read(path), path)
+
+
 def test_gates_of_nuclear_medicine_are_a_question(tmp_path: Path) -> None:
     frames = np.concatenate([FRAMES, FRAMES + 500])
     path = spect(tmp_path / "nm.dcm", 4.5)

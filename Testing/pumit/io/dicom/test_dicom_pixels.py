@@ -23,7 +23,12 @@ from pumit.io.dicom.stack import placed_frames
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset
-from pydicom.uid import ExplicitVRBigEndian, JPEGLosslessSV1, RLELossless
+from pydicom.uid import (
+    ExplicitVRBigEndian,
+    JPEGLosslessSV1,
+    ParametricMapStorage,
+    RLELossless,
+)
 
 CORONAL = (1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 DEFLATED_FRAMES = "1.2.840.10008.1.2.8.1"
@@ -82,7 +87,7 @@ def table() -> Dataset:
     ],
 )
 def test_lossless_jpeg_means_the_same_intensities(tmp_path: Path, more: dict[str, Any]) -> None:
-    ds = dicom_slice(RAMP, None, **more)
+    ds = dicom_slice(RAMP, None, Modality="DX", **more)
     if "ModalityLUTSequence" in more:
         del ds.RescaleSlope, ds.RescaleIntercept
     plain, jpeg = read_both(tmp_path, ds)
@@ -90,9 +95,88 @@ def test_lossless_jpeg_means_the_same_intensities(tmp_path: Path, more: dict[str
     assert jpeg.array.dtype == plain.array.dtype
     slope, intercept = more.get("slope", 1.0), more.get("intercept", -1024.0)
     stored = RAMP.astype(float)
+    if "PhotometricInterpretation" in more:
+        stored = 65535 - stored
     is_table = "ModalityLUTSequence" in more
     expected = np.floor(stored**1.5) if is_table else stored * slope + intercept
     np.testing.assert_array_equal(plain.array[0], expected)
+
+
+def image(pixels: np.ndarray, **more: Any) -> Dataset:
+    """A radiograph whose largest value is black."""
+    options = {"PhotometricInterpretation": "MONOCHROME1", "Modality": "DX", "intercept": 0.0}
+    return dicom_slice(pixels, None, **options | more)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "more"),
+    [
+        (np.uint8, {}),
+        (np.uint16, {}),
+        (np.uint16, {"BitsStored": 12, "HighBit": 11}),
+        (np.uint16, {"BitsStored": 12, "HighBit": 11, "slope": 2.0, "intercept": -1000.0}),
+        (np.uint16, {"RescaleType": "US"}),
+        (np.int16, {}),
+    ],
+)
+def test_image_whose_largest_value_is_black_is_inverted_as_by_itk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, dtype: type[Any], more: dict[str, Any]
+) -> None:
+    pixels = (RAMP % 120).astype(dtype) - (60 if dtype is np.int16 else 0)
+    ds = image(pixels.astype(dtype), **more)
+    ds.save_as(tmp_path / "plain.dcm", enforce_file_format=True)
+    read = [Volume.read(tmp_path / "plain.dcm")] if dtype is np.uint8 else read_both(tmp_path, ds)
+    expected = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "plain.dcm")))
+    for volume in read:
+        np.testing.assert_array_equal(volume.array, expected)
+        assert np.corrcoef(volume.array.ravel(), pixels.ravel())[0, 1] < -0.99
+    assert caplog.text.count("intensities are inverted") == len(read)
+
+
+def test_each_slice_of_a_series_is_inverted_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dark = {"Modality": "MR", "PhotometricInterpretation": "MONOCHROME1"}
+    stored = write_stack(tmp_path / "mr", along_normal(4), intercept=0.0, **dark) + 1024
+    np.testing.assert_array_equal(Volume.read(tmp_path / "mr").array, 65535 - stored.astype(int))
+    assert caplog.text.count("intensities are inverted") == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"Modality": "CT", "RescaleType": "HU"},
+        {"Modality": "CT", "ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"]},
+        {"Modality": "PT", "Units": "BQML"},
+        {"RescaleType": "OD"},
+    ],
+)
+def test_intensities_with_a_unit_are_not_inverted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: dict[str, Any]
+) -> None:
+    plain, jpeg = read_both(tmp_path, image(RAMP, intercept=-1024.0, **more))
+    np.testing.assert_array_equal(plain.array[0], RAMP.astype(int) - 1024)
+    np.testing.assert_array_equal(jpeg.array, plain.array)
+    assert caplog.text.count("while Slicer inverts them") == 2
+
+
+def test_floating_point_pixels_are_not_inverted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ds = image(RAMP, BitsAllocated=32, SOPClassUID=ParametricMapStorage)
+    del ds.PixelData, ds.BitsStored, ds.HighBit, ds.PixelRepresentation
+    ds.FloatPixelData = RAMP.astype("<f4").tobytes()
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "a.dcm").array[0], RAMP)
+    assert "MONOCHROME1" not in caplog.text
+
+
+def test_a_table_is_applied_before_the_inversion(tmp_path: Path) -> None:
+    ds = image(RAMP, ModalityLUTSequence=[table()])
+    del ds.RescaleSlope, ds.RescaleIntercept
+    plain, jpeg = read_both(tmp_path, ds)
+    np.testing.assert_array_equal(plain.array[0], 65535 - np.floor(RAMP.astype(float) ** 1.5))
+    np.testing.assert_array_equal(jpeg.array, plain.array)
 
 
 def test_each_frame_has_its_own_slope_in_lossless_jpeg_too(tmp_path: Path) -> None:
