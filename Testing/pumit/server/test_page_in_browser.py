@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,8 +62,8 @@ def browser() -> Iterator:
 def serve() -> Iterator:
     started: list[Running] = []
 
-    def start(scan: Volume | None) -> Running:
-        started.append(start_server(Limits(), scan))
+    def start(scan: Volume | None, port: int = 0) -> Running:
+        started.append(start_server(Limits(), scan, port=port))
         return started[-1]
 
     yield start
@@ -589,6 +590,57 @@ def test_a_session_that_has_ended_is_opened_again(tab):
     tab.page.get_by_role("button", name="Another answer").click()
     tab.says("answer 2 of 3")
     assert tab.prompts()[-1] == AnswerPrompt(2)
+
+
+def restarted(tab, serve, scan: Volume) -> Running:
+    """Another server at the address of the tab's one, which has ended."""
+    tab.server.stop()
+    return serve(scan, int(tab.server.url.rpartition(":")[2]))
+
+
+@pytest.fixture(params=["another patient's", "another grid", "another series"])
+def next_scan(request, tab, tmp_path) -> Volume:
+    """A scan that is opened after the one that the tab shows."""
+    shown = tab.server.state.scan
+    if request.param == "another patient's":
+        return replace(shown, array=shown.array[::-1].copy())
+    if request.param == "another grid":
+        return replace(shown, origin_lps=(-20.0, 7.0, 101.0))
+    (tmp_path / "series").mkdir()
+    write_dicom_series(shown, tmp_path / "series", patient_id="OTHER")
+    return Volume.read(tmp_path / "series")
+
+
+def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, serve, next_scan):
+    tab.click_spot()
+    x, y = tab.brightest(2)
+    server = restarted(tab, serve, next_scan)
+    tab.page.mouse.click(x, y)
+    problem = tab.page.locator("#problem", has_text="shows another scan than the one that is open")
+    problem.wait_for()
+    for ending in ("nii.gz", "seg.nrrd"):
+        tab.page.locator(f"[data-format='{ending}']").click()
+        problem.wait_for()
+    assert [session for session in server.engine.sessions if session.answered] == []
+    assert len(server.state.leases) == 0
+    # The mask is still there, and its scan can be opened again.
+    assert tab.page.evaluate("current().prompts.length") == 1
+    tab.server = server
+    again = restarted(tab, serve, spotted(DIRECTIONS["axial"]))
+    with tab.page.expect_download():
+        tab.page.locator("[data-format='nii.gz']").click()
+    assert len(again.engine.sessions) == 1
+
+
+def test_the_access_code_of_the_next_scan_does_not_open_it_in_a_tab_left_open(tab, serve):
+    tab.click_spot()
+    shown = tab.server.state.scan
+    server = restarted(tab, serve, replace(shown, array=shown.array[::-1].copy()))
+    tab.page.evaluate("endSession()")
+    tab.page.evaluate("askForToken()")
+    tab.enter()
+    tab.page.locator("#problem", has_text="shows another scan than the one that is open").wait_for()
+    assert len(server.state.leases) == 0
 
 
 def test_a_search_is_stopped(tab):
