@@ -38,6 +38,7 @@ _FOLDER = Path(__file__).parents[1] / "page"
 _TYPES = {
     "": "text/html; charset=utf-8",
     "view.js": "text/javascript; charset=utf-8",
+    "stated_grid.js": "text/javascript; charset=utf-8",
     "niivue.umd.js": "text/javascript; charset=utf-8",
     "view.css": "text/css; charset=utf-8",
 }

@@ -244,14 +244,16 @@ async function openFile(file) {
   const rgb = [128, 2304].includes(hdr.datatypeCode);
   if (rgb) throw new Error("Colour images open by `pumit view FILE`.");
   // Of a file that does not say where its axes point to, ITK and so PUMIT and Slicer assume LPS, and NiiVue RAS.
-  if (/\.nii(\.gz)?$/i.test(file.name) && !(hdr.sform_code > 0 || hdr.qform_code > 0))
-    image.setAffine(hdr.affine.map((row, r) => (r < 2 ? row.map((x) => -x) : row)));
+  const stated = await statedGrid(file).catch(() => null);
+  if (stated && !stated.isPlaced) image.setAffine(affineOf(stated));
   const affine = hdr.affine, columns = [0, 1, 2].map((c) => [-affine[0][c], -affine[1][c], affine[2][c]]);
   const spacing = columns.map((v) => Math.hypot(...v));
   const axes = columns.map((v, c) => v.map((x) => x / spacing[c]));
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
   if ([[0, 1], [0, 2], [1, 2]].some(([a, b]) => !(Math.abs(dot(axes[a], axes[b])) < 1e-3)))
     throw new Error("The axes of this scan are not perpendicular; open it by `pumit view FILE`.");
+  if (!(isThere(stated, dims, affine) || /\.mg[hz]$/i.test(file.name)))
+    throw new Error("This page would show this file at another place than Slicer and PUMIT; open it by `pumit view FILE`.");
   let values = image.img.length > size ? image.img.slice(0, size) : image.img;
   const slope = hdr.scl_slope || 1, inter = hdr.scl_inter || 0;
   if (slope !== 1 || inter !== 0) values = Float32Array.from(values, (v) => v * slope + inter);
@@ -266,6 +268,21 @@ async function openFile(file) {
   await openScan(async () => {
     const { headers } = await send();
     show(image, masks, { ...meta, id: headers.get("X-Pumit-Scan"), is_dicom: false }, send);
+  });
+}
+
+// RAS rows.
+const affineOf = ({ steps, origin }) => [...[0, 1, 2].map((r) => [...steps.map((v) => v[r]), origin[r]].map((x) => (r < 2 ? -x : x))), [0, 0, 0, 1]];
+
+// Whether a RAS affine has the eight corners of a grid at their place, up to a quarter of a voxel.
+function isThere(grid, dims, affine) {
+  if (!grid || grid.dims.some((n, c) => n !== dims[c])) return false;
+  const stated = affineOf(grid), long = [0, 1, 2].filter((c) => dims[c] > 1);
+  const tolerance = Math.min(...long.map((c) => Math.hypot(...grid.steps[c]))) / 4;
+  return [0, 1, 2, 3, 4, 5, 6, 7].every((corner) => {
+    const axes = long.filter((c) => corner >> c & 1);
+    const gap = [0, 1, 2].map((r) => stated[r][3] - affine[r][3] + axes.reduce((sum, c) => sum + (dims[c] - 1) * (stated[r][c] - affine[r][c]), 0));
+    return Math.hypot(...gap) <= tolerance;
   });
 }
 
