@@ -442,7 +442,8 @@ MISREAD = {
     *("NRRD with a value like a field", "NRRD skipping bytes", "NRRD skipping lines"),
     *("MHA by other names", "MHA with Rotation and Origin", "MHA with a size of elements"),
     *("MHA without spaces", "MHA with channels", "MHA with bytes before", "MHA of four axes"),
-    "MHA with the high byte first, by another name",
+    *("MHA with the high byte first, by another name", "MHA with the high byte first, in capitals"),
+    *("MHA compressed, in capitals", "MHA of text"),
 }
 
 

@@ -108,8 +108,11 @@ function gridOfMetaImage(text) {
   }
   const oneOf = (...names) => names.filter((name) => name in fields).map((name) => numbersOf(fields[name]));
   const matrices = oneOf("TransformMatrix", "Rotation", "Orientation"), origins = oneOf("Offset", "Position", "Origin");
+  // NiiVue looks only for the word True, and reads text as numbers.
+  const isTrue = (value) => /^[t1]/i.test(value ?? ""), isOther = (value, seen) => isTrue(value) !== Boolean(seen?.includes("True"));
   const isMisread = matrices.length > 1 || origins.length > 1 || Number(fields.HeaderSize ?? 0) !== 0
-    || Number(fields.ElementNumberOfChannels ?? 1) !== 1 || /^[t1]/i.test(fields.ElementByteOrderMSB ?? "");
+    || Number(fields.ElementNumberOfChannels ?? 1) !== 1 || !isTrue(fields.BinaryData ?? "True") || isOther(fields.CompressedData, fields.CompressedData)
+    || isOther(fields.BinaryDataByteOrderMSB ?? fields.ElementByteOrderMSB, fields.BinaryDataByteOrderMSB);
   const dims = numbersOf(fields.DimSize), [matrix = [1, 0, 0, 0, 1, 0, 0, 0, 1]] = matrices, [origin = [0, 0, 0]] = origins;
   const [spacing = [1, 1, 1]] = oneOf("ElementSpacing", "ElementSize");
   if (isMisread || Number(fields.NDims) !== 3 || !isAll(dims, 3) || !isAll(matrix, 9) || !isAll(origin, 3) || !isAll(spacing, 3)) return null;
