@@ -58,7 +58,8 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
     """Read the headers of a series, without pixel data, in slice order.
 
     Raises:
-        ExportError: If there is no source, or a file is gone, damaged or cannot be referenced.
+        ExportError: If there is no source, or a file is gone, damaged, replaced by another image's
+            or cannot be referenced.
     """
     if source is None or not source.files:
         raise ExportError(
@@ -81,6 +82,12 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
                 f"The source DICOM files have no {keyword}, so they cannot be referenced; write "
                 ".seg.nrrd instead."
             )
+    # Another patient's images may have the same names, and their headers name the patient.
+    if source.instances and {str(h.SOPInstanceUID) for h in headers} != set(source.instances):
+        raise ExportError(
+            "Files of the source DICOM series were replaced since the scan was opened; open it "
+            "again, then write the result."
+        )
     return headers
 
 

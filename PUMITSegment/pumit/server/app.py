@@ -48,6 +48,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (HTTPStatus.UNAUTHORIZED, "Missing or wrong bearer token"),
         (HTTPStatus.CONFLICT, "Cancelled, or superseded by a newer request"),
         (HTTPStatus.GONE, "The lease is unknown or has expired"),
+        (HTTPStatus.PRECONDITION_FAILED, f"`{protocol.SCAN_HEADER}` names another scan"),
         (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Larger than the server allows"),
         (
             HTTPStatus.FAILED_DEPENDENCY,

@@ -21,6 +21,8 @@ OTHER_VERSION = f"{OUR_VERSION}, the client another version; update the older of
 META_HEADER = "X-Meta"
 LEASE_HEADER = "X-Lease-Token"
 VERSION_HEADER = "X-Pumit-Api"
+# Identity of a scan: answered by `/scan` and `/volume`, and sent with requests about that scan.
+SCAN_HEADER = "X-Pumit-Scan"
 # Replaces `Accept-Encoding` for web pages, which must not set that header.
 CODEC_HEADER = "X-Pumit-Codec"
 OCTET_STREAM = "application/octet-stream"
@@ -116,6 +118,13 @@ class LeaseExpired(errors.ServiceError):
 
 class UnknownMask(errors.ServiceError):
     """A mask prior that the server does not hold (any more); it must be sent first."""
+
+
+class OtherScan(errors.ServiceError):
+    """The client shows another scan than the one that is open; nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__("This page shows another scan than the one that is open; reload it.")
 
 
 def error_name(error: errors.PumitError) -> str:

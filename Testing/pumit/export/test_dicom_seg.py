@@ -259,6 +259,21 @@ def test_source_that_cannot_be_referenced_is_named(tmp_path):
         assert not (tmp_path / "out.dcm").exists()
 
 
+@pytest.mark.parametrize("replaced", [slice(None), slice(4, 5)], ids=["all", "one"])
+def test_nothing_is_written_for_a_patient_whose_files_took_the_place_of_the_scan(
+    tmp_path, replaced
+):
+    write_dicom_series(a_volume(), tmp_path / "series", patient_id="FIRST")
+    volume = Volume.read(tmp_path / "series")
+    other = write_dicom_series(a_volume(), tmp_path / "other", patient_id="SECOND")
+    files = list(zip(other.source.files, volume.source.files, strict=True))
+    for new, old in files[replaced]:
+        new.replace(old)
+    with pytest.raises(ExportError, match="replaced since the scan was opened"):
+        write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
+    assert not (tmp_path / "out.dcm").exists()
+
+
 @pytest.fixture(scope="session")
 def chaos_ct(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Volume:
     archive = shared_data / "dicom" / "chaos_ct" / "dicom.zip"

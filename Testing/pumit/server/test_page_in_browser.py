@@ -6,12 +6,14 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from loopback_server import TOKEN, Running, start_server
 from PIL import Image
+from placed_files import placed_files
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.nifti import nifti_bytes
 from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, ScribblePrompt
@@ -61,8 +63,8 @@ def browser() -> Iterator:
 def serve() -> Iterator:
     started: list[Running] = []
 
-    def start(scan: Volume | None) -> Running:
-        started.append(start_server(Limits(), scan))
+    def start(scan: Volume | None, port: int = 0) -> Running:
+        started.append(start_server(Limits(), scan, port=port))
         return started[-1]
 
     yield start
@@ -406,21 +408,68 @@ def test_a_file_of_this_computer_is_opened_at_its_place(opened, tmp_path):
     assert tab.page.locator("[data-format=dcm]").is_disabled()
 
 
+@pytest.mark.parametrize(
+    "what", ["NIfTI without forms", "NRRD with spacings", "MHA without a matrix"]
+)
 def test_a_file_that_does_not_say_where_its_axes_point_is_where_the_command_line_has_it(
-    opened, tmp_path
+    opened, tmp_path, what
 ):
-    volume = Volume(spotted(DIRECTIONS["axial"]).array, (3.0, 0.8, 1.1))
-    content = bytearray(nifti_bytes(volume.array, volume))
-    content[252:256] = bytes(4)  # qform_code and sform_code
-    (tmp_path / "mine.nii").write_bytes(content)
+    files = placed_files(spotted(DIRECTIONS["axial"]))
+    path, content = next((tmp_path / f"mine{e}", c) for w, e, c in files if w == what)
+    path.write_bytes(content)
+    volume = Volume.read(path)
     tab = opened(None)
-    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.page.locator("#file").set_input_files(path)
     tab.says("Click inside")
-    read, held = Volume.read(tmp_path / "mine.nii"), tab.server.engine.sessions[-1].volume
+    read, held = volume, tab.server.engine.sessions[-1].volume
     assert np.allclose(held.index_to_world(np.eye(3)), read.index_to_world(np.eye(3)), atol=1e-3)
     tab.page.mouse.click(*tab.brightest(0))
     tab.says("mL")
     assert np.abs(nearest(volume, tab.prompts()[-1].point_lps) - SPOT).max() < 1.01
+
+
+# Shown by NiiVue at another place than ITK has them, or with other voxels.
+MISREAD = {
+    *("NIfTI that turned its sform", "NIfTI that turned to a template"),
+    *("NIfTI that turned to a better qform", "NIfTI that moved a better sform"),
+    *("NIfTI with two spacings", "NIfTI with two spacings and no qform"),
+    *("NIfTI with negative spacing", "NIfTI with odd qfac", "NIfTI with impossible quaternion"),
+    *("NIfTI with half a turn", "NIfTI with quaternion of NaN", "NIfTI with a sheared sform"),
+    *("NIfTI in micrometres", "NIfTI in metres"),
+    *("NRRD in scanner's axes", "NRRD in axes without names", "NRRD in microns"),
+    *("NRRD with spacings and a place", "NRRD with axis mins", "NRRD sheared"),
+    *("NRRD with time", "NRRD with components", "NRRD with a component"),
+    *("NRRD with a value like a field", "NRRD skipping bytes", "NRRD skipping lines"),
+    *("MHA by other names", "MHA with Rotation and Origin", "MHA with a size of elements"),
+    *("MHA without spaces", "MHA with channels", "MHA with bytes before", "MHA of four axes"),
+    *("MHA with the high byte first, by another name", "MHA with the high byte first, in capitals"),
+    *("MHA compressed, in capitals", "MHA of text"),
+}
+
+
+def test_a_file_is_opened_where_the_command_line_has_it_or_refused_in_a_sentence(opened, tmp_path):
+    voxels = np.random.default_rng(0).integers(0, 1000, size=(5, 8, 7), dtype=np.int16)
+    volume = Volume(voxels, (3.0, 0.8, 1.1), (-20.0, 7.0, 100.0), TILT)
+    tab = opened(None)
+    outcome = tab.page.locator("#status:has-text('Click inside'), #problem:not([hidden])")
+    refused = set()
+    for what, ending, content in placed_files(volume):
+        path = tmp_path / f"{what}{ending}"
+        path.write_bytes(content)
+        tab.page.evaluate("() => { byId('problem').hidden = true; say(''); }")
+        tab.page.locator("#file").set_input_files(path)
+        outcome.first.wait_for()
+        problem = tab.page.locator("#problem")
+        if problem.is_visible():
+            assert re.search("open it by|damaged, incomplete", problem.inner_text()), what
+            refused.add(what)
+            continue
+        held, read = tab.server.engine.sessions[-1].volume, Volume.read(path)
+        assert np.array_equal(held.array.ravel(), read.array.ravel()), what
+        corners = list(np.ndindex(2, 2, 2)) * (np.array(held.shape) - 1)
+        gap = np.abs(held.index_to_world(corners) - read.index_to_world(corners))
+        assert gap.max() < 0.2, what  # a quarter of a voxel
+    assert refused == MISREAD
 
 
 @pytest.mark.parametrize("kept", [0, 300, 5000])
@@ -589,6 +638,57 @@ def test_a_session_that_has_ended_is_opened_again(tab):
     tab.page.get_by_role("button", name="Another answer").click()
     tab.says("answer 2 of 3")
     assert tab.prompts()[-1] == AnswerPrompt(2)
+
+
+def restarted(tab, serve, scan: Volume) -> Running:
+    """Another server at the address of the tab's one, which has ended."""
+    tab.server.stop()
+    return serve(scan, int(tab.server.url.rpartition(":")[2]))
+
+
+@pytest.fixture(params=["another patient's", "another grid", "another series"])
+def next_scan(request, tab, tmp_path) -> Volume:
+    """A scan that is opened after the one that the tab shows."""
+    shown = tab.server.state.scan
+    if request.param == "another patient's":
+        return replace(shown, array=shown.array[::-1].copy())
+    if request.param == "another grid":
+        return replace(shown, origin_lps=(-20.0, 7.0, 101.0))
+    (tmp_path / "series").mkdir()
+    write_dicom_series(shown, tmp_path / "series", patient_id="OTHER")
+    return Volume.read(tmp_path / "series")
+
+
+def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, serve, next_scan):
+    tab.click_spot()
+    x, y = tab.brightest(2)
+    server = restarted(tab, serve, next_scan)
+    tab.page.mouse.click(x, y)
+    problem = tab.page.locator("#problem", has_text="shows another scan than the one that is open")
+    problem.wait_for()
+    for ending in ("nii.gz", "seg.nrrd"):
+        tab.page.locator(f"[data-format='{ending}']").click()
+        problem.wait_for()
+    assert [session for session in server.engine.sessions if session.answered] == []
+    assert len(server.state.leases) == 0
+    # The mask is still there, and its scan can be opened again.
+    assert tab.page.evaluate("current().prompts.length") == 1
+    tab.server = server
+    again = restarted(tab, serve, spotted(DIRECTIONS["axial"]))
+    with tab.page.expect_download():
+        tab.page.locator("[data-format='nii.gz']").click()
+    assert len(again.engine.sessions) == 1
+
+
+def test_the_access_code_of_the_next_scan_does_not_open_it_in_a_tab_left_open(tab, serve):
+    tab.click_spot()
+    shown = tab.server.state.scan
+    server = restarted(tab, serve, replace(shown, array=shown.array[::-1].copy()))
+    tab.page.evaluate("endSession()")
+    tab.page.evaluate("askForToken()")
+    tab.enter()
+    tab.page.locator("#problem", has_text="shows another scan than the one that is open").wait_for()
+    assert len(server.state.leases) == 0
 
 
 def test_a_search_is_stopped(tab):

@@ -11,7 +11,7 @@ from pumit.export.terminology import serialize_terminology
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import ClassLabel, LabelMap
 from pumit.server.http.job_answer import answer_codec, job_answer, streamed
-from pumit.server.http.lease_routes import ActiveLease, State
+from pumit.server.http.lease_routes import ActiveLease, ShownScan, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
@@ -25,7 +25,7 @@ _BUNDLE = streamed("a bundle: JSON and arrays, as `pumit.wire.arrays` has them")
 
 @router.post(protocol.PATH_SEGMENT_AUTOMATICALLY, **_BUNDLE)
 async def segment_automatically(
-    request: Request, state: State, lease: ActiveLease, body: AutomaticIn
+    request: Request, state: State, lease: ActiveLease, scan_id: ShownScan, body: AutomaticIn
 ) -> Response:
     """Label the session's volume, or a region of it, with a model of `/capabilities`.
 
@@ -47,7 +47,9 @@ async def segment_automatically(
 
 
 @router.post(protocol.PATH_FIND, **_BUNDLE)
-async def find(request: Request, state: State, lease: ActiveLease, body: FindIn) -> Response:
+async def find(
+    request: Request, state: State, lease: ActiveLease, scan_id: ShownScan, body: FindIn
+) -> Response:
     """Find a structure of the session's volume by name.
 
     The answer is that of `segment_automatically`, with `remarks` to read before trusting the mask
@@ -75,7 +77,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
 
 @router.post(protocol.PATH_RECONSTRUCT, **_BUNDLE)
 async def reconstruct(
-    request: Request, state: State, lease: ActiveLease, body: ReconstructIn
+    request: Request, state: State, lease: ActiveLease, scan_id: ShownScan, body: ReconstructIn
 ) -> Response:
     """Encode and decode the session's volume with a tokenizer.
 

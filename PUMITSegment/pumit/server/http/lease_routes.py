@@ -45,6 +45,18 @@ ActiveLease = Annotated[Lease, Depends(_lease)]
 LivingLease = Annotated[Lease, Depends(_lease_alive)]
 
 
+ScanId = Annotated[str | None, Header(alias=protocol.SCAN_HEADER)]
+
+
+async def _shown_scan(lease: ActiveLease, scan_id: ScanId = None) -> str | None:
+    lease.require_scan(scan_id)
+    return scan_id
+
+
+# Identity of the scan that a request is about, and that the session has; None if not sent.
+ShownScan = Annotated[str | None, Depends(_shown_scan)]
+
+
 @router.get(protocol.PATH_HEALTHZ)
 async def healthz() -> dict[str, bool]:
     """Return `ok` if the server runs; needs no token."""

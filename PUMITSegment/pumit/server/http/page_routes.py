@@ -27,7 +27,7 @@ from pumit.export.write import segmentation_bytes
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.server.http.array_body import take_until_answered
-from pumit.server.http.lease_routes import ActiveLease, State
+from pumit.server.http.lease_routes import ActiveLease, ScanId, ShownScan, State
 from pumit.server.http.schemas import ExportedSegment, ExportIn
 from pumit.server.sessions.state import ServerState
 from pumit.volume import Volume
@@ -38,6 +38,7 @@ _FOLDER = Path(__file__).parents[1] / "page"
 _TYPES = {
     "": "text/html; charset=utf-8",
     "view.js": "text/javascript; charset=utf-8",
+    "stated_grid.js": "text/javascript; charset=utf-8",
     "niivue.umd.js": "text/javascript; charset=utf-8",
     "view.css": "text/css; charset=utf-8",
 }
@@ -111,18 +112,23 @@ def _packed(name: str) -> bytes:
 
 
 @router.post(protocol.PATH_SCAN, responses=_FILE, response_class=Response)
-async def open_own_scan(state: State, lease: ActiveLease) -> Response:
+async def open_own_scan(state: State, lease: ActiveLease, scan_id: ScanId = None) -> Response:
     """Open the scan of `pumit view` in the session, and return it as NIfTI.
 
-    `X-Meta` has its exact geometry, in the form of `/volume`, and `is_dicom`.
+    `X-Meta` has its exact geometry, in the form of `/volume`, and `is_dicom`. `X-Pumit-Scan` has
+    its identity: a hash of voxels, grid and DICOM instances. A page that was opened before this
+    server was sends it, and is refused (412) if it is another scan's.
     """
     scan = state.scan
     if scan is None:
         raise VolumeError("This server offers no scan; open a file.")
+    own_id = await state.scan_id()
+    if scan_id not in (None, own_id):
+        raise protocol.OtherScan
 
     def work(session: InteractiveSession) -> None:
         session.set_volume(scan)
-        lease.begin(scan.shape)
+        lease.begin(scan.shape, own_id)
 
     await state.set_up(lease, work)
     meta = {
@@ -133,7 +139,11 @@ async def open_own_scan(state: State, lease: ActiveLease) -> Response:
     }
     loop = asyncio.get_running_loop()
     body = await loop.run_in_executor(state.decoders, _shown, scan)
-    headers = {protocol.META_HEADER: json.dumps(meta), "Cache-Control": "no-store"}
+    headers = {
+        protocol.META_HEADER: json.dumps(meta),
+        protocol.SCAN_HEADER: own_id,
+        "Cache-Control": "no-store",
+    }
     return Response(body, media_type=protocol.OCTET_STREAM, headers=headers)
 
 
@@ -146,13 +156,13 @@ def _shown(scan: Volume) -> bytes:
 
 
 @router.post(protocol.PATH_EXPORT, responses=_FILE, response_class=Response)
-async def export(state: State, lease: ActiveLease, body: ExportIn) -> Response:
+async def export(state: State, lease: ActiveLease, scan_id: ShownScan, body: ExportIn) -> Response:
     """Return masks as one file, on the session's scan; they are the hashes of `/mask_prior`.
 
     DICOM-SEG needs a scan that the server itself read from DICOM. Nothing is written to disk.
     """
     masks = [lease.priors.find(segment.sha256) for segment in body.segments]
-    volume = await state.change(lease, lambda session: session.volume)
+    volume = await state.change(lease, lambda session: session.volume, scan_id=scan_id)
     # Each mask is held twice: unpacked, and in the file.
     await take_until_answered(state.uploads, 2 * len(masks) * math.prod(volume.shape))
 

@@ -21,6 +21,7 @@ _STATUS: dict[type[PumitError], HTTPStatus] = {
     protocol.UnknownMask: HTTPStatus.FAILED_DEPENDENCY,
     protocol.BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     protocol.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    protocol.OtherScan: HTTPStatus.PRECONDITION_FAILED,
     MemoryFull: HTTPStatus.INSUFFICIENT_STORAGE,
     Cancelled: HTTPStatus.CONFLICT,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -18,7 +19,7 @@ from pumit.server.http.array_body import (
     receive_array,
 )
 from pumit.server.http.job_answer import answer_codec, job_answer, streamed
-from pumit.server.http.lease_routes import ActiveLease, State
+from pumit.server.http.lease_routes import ActiveLease, ShownScan, State
 from pumit.server.http.schemas import (
     MaskIn,
     MaskMeta,
@@ -44,9 +45,14 @@ _ANSWER = streamed(
 
 @router.post(protocol.PATH_VOLUME, openapi_extra=ARRAY_BODY)
 async def set_volume(
-    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
+    request: Request, response: Response, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> dict[str, list[int]]:
-    """Set the session's volume: an array of shape (D, H, W) or (C, D, H, W) with its geometry."""
+    """Set the session's volume: an array of shape (D, H, W) or (C, D, H, W) with its geometry.
+
+    The answer's header `X-Pumit-Scan` identifies the volume. A later request with this header is
+    refused (412) if the session has another volume by then.
+    """
+    scan_id = secrets.token_hex(32)
     geometry = parse_meta(VolumeMeta, meta)
 
     def decode(body: bytearray) -> Array:
@@ -64,15 +70,17 @@ async def set_volume(
     def work(session: InteractiveSession) -> dict[str, list[int]]:
         # If this raises, the session keeps its earlier volume.
         session.set_volume(volume, channel=geometry.channel)
-        lease.begin(volume.shape)
+        lease.begin(volume.shape, scan_id)
         return {"shape": list(volume.shape)}
 
-    return await state.set_up(lease, work)
+    answer = await state.set_up(lease, work)
+    response.headers[protocol.SCAN_HEADER] = scan_id
+    return answer
 
 
 @router.post(protocol.PATH_MASK_PRIOR, openapi_extra=ARRAY_BODY)
 async def hold_mask_prior(
-    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
+    request: Request, state: State, lease: ActiveLease, scan_id: ShownScan, meta: MetaHeader
 ) -> MaskOut:
     """Store a mask for prompts to refer to: packed bits of the bounding box in `X-Meta`.
 
@@ -90,12 +98,15 @@ async def hold_mask_prior(
         lambda body: MaskPrompt(unpack_mask(box, body, shape)),
         room_bytes=2 * math.prod(shape),  # the whole grid, and the box
     )
+    lease.require_scan(scan_id)
     lease.priors.add(prompt)
     return MaskOut(sha256=prompt.sha256)
 
 
 @router.post(protocol.PATH_PREDICT, **_ANSWER)
-async def predict(request: Request, state: State, lease: ActiveLease, body: PredictIn) -> Response:
+async def predict(
+    request: Request, state: State, lease: ActiveLease, scan_id: ShownScan, body: PredictIn
+) -> Response:
     """Return a segment's mask on the volume's grid, its estimated quality and places to check.
 
     Each request has all prompts, so the answer depends only on them and the volume. A newer

@@ -12,7 +12,7 @@ const CHUNK_BYTES = 1 << 22;
 const COLORS = ["#f2c14e", "#4fd1c5", "#e76f9b", "#7aa5f7", "#9bd65b", "#f28e4b", "#b98ee8", "#e8e8e8"];
 const byId = (id) => document.getElementById(id);
 
-let nv, scan, lease, token, overlay, search; // scan: dims, steps (LPS columns), origin, geometry, isDicom, restore()
+let nv, scan, lease, token, overlay, search; // scan: id, dims, steps (LPS columns), origin, geometry, isDicom, restore()
 let opening = Promise.resolve(); // afterwards the session has the scan that is shown, or there is no session
 let present = { segments: [], current: 0 };
 let past = [], future = [], nextId = 1, isDirty = false, running = 0, started = 0;
@@ -29,9 +29,11 @@ class Refusal extends Error {
   }
 }
 
-async function call(path, { body, meta, accept = "json", method = "POST", keepalive = false, signal } = {}) {
+async function call(path, { body, meta, accept = "json", method = "POST", keepalive = false, signal, scanId } = {}) {
   const headers = { Authorization: `Bearer ${token}`, "X-Pumit-Api": "3", "X-Pumit-Codec": "identity" };
   if (lease) headers["X-Lease-Token"] = lease;
+  // The server refuses the request if it has another scan, as after a restart.
+  if (scanId) headers["X-Pumit-Scan"] = scanId;
   if (meta) headers["X-Meta"] = JSON.stringify(meta);
   const isArray = body instanceof Blob;
   if (body) headers["Content-Type"] = isArray ? "application/octet-stream" : "application/json";
@@ -74,7 +76,7 @@ async function ask(path, options) {
       await openScan(scan.restore);
       continue;
     }
-    const outcome = await call(path, options).catch((error) => error);
+    const outcome = await call(path, { ...options, scanId: about.id }).catch((error) => error);
     // If a scan has been sent since, the outcome may be about that one: ask again.
     if (turn !== opening) continue;
     if (outcome.status === 410 && !hasExpired) {
@@ -227,7 +229,8 @@ async function openServersScan() {
   const { bytes, headers } = await call(`${API}/scan`, { accept: "bytes" });
   const meta = JSON.parse(headers.get("X-Meta"));
   const image = await niivue.NVImage.loadFromFile({ file: new File([bytes], "scan.nii"), name: "scan.nii" });
-  show(image, await makeOverlay(image), meta, () => call(`${API}/scan`, { accept: "bytes" }));
+  const id = headers.get("X-Pumit-Scan");
+  show(image, await makeOverlay(image), { ...meta, id }, () => call(`${API}/scan`, { accept: "bytes", scanId: id }));
 }
 
 // Opens a local file: it is parsed here, and its voxels and geometry are sent.
@@ -241,14 +244,16 @@ async function openFile(file) {
   const rgb = [128, 2304].includes(hdr.datatypeCode);
   if (rgb) throw new Error("Colour images open by `pumit view FILE`.");
   // Of a file that does not say where its axes point to, ITK and so PUMIT and Slicer assume LPS, and NiiVue RAS.
-  if (/\.nii(\.gz)?$/i.test(file.name) && !(hdr.sform_code > 0 || hdr.qform_code > 0))
-    image.setAffine(hdr.affine.map((row, r) => (r < 2 ? row.map((x) => -x) : row)));
+  const stated = await statedGrid(file).catch(() => null);
+  if (stated && !stated.isPlaced) image.setAffine(affineOf(stated));
   const affine = hdr.affine, columns = [0, 1, 2].map((c) => [-affine[0][c], -affine[1][c], affine[2][c]]);
   const spacing = columns.map((v) => Math.hypot(...v));
   const axes = columns.map((v, c) => v.map((x) => x / spacing[c]));
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
   if ([[0, 1], [0, 2], [1, 2]].some(([a, b]) => !(Math.abs(dot(axes[a], axes[b])) < 1e-3)))
     throw new Error("The axes of this scan are not perpendicular; open it by `pumit view FILE`.");
+  if (!(isThere(stated, dims, affine) || /\.mg[hz]$/i.test(file.name)))
+    throw new Error("This page would show this file at another place than Slicer and PUMIT; open it by `pumit view FILE`.");
   let values = image.img.length > size ? image.img.slice(0, size) : image.img;
   const slope = hdr.scl_slope || 1, inter = hdr.scl_inter || 0;
   if (slope !== 1 || inter !== 0) values = Float32Array.from(values, (v) => v * slope + inter);
@@ -257,12 +262,27 @@ async function openFile(file) {
     origin_lps: [-affine[0][3], -affine[1][3], affine[2][3]],
     direction: [0, 1, 2].map((r) => axes.map((v) => v[r])),
   };
-  const send = () => call(`${API}/volume`, { body: packArray(values, [dims[2], dims[1], dims[0]]), meta });
+  const send = () => call(`${API}/volume`, { body: packArray(values, [dims[2], dims[1], dims[0]]), meta, accept: "bytes" });
   const masks = await makeOverlay(image);
   say("Sending the scan to the server.");
   await openScan(async () => {
-    await send();
-    show(image, masks, { ...meta, is_dicom: false }, send);
+    const { headers } = await send();
+    show(image, masks, { ...meta, id: headers.get("X-Pumit-Scan"), is_dicom: false }, send);
+  });
+}
+
+// RAS rows.
+const affineOf = ({ steps, origin }) => [...[0, 1, 2].map((r) => [...steps.map((v) => v[r]), origin[r]].map((x) => (r < 2 ? -x : x))), [0, 0, 0, 1]];
+
+// Whether a RAS affine has the eight corners of a grid at their place, up to a quarter of a voxel.
+function isThere(grid, dims, affine) {
+  if (!grid || grid.dims.some((n, c) => n !== dims[c])) return false;
+  const stated = affineOf(grid), long = [0, 1, 2].filter((c) => dims[c] > 1);
+  const tolerance = Math.min(...long.map((c) => Math.hypot(...grid.steps[c]))) / 4;
+  return [0, 1, 2, 3, 4, 5, 6, 7].every((corner) => {
+    const axes = long.filter((c) => corner >> c & 1);
+    const gap = [0, 1, 2].map((r) => stated[r][3] - affine[r][3] + axes.reduce((sum, c) => sum + (dims[c] - 1) * (stated[r][c] - affine[r][c]), 0));
+    return Math.hypot(...gap) <= tolerance;
   });
 }
 
@@ -274,7 +294,7 @@ function makeOverlay(image) {
 }
 
 // Never waits, so that nothing is drawn or asked about two scans.
-function show(image, masks, meta, restore) {
+function show(image, masks, meta, send) {
   const dims = dimsOf(image), spacing = [meta.spacing_mm[2], meta.spacing_mm[1], meta.spacing_mm[0]];
   scan = null;
   for (const volume of [...nv.volumes].reverse()) nv.removeVolume(volume);
@@ -285,8 +305,9 @@ function show(image, masks, meta, restore) {
   overlay = masks;
   overlay.setColormapLabel(labelColors());
   nv.addVolume(overlay);
-  scan = {
-    dims, restore, isDicom: meta.is_dicom, origin: meta.origin_lps, isPlanar: dims[2] === 1,
+  const shown = scan = {
+    id: meta.id, dims, isDicom: meta.is_dicom, origin: meta.origin_lps, isPlanar: dims[2] === 1,
+    restore: async () => { shown.id = (await send()).headers.get("X-Pumit-Scan"); },
     steps: meta.direction.map((row) => row.map((x, c) => x * spacing[c])),
     voxelMl: spacing[0] * spacing[1] * spacing[2] / 1000,
   };

@@ -14,7 +14,7 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import MaskPrompt
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.viewer_object import ViewerObject
-from pumit.wire.protocol import BusyError, LeaseExpired, UnknownMask
+from pumit.wire.protocol import BusyError, LeaseExpired, OtherScan, UnknownMask
 
 # Hundreds of organs, or a few masks of a whole body. Clients send evicted masks again.
 _MAX_BYTES = 1 << 26
@@ -68,6 +68,7 @@ class Lease:
         token: Secret that the client sends with each request.
         session: Opened by the first job; used only on the queue's thread.
         shape: Grid (D, H, W) of the volume; None before there is one.
+        scan_id: Identity of the volume, which clients may send with requests about it.
         priors: Mask priors of the volume, which prompts refer to by hash.
         prompt_count: Number of prompts of an nnInteractive viewer, for the limit.
         is_idle: Whether the user has been idle long enough for suspension.
@@ -81,6 +82,7 @@ class Lease:
     seen_at: float
     session: InteractiveSession | None = field(default=None, repr=False)
     shape: tuple[int, int, int] | None = None
+    scan_id: str = ""
     priors: MaskPriors = field(default_factory=MaskPriors, repr=False)
     prompt_count: int = 0
     uploads: int = 0
@@ -88,9 +90,19 @@ class Lease:
     is_silent: bool = False
     viewer: ViewerObject | None = field(default=None, repr=False)
 
-    def begin(self, shape: tuple[int, int, int]) -> None:
+    def begin(self, shape: tuple[int, int, int], scan_id: str = "") -> None:
         """Reset the lease for a new volume."""
-        self.shape, self.priors, self.prompt_count, self.viewer = shape, MaskPriors(), 0, None
+        self.shape, self.scan_id = shape, scan_id
+        self.priors, self.prompt_count, self.viewer = MaskPriors(), 0, None
+
+    def require_scan(self, scan_id: str | None) -> None:
+        """Check that a request is about the open volume; None stands for any.
+
+        Raises:
+            OtherScan: If it is about another one.
+        """
+        if scan_id is not None and scan_id != self.scan_id:
+            raise OtherScan
 
 
 class LeaseRegistry:

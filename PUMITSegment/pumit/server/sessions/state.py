@@ -18,6 +18,7 @@ from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
 from pumit.server.sessions.limits import Limits, MemoryReport, UploadBudget, device_bytes
+from pumit.server.sessions.scan_identity import scan_identity
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.process import peak_process_bytes, process_bytes
 from pumit.volume import Volume
@@ -56,6 +57,8 @@ class ServerState:
         self.queue = FairQueue(max_queued=limits.max_queued)
         # Two: bodies are decoded in parallel, with bounded memory.
         self.decoders = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
+        # In the background: a large scan takes a second.
+        self._scan_id = None if scan is None else self.decoders.submit(scan_identity, scan)
         self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
             limits,
@@ -74,6 +77,10 @@ class ServerState:
             leases=self.leases.open_leases,
         )
 
+    async def scan_id(self) -> str:
+        """Return the identity of the server's own scan; empty if it has none."""
+        return "" if self._scan_id is None else await asyncio.wrap_future(self._scan_id)
+
     def memory(self) -> MemoryReport:
         """Return the memory of all sessions after the latest job, and of the machine now."""
         free, total = device_bytes(self.engine.info.device)
@@ -85,17 +92,28 @@ class ServerState:
             device_total_bytes=total,
         )
 
-    async def change(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
+    async def change(
+        self,
+        lease: Lease,
+        work: Callable[[InteractiveSession], Result],
+        *,
+        scan_id: str | None = None,
+    ) -> Result:
         """Run work on a session after all its earlier requests.
+
+        Args:
+            scan_id: Identity of the volume that the work is about; None for any.
 
         Raises:
             VolumeError: If the session has no volume yet.
+            OtherScan: If it has another volume.
             PumitError: An error of the session.
         """
 
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
                 raise no_volume()
+            lease.require_scan(scan_id)
             with self._evictor.using(lease):
                 return work(lease.session)
 
@@ -140,12 +158,16 @@ class ServerState:
 
         Raises:
             Cancelled: If it was cancelled before it finished.
+            OtherScan: If the request is about another volume than the session has.
         """
+        scan_id = request.headers.get(protocol.SCAN_HEADER)
 
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
                 raise no_volume()
             session = lease.session
+            # Here, as the session may have got another volume since the request came.
+            lease.require_scan(scan_id)
             with self._evictor.using(lease):
                 return self._with_second_try(lease, lambda: work(session, job))
 

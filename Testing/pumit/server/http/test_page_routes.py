@@ -5,18 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pumit.server
 import pytest
-from app_client import AUTH, make_client, refused
+from app_client import AUTH, GEOMETRY, claim, make_client, refused
 from loopback_server import TOKEN
 from pumit.export.dicom_series import write_dicom_series
 from pumit.io.labels.label_file import read_label_file
+from pumit.prompts import MaskPrompt
 from pumit.server.http.page_routes import PAGE, PAGE_PATHS
 from pumit.volume import Volume
 from pumit.wire import protocol
+from pumit.wire.arrays import pack_array
 from pumit.wire.prompt_answer import pack_mask
 
 GREY = (0.5, 0.5, 0.5)
@@ -103,6 +109,77 @@ def test_a_session_opens_the_servers_own_scan(volume, tmp_path):
 def test_a_server_without_a_scan_says_so():
     with make_client() as http:
         refused(opened(http)[1], 400, "offers no scan")
+
+
+def about(scan_id):
+    return {protocol.SCAN_HEADER: scan_id}
+
+
+def test_a_page_that_shows_another_scan_cannot_open_the_servers_own(volume):
+    other = replace(volume, origin_lps=(1.0, 2.0, 3.0))
+    with make_client(scan=volume) as http:
+        shown = opened(http)[1].headers[protocol.SCAN_HEADER]
+    with make_client(scan=volume) as http:
+        headers, again = opened(http)
+        assert again.headers[protocol.SCAN_HEADER] == shown
+        assert http.post(protocol.PATH_SCAN, headers=headers | about(shown)).status_code == 200
+    with make_client(scan=other) as http:
+        lease = claim(http)
+        answer = http.post(protocol.PATH_SCAN, headers=lease | about(shown))
+        refused(answer, 412, "shows another scan than the one that is open; reload it.")
+        point = {"kind": "point", "point_lps": [0, 0, 0]}
+        refused(http.post(protocol.PATH_PREDICT, json={"prompts": [point]}, headers=lease), 400)
+
+
+@pytest.mark.parametrize(
+    "path", ["PREDICT", "FIND", "SEGMENT_AUTOMATICALLY", "EXPORT", "MASK_PRIOR"]
+)
+def test_a_request_about_another_scan_changes_nothing(volume, masks, path):
+    with make_client(scan=volume) as http:
+        headers, answer = opened(http)
+        kept = exported(http, headers, masks, "seg.nrrd").content
+        box, bits = pack_mask(masks["liver"])
+        segment = {"sha256": MaskPrompt(masks["liver"]).sha256, "name": "a", "color_rgb": GREY}
+        body = {
+            "PREDICT": {"prompts": [{"kind": "mask", "sha256": segment["sha256"]}]},
+            "FIND": {"structure": "liver"},
+            "SEGMENT_AUTOMATICALLY": {"model": "organs"},
+            "EXPORT": {"format": "nii.gz", "segments": [segment]},
+        }.get(path)
+        sent = {"json": body} if body else {"content": bits}
+        meta = {} if body else {protocol.META_HEADER: json.dumps({"bbox": box})}
+        where = getattr(protocol, f"PATH_{path}")
+        headers |= meta
+        refused(http.post(where, **sent, headers=headers | about("0" * 64)), 412, "reload it")
+        shown = about(answer.headers[protocol.SCAN_HEADER])
+        assert http.post(where, **sent, headers=headers | shown).status_code == 200
+        assert http.post(where, **sent, headers=headers).status_code == 200
+        assert exported(http, headers, masks, "seg.nrrd").content == kept
+
+
+def test_a_click_that_waits_behind_another_scan_is_not_answered_on_it(volume):
+    with make_client(scan=volume) as http:
+        headers, answer = opened(http)
+        state, may_go = http.app.state.server, threading.Event()
+        token = headers[protocol.LEASE_HEADER]
+        state.queue.submit(token, lambda job: may_go.wait(20), kind="volume")
+        point = {"kind": "point", "point_lps": volume.index_to_world((5, 6, 7)).tolist()}
+        shown = about(answer.headers[protocol.SCAN_HEADER])
+        with ThreadPoolExecutor(2) as threads:
+            body = pack_array(volume.array[::-1].copy())
+            sent = threads.submit(
+                http.post, protocol.PATH_VOLUME, content=body, headers=headers | GEOMETRY
+            )
+            while len(state.queue.jobs_of(token)) < 2:
+                time.sleep(0.01)
+            clicked = threads.submit(
+                http.post, protocol.PATH_PREDICT, json={"prompts": [point]}, headers=headers | shown
+            )
+            while len(state.queue.jobs_of(token)) < 3:
+                time.sleep(0.01)
+            may_go.set()
+            refused(clicked.result(), 412, "reload it")
+        assert sent.result().headers[protocol.SCAN_HEADER] not in ("", *shown.values())
 
 
 def test_segments_are_exported_as_seg_nrrd_with_names_and_overlap(volume, masks):
