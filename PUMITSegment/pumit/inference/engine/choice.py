@@ -13,6 +13,9 @@ import logging
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.devices import has_torch, torch_sees_gpu
@@ -21,10 +24,14 @@ from pumit.inference.engine.graph_cache import GraphCache
 from pumit.models.weights import Weights, read_weights
 from pumit.system.consent import graphs_folder
 
+if TYPE_CHECKING:
+    from pumit.models.checkpoint import Checkpoint
+
 logger = logging.getLogger(__name__)
 
 # "openvino" or "torch" forces an engine, for comparisons or where the default choice fails.
 VARIABLE = "PUMIT_ENGINE"
+LAYER_RANGES = "layer_ranges"  # in the recipe of a checkpoint
 
 
 def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[Engine, Weights]:
@@ -58,15 +65,21 @@ def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[
     return _torch_engine(path, weights, device), weights
 
 
-def layer_ranges(sha256: str) -> dict[str, list[float]] | None:
-    """Return the ranges of the layers of shipped weights, measured by `fit_ranges.py`, or None.
+def layer_ranges(weights: Weights | Checkpoint) -> dict[str, list[float]]:
+    """Return the least and greatest input of each layer that may multiply in eight bits.
 
-    Args:
-        sha256: That of the weights.
+    Fine-tuning writes them into the recipe. Those of the shipped weights, measured by
+    `fit_ranges.py`, are in one file. Without any, the result is empty.
     """
-    found = json.loads(files("pumit.models").joinpath("layer_ranges.json").read_text("utf-8"))
-    ranges: dict[str, list[float]] | None = found.get(sha256)
-    return ranges
+    found = weights.recipe.get(LAYER_RANGES)
+    if found is None:
+        text = files("pumit.models").joinpath("layer_ranges.json").read_text("utf-8")
+        found = json.loads(text).get(weights.sha256, {})
+    try:
+        ranges = {str(name): [float(least), float(most)] for name, (least, most) in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+    return ranges if np.isfinite(list(ranges.values())).all() else {}
 
 
 def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Engine:
@@ -81,7 +94,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
         remedy = "pip install 'openvino>=2025.0', or pip install torch monai einops for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
-        ranges = layer_ranges(weights.sha256) if multiplies_eight_bits() else None
+        ranges = layer_ranges(weights) if multiplies_eight_bits() else {}
         if ranges:
             logger.info("The network multiplies in eight bits.")
         engine = OpenVinoEngine(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from pumit.errors import PumitError
+from pumit.inference.engine.choice import layer_ranges
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.loading import build_from, pick_precision, read_model
@@ -156,4 +157,11 @@ def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
     names, classes = plan.split.validation, plan.data.classes
     validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)
     model, scenes = validating(plan, device), plan.recipe.validation.scenes
-    return ClickValidation(model, plan.validation, validated, classes, scenes=scenes)
+    return ClickValidation(
+        model,
+        plan.validation,
+        validated,
+        classes,
+        scenes=scenes,
+        known_ranges=layer_ranges(plan.initial),
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pumit.inference.engine.choice import LAYER_RANGES
 from pumit.models.checkpoint import load_checkpoint
 from pumit.system.files import write_json
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
@@ -146,18 +147,19 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         def blended(share: float) -> State:
             return {k: torch.lerp(self.initial[k], tuned[k], share) for k in tuned}
 
-        tried: list[tuple[float, dict[str, float], list[ClickRow]]] = []
+        tried: list[tuple[float, dict[str, float], list[ClickRow], dict[str, list[float]]]] = []
         for share in self.recipe.blend:
             run.reporter.state("validating", f"Clicking with {share:.0%} of what was learnt.")
             found = self.scores(blended(share))
-            tried.append((share, found, self.scores.rows))
+            tried.append((share, found, self.scores.rows, self.scores.ranges))
             run.report({"blend": {"tuned_share": share, **finite(found)}})
-        scores = [found.get("score", math.nan) for _, found, _ in tried]
-        share, found, rows = tried[_chosen(scores)]
+        scores = [found.get("score", math.nan) for _, found, _, _ in tried]
+        share, found, rows, ranges = tried[_chosen(scores)]
         step = checkpoint.header.step
         assert step is not None  # the loop wrote it
         write = write_checkpoint(self, Trial(run.output, run.schedule), best[0])
-        run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share))
+        more = {LAYER_RANGES: ranges} if ranges else {}
+        run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share, **more))
         result = {
             "step": step,
             "tuned_share": share,

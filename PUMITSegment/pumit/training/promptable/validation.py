@@ -20,6 +20,7 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.data.case import CaseFacts, KeptCases, LabelledVolume
 from pumit.training.data.classes import ClassValue, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
+from pumit.training.promptable.input_ranges import measured_ranges
 from pumit.training.promptable.real_scan import FEWEST_VOXELS
 from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
@@ -75,10 +76,12 @@ class ClickValidation:
     Args:
         segmenter: Model of the same sizes as the trained one; its weights are replaced.
         structures: Classes to click on in each case, from `validated_structures`.
+        known_ranges: Ranges of the initial model's layers; empty for none.
 
     Attributes:
         before_click: Callback before each structure; may raise.
         on_answer: Callback for each case and its masks after one click.
+        ranges: Ranges of the layers' inputs in the last evaluation; see `measured_ranges`.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class ClickValidation:
         classes: Sequence[ClassValue],
         *,
         scenes: int,
+        known_ranges: Mapping[str, Sequence[float]],
     ) -> None:
         # The IoU calibration was measured with other weights and does not hold for these.
         recipe = {k: v for k, v in segmenter.recipe.items() if k != "calibration"}
@@ -100,6 +104,8 @@ class ClickValidation:
         self.cases = KeptCases([c for c in cases if c.name in structures], self.classes)
         self.scenes = scenes
         self.rows: list[ClickRow] = []
+        self._known = known_ranges
+        self.ranges: dict[str, list[float]] = {}
         self.before_click: Callable[[], None] = lambda: None
         self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
         self._before: list[float] | None = None
@@ -120,7 +126,10 @@ class ClickValidation:
             since `begin`. `score`: `dice_1` minus `forgotten` if positive.
         """
         self.network.load_state_dict(state)
-        with torch.inference_mode():
+        with (
+            torch.inference_mode(),
+            measured_ranges(self.network, self._known) as self.ranges,
+        ):
             self.rows = list(self._rows())
             self._scene_scores = list(self._generated())
         of_class: dict[str, list[tuple[float, ...]]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,7 @@ def test_saturation_is_noticed(exact: None, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", ["default", "research"])
 def test_shipped_weights_have_the_ranges_of_their_layers(name: str) -> None:
     weights = read_weights(find_model(name), "promptable")
-    ranges = layer_ranges(weights.sha256)
-    assert ranges is not None
+    ranges = layer_ranges(weights)
     assert len(ranges) == 76
     for layer, (least, most) in ranges.items():
         # A convolution that is split over encoder and decoder has two ranges.
@@ -108,13 +108,21 @@ def test_shipped_weights_have_the_ranges_of_their_layers(name: str) -> None:
         assert least < most
 
 
-def test_only_shipped_weights_have_ranges() -> None:
-    kept = json.loads(files("pumit.models").joinpath("layer_ranges.json").read_text())
-    shipped = {
+def test_other_weights_have_ranges_only_if_their_recipe_states_them() -> None:
+    weights = read_weights(find_model("default"), "promptable")
+    shipped = json.loads(files("pumit.models").joinpath("layer_ranges.json").read_text())
+    assert set(shipped) == {
         read_weights(find_model(name), "promptable").sha256 for name in ("default", "research")
     }
-    assert set(kept) == shipped
-    assert layer_ranges("0" * 64) is None
+    tuned = replace(weights, sha256="0" * 64)
+    assert layer_ranges(tuned) == {}
+    for stated, expected in (
+        ({"a": [0, 2]}, {"a": [0.0, 2.0]}),
+        ({"a": [0, float("nan")]}, {}),
+        ({"a": 3}, {}),
+        ("a", {}),
+    ):
+        assert layer_ranges(replace(tuned, recipe={"layer_ranges": stated})) == expected
 
 
 def answer(engine: Any, image: Floats) -> tuple[Floats, Floats]:

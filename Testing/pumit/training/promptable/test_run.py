@@ -27,6 +27,7 @@ from pumit.training.validate import read_recipe as read_recipe_keys
 from pumit.volume import Volume
 
 CALIBRATION = {"estimate": [0.1, 0.9], "iou": [0.2, 0.8], "answers": 9}
+LAYER_RANGES = {"image_encoder.stem": [0.0, 0.0], "mask_decoder.last": [-1e3, 0.0]}
 RECIPE: dict[str, Any] = {
     "task": "promptable",
     "name": "tuned",
@@ -57,6 +58,7 @@ def untrained(tiny_sizes: dict[str, Any], tmp_path_factory: pytest.TempPathFacto
         "network": "promptable",
         "sizes": tiny_sizes,
         "calibration": CALIBRATION,
+        "layer_ranges": LAYER_RANGES,
     }
     network = build_network("promptable", **tiny_sizes)
     half = {k: v.half() for k, v in network.state_dict().items()}
@@ -109,6 +111,11 @@ def test_the_model_is_loaded_by_a_session_and_tells_its_origin(
     assert recipe["training"]["initial"]["sha256"] == read_recipe(lab / "initial.safetensors")[1]
     assert recipe["training"]["part"] == part
     assert "calibration" not in recipe  # it was measured on other weights
+    ranges = recipe["layer_ranges"]  # measured again, but never narrower
+    assert ranges.keys() == LAYER_RANGES.keys()
+    assert ranges["image_encoder.stem"][1] > 0.5
+    assert ranges["mask_decoder.last"][0] == -1e3
+    assert ranges["mask_decoder.last"][1] > 0
     assert [row["name"] for row in recipe["classes"]] == ["ball", "box"]
     assert changed(lab, best, beginning="mask_decoder")
     assert changed(lab, best, beginning="image_encoder.blocks") == (part != "decoder")

@@ -61,7 +61,9 @@ def validation(tmp_path: Path, tiny_segmenter: Segmenter) -> ClickValidation:
     )
     recipe: dict[str, Any] = {"calibration": {"estimate": [0.1, 0.9], "iou": [0.2, 0.8]}}
     segmenter = replace(tiny_segmenter, recipe=recipe)
-    return ClickValidation(segmenter, [case], {"case_0": [0, 1]}, CLASSES, scenes=1)
+    return ClickValidation(
+        segmenter, [case], {"case_0": [0, 1]}, CLASSES, scenes=1, known_ranges={}
+    )
 
 
 def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValidation) -> None:
