@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -421,6 +422,27 @@ def test_a_file_that_does_not_say_where_its_axes_point_is_where_the_command_line
     tab.page.mouse.click(*tab.brightest(0))
     tab.says("mL")
     assert np.abs(nearest(volume, tab.prompts()[-1].point_lps) - SPOT).max() < 1.01
+
+
+@pytest.mark.parametrize(
+    ("offset", "form", "values"),
+    [
+        (80, "f", (-1.1,)),  # a size by which ITK mirrors
+        (80, "f", (2.2,)),  # the sform has another size
+        (256, "3f", (0.8, 0.7, 0.3)),  # no rotation
+        (256, "3f", (0.0, 0.0, 0.0)),  # another rotation than the sform's
+        (268, "f", (500.0,)),  # another origin
+        (76, "f", (-1.0,)),  # mirrored
+    ],
+)
+def test_a_header_that_slicer_may_read_otherwise_is_refused(opened, tmp_path, offset, form, values):
+    volume = spotted(DIRECTIONS["axial"])
+    content = bytearray(nifti_bytes(volume.array, volume))
+    struct.pack_into(f"<{form}", content, offset, *values)
+    (tmp_path / "mine.nii").write_bytes(content)
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.page.locator("#problem", has_text="open it by `pumit view FILE`").wait_for()
 
 
 @pytest.mark.parametrize("kept", [0, 300, 5000])

@@ -243,6 +243,7 @@ async function openFile(file) {
   // Of a file that does not say where its axes point to, ITK and so PUMIT and Slicer assume LPS, and NiiVue RAS.
   if (/\.nii(\.gz)?$/i.test(file.name) && !(hdr.sform_code > 0 || hdr.qform_code > 0))
     image.setAffine(hdr.affine.map((row, r) => (r < 2 ? row.map((x) => -x) : row)));
+  if (/\.nii(\.gz)?$/i.test(file.name)) checkNifti(hdr, dims);
   const affine = hdr.affine, columns = [0, 1, 2].map((c) => [-affine[0][c], -affine[1][c], affine[2][c]]);
   const spacing = columns.map((v) => Math.hypot(...v));
   const axes = columns.map((v, c) => v.map((x) => x / spacing[c]));
@@ -264,6 +265,30 @@ async function openFile(file) {
     await send();
     show(image, masks, { ...meta, is_dicom: false }, send);
   });
+}
+
+// Refuses a header that ITK, and so PUMIT and Slicer, may read otherwise than NiiVue, which prefers the sform.
+function checkNifti(hdr, dims) {
+  const unlike = (a, b, most) => !(Math.abs(a - b) <= most); // also if NaN
+  const sizes = hdr.pixDims.slice(1, 4).map((v) => v * ({ 1: 1000, 3: 0.001 }[hdr.xyzt_units & 7] ?? 1));
+  const lengths = [0, 1, 2].map((c) => Math.hypot(hdr.affine[0][c], hdr.affine[1][c], hdr.affine[2][c]));
+  let odd = sizes.some((v, c) => dims[c] > 1 && (!(v > 0) || unlike(lengths[c], v, v / 100)));
+  if (hdr.qform_code > 0) {
+    const [b, c, d] = [hdr.quatern_b, hdr.quatern_c, hdr.quatern_d];
+    const squared = b * b + c * c + d * d, a = Math.sqrt(Math.max(0, 1 - squared));
+    const turned = [
+      [a * a + b * b - c * c - d * d, 2 * (b * c - a * d), 2 * (b * d + a * c)],
+      [2 * (b * c + a * d), a * a + c * c - b * b - d * d, 2 * (c * d - a * b)],
+      [2 * (b * d - a * c), 2 * (c * d + a * b), a * a + d * d - b * b - c * c],
+    ].map((row) => [row[0], row[1], hdr.pixDims[0] < 0 ? -row[2] : row[2]]);
+    const axes = hdr.affine.slice(0, 3).map((row) => row.slice(0, 3).map((v, k) => v / lengths[k]));
+    odd ||= !(squared <= 1.001) || turned.some((row, r) => row.some((v, k) => dims[k] > 1 && unlike(v, axes[r][k], 0.01)));
+    const unit = sizes[0] / hdr.pixDims[1], start = [hdr.qoffset_x, hdr.qoffset_y, hdr.qoffset_z];
+    const half = Math.min(...lengths.filter((_, c) => dims[c] > 1)) / 2;
+    odd ||= start.some((v, r) => unlike(v * unit, hdr.affine[r][3], half));
+  }
+  if (odd)
+    throw new Error("This NIfTI header states its geometry twice and differently, or not validly; open it by `pumit view FILE`.");
 }
 
 const dimsOf = (image) => image.hdr.dims.slice(1, 4).map((n) => Math.max(n, 1));
