@@ -147,6 +147,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _click(args: argparse.Namespace) -> int:
     """Score a simulated user's clicks on labelled cases."""
+    if not args.cases.is_dir():
+        raise VolumeError(f"There is no folder {args.cases.name!r} of cases; check the path.")
     from pumit.cli.segment import check_target
     from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.click_scores import means, means_of_groups, size_class, worst
@@ -160,10 +162,11 @@ def _click(args: argparse.Namespace) -> int:
         check_target(args.output)
     if args.pictures is not None and args.pictures.is_file():
         raise PumitError("--pictures needs a folder, got a file.")
-    folders = []
-    if args.cases.is_dir():
+    try:
         found = sorted(args.cases.iterdir())
-        folders = [f for f in found if args.only in f.name and (f / "label.nii.gz").is_file()]
+    except OSError as error:
+        raise VolumeError(f"The folder of cases cannot be read: {error.strerror}.") from None
+    folders = [f for f in found if args.only in f.name and (f / "label.nii.gz").is_file()]
     if not folders:
         raise VolumeError("No case found: a case is a folder with image.nii.gz and label.nii.gz.")
     require_consent(args.model)
