@@ -145,6 +145,12 @@ def run(args: argparse.Namespace) -> int:
     return _compare(args)
 
 
+def _refuse_scan_name(output: Path | None) -> None:
+    """Raise PumitError if the report is called like a scan, which it could replace."""
+    if output is not None and output.suffix.lower() in (".gz", ".nii", ".nrrd", ".mha", ".dcm"):
+        raise PumitError(f"The output {output.name!r} is called like a scan; give another name.")
+
+
 def _click(args: argparse.Namespace) -> int:
     """Score a simulated user's clicks on labelled cases."""
     if not args.cases.is_dir():
@@ -158,6 +164,7 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.report.click_tables import click_tables
     from pumit.system.files import write_json, write_text
 
+    _refuse_scan_name(args.output)
     if args.output:
         check_target(args.output)
     if args.pictures is not None and args.pictures.is_file():
@@ -255,6 +262,7 @@ def _compare(args: argparse.Namespace) -> int:
     )
     from pumit.evaluation.segmentation_metrics import METRICS, mask_errors, summarize
 
+    _refuse_scan_name(args.output)
     if args.output:
         check_target(args.output, args.predictions, args.labels)
         if args.output.suffix.lower() == ".md":

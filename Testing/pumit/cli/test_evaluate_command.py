@@ -116,3 +116,13 @@ def test_cases_without_a_large_target_are_one_line(refused: Any, cases: Path) ->
         label = cases / name / "label.nii.gz"
         SimpleITK.WriteImage(SimpleITK.ReadImage(str(label)) * 0, str(label))
     assert "No case has a target" in refused("evaluate", cases)
+
+
+def test_a_report_replaces_no_scan(refused: Any, cases: Path) -> None:
+    scan = cases / "case_a" / "image.nii.gz"
+    label = cases / "case_a" / "label.nii.gz"
+    before = scan.read_bytes()
+    pair = ("--predictions", label, "--labels", label)
+    for given in ((cases,), pair):
+        assert "called like a scan" in refused("evaluate", *given, "-o", scan)
+    assert scan.read_bytes() == before
