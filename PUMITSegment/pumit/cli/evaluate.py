@@ -145,8 +145,16 @@ def run(args: argparse.Namespace) -> int:
     return _compare(args)
 
 
+def _refuse_scan_name(output: Path | None) -> None:
+    """Raise PumitError if the report is called like a scan, which it could replace."""
+    if output is not None and output.suffix.lower() in (".gz", ".nii", ".nrrd", ".mha", ".dcm"):
+        raise PumitError(f"The output {output.name!r} is called like a scan; give another name.")
+
+
 def _click(args: argparse.Namespace) -> int:
     """Score a simulated user's clicks on labelled cases."""
+    if not args.cases.is_dir():
+        raise VolumeError(f"There is no folder {args.cases.name!r} of cases; check the path.")
     from pumit.cli.segment import check_target
     from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.click_scores import means, means_of_groups, size_class, worst
@@ -156,14 +164,16 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.report.click_tables import click_tables
     from pumit.system.files import write_json, write_text
 
+    _refuse_scan_name(args.output)
     if args.output:
         check_target(args.output)
     if args.pictures is not None and args.pictures.is_file():
         raise PumitError("--pictures needs a folder, got a file.")
-    folders = []
-    if args.cases.is_dir():
+    try:
         found = sorted(args.cases.iterdir())
-        folders = [f for f in found if args.only in f.name and (f / "label.nii.gz").is_file()]
+    except OSError as error:
+        raise VolumeError(f"The folder of cases cannot be read: {error.strerror}.") from None
+    folders = [f for f in found if args.only in f.name and (f / "label.nii.gz").is_file()]
     if not folders:
         raise VolumeError("No case found: a case is a folder with image.nii.gz and label.nii.gz.")
     require_consent(args.model)
@@ -252,6 +262,7 @@ def _compare(args: argparse.Namespace) -> int:
     )
     from pumit.evaluation.segmentation_metrics import METRICS, mask_errors, summarize
 
+    _refuse_scan_name(args.output)
     if args.output:
         check_target(args.output, args.predictions, args.labels)
         if args.output.suffix.lower() == ".md":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit runs`."""
     if args.action == "list":
+        folder = args.folder
+        if folder is not None and not (folder.is_dir() and os.access(folder, os.R_OK)):
+            raise PumitError(f"There is no folder {folder.name!r} to read; check the path.")
         _list(known_runs() if args.folder is None else list_runs(args.folder))
         return 0
     folder = find_run(args.run)

@@ -73,10 +73,19 @@ def test_json_lines_are_rows_and_then_means(run: Any, cases: Path) -> None:
 
 
 @pytest.mark.usefixtures("bright")
-def test_bad_cases_are_one_line(refused: Any, cases: Path, tmp_path: Path) -> None:
-    assert "No case found" in refused("evaluate", tmp_path / "none")
-    assert "No case found" in refused("evaluate", cases / "case_a" / "image.nii.gz")
+def test_bad_cases_are_one_line(
+    refused: Any, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no folder 'none'" in refused("evaluate", tmp_path / "none")
+    assert "no folder 'image.nii.gz'" in refused("evaluate", cases / "case_a" / "image.nii.gz")
     assert "No case found" in refused("evaluate", cases, "--only", "nonsense")
+
+    def forbidden(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", forbidden)
+        assert "cannot be read: Permission denied" in refused("evaluate", cases)
     assert "does not exist" in refused("evaluate", cases, "-o", tmp_path / "none" / "x.json")
     label = cases / "case_a" / "label.nii.gz"
     SimpleITK.WriteImage(SimpleITK.ReadImage(str(label))[1:], str(label))
@@ -107,3 +116,13 @@ def test_cases_without_a_large_target_are_one_line(refused: Any, cases: Path) ->
         label = cases / name / "label.nii.gz"
         SimpleITK.WriteImage(SimpleITK.ReadImage(str(label)) * 0, str(label))
     assert "No case has a target" in refused("evaluate", cases)
+
+
+def test_a_report_replaces_no_scan(refused: Any, cases: Path) -> None:
+    scan = cases / "case_a" / "image.nii.gz"
+    label = cases / "case_a" / "label.nii.gz"
+    before = scan.read_bytes()
+    pair = ("--predictions", label, "--labels", label)
+    for given in ((cases,), pair):
+        assert "called like a scan" in refused("evaluate", *given, "-o", scan)
+    assert scan.read_bytes() == before

@@ -98,3 +98,11 @@ def test_what_cannot_be_obeyed_is_refused(refused: Any, folder: Path) -> None:
     assert "no run 'third'" in refused("runs", "stop", "third")
     write_status(folder, RunStatus("finished", "The model is liver.safetensors."))
     assert "not running: finished: The model" in refused("runs", "pause", "first")
+
+
+def test_a_folder_of_runs_that_is_missing_is_one_line(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("gone", "file"):
+        ran = run("runs", "list", tmp_path / name, status=2)
+        assert f"no folder '{name}'" in ran.err
+    assert "There are no runs" in run("runs", "list", tmp_path).out
