@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from asking import Asking
+from draws import draws
 from fake_engine import FakeSession
 from pumit.client.http_client import UnexpectedResponse, Unreachable
 from pumit.client.remote_session import RemoteSession
@@ -96,7 +97,7 @@ def test_prompts_change_as_those_of_the_library_do(session, tiny_segmenter, volu
     random = np.random.default_rng(3)
     library = InteractiveSession(tiny_segmenter)
     library.set_volume(volume)
-    for _ in range(150):
+    for _ in range(draws(60)):
         segment = str(random.integers(3))
         action = random.integers(7)
         place = _centre(volume, *random.integers((9, 30, 28)))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
+from draws import draws
 from generated_scans import dicom_slice, itk_image, pattern, rotation
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ from pumit.io.labels.label_source import announced_segments, read_labels
 from pumit.volume import Volume
 
 FUZZ = settings(
-    max_examples=80,
+    max_examples=draws(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
