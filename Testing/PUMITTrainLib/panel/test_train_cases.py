@@ -52,19 +52,6 @@ def test_each_place_shows_its_own_fields(shown: ShownPanel, place: str, fields: 
     assert shown.ui.sourceHintLabel.text
 
 
-def test_everything_annotated_in_the_scene_is_added_and_read_by_one_click(
-    shown: ShownPanel,
-) -> None:
-    shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Segmentation"),)
-    shown.refresh()
-    assert "CT1 + Segmentation" in shown.ui.sourceHintLabel.text
-    shown.press(shown.ui.addCasesButton)
-    assert shown.logic.callsOf("addAllOffered") == [()]
-    addRows(shown, CaseRow("CT1"))
-    shown.refresh()
-    assert shown.logic.callsOf("check") == [()]
-
-
 def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownPanel) -> None:
     volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "CT1")
     label = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Drawn")
@@ -181,16 +168,6 @@ def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: Show
     addRows(shown, goodRow("one"), goodRow("two"))
     assert table.findChildren(QtWidgets.QLineEdit)
     assert table.item(1, REMARKS).text() == "ready"
-
-
-def test_selected_cases_are_removed(shown: ShownPanel) -> None:
-    addRows(shown, goodRow("one"), goodRow("two"), goodRow("three"))
-    shown.press(shown.ui.removeCasesButton)
-    assert shown.logic.callsOf("remove") == []
-    assert "Select" in shown.ui.statusLabel.text
-    shown.ui.caseTable.selectRow(1)
-    shown.press(shown.ui.removeCasesButton)
-    assert shown.logic.callsOf("remove") == [(("", "two"),)]
 
 
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:

@@ -213,6 +213,18 @@ def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
     assert "was not found" in view.sentence
 
 
+def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
+    train.addCases(1)
+    train.logic.runs.start()
+    train.logic.runs.start()
+    train.settle()
+    assert train.logic.runs.whyNoStart
+    train.answerPlan()
+    train.logic.runs.start()
+    train.settle()
+    assert len(train.launcher.launched) == 1
+
+
 def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
     folder = train.root / "run"
     writeRun(folder)
