@@ -50,15 +50,6 @@ def test_a_box_limits_the_answer(run: Any, scan: Path, model: Path, inside: str)
     assert voxels[6, 20, 24] == 2
 
 
-def test_segments_are_written_with_their_codes(run: Any, scan: Path, model: Path) -> None:
-    out = scan.with_name("out.seg.nrrd")
-    run("predict", scan, "--model", model, "-o", out)
-    header = out.read_bytes()[:4000].decode("latin-1")
-    assert "Segment1_Name:=hard" in header
-    assert "10200004^Liver" in header
-    assert "SegmentAlgorithmType:AUTOMATIC" in header  # no clicks
-
-
 def test_a_scan_without_a_series_is_refused_as_dicom_before_the_work(
     refused: Any, scan: Path, model: Path, inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,17 +89,6 @@ def test_a_scan_that_may_not_suit_the_model_is_told(run: Any, scan: Path, tmp_pa
     ran = run("predict", folder, "--model", model, "-o", out)
     assert "a.nii.gz: m is less certain" in ran.err
     assert "m is less certain" in (out / "report.csv").read_text()
-
-
-def test_one_bad_scan_of_many_costs_no_other(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
-    bad, out = tmp_path / "bad.nii.gz", tmp_path / "results"
-    bad.write_bytes(b"nothing")
-    ran = run("predict", bad, scan, "--model", model, "-o", out, status=2)
-    assert ran.err.count("\n") == 1
-    assert "1 of 2 images" in ran.err
-    assert [p.name for p in out.glob("*.nii.gz")] == ["scan.nii.gz"]
 
 
 def test_a_scan_without_any_class_gives_an_empty_label_map(
