@@ -272,6 +272,28 @@ def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
 
 
+def test_a_label_with_other_names_asks_once_and_remembers(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = makeLab(tmp_path / "lab", 4)
+    for name in ("scan00", "scan01"):
+        label = lab / "labels" / f"{name}.seg.nrrd"
+        write_seg_nrrd(truthOf(name, ("outer", "core")), label, is_reviewed=True)
+    modules.create(lab)
+    assert modules.pressAction() == "Say what 'core' is (2 scans)"
+    ui = modules.ui
+    words = "Which class is the label 'core' (in 2 scans)? The answer is saved."
+    assert ui.campaignQuestionLabel.text == words
+    modules.choose(ui.campaignAnswerSelector, "inner")
+    modules.press(ui.campaignAnswerButton)
+    modules.look()
+    assert not ui.campaignQuestionFrame.visible
+    assert modules.campaign.unknown_names() == {}
+    assert "core" in modules.campaign.classes[1].other_names
+
+
 def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: CampaignModules) -> None:
     opened.draw()
     rename(opened, "nucleus")

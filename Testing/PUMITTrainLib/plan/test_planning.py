@@ -151,21 +151,6 @@ def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
     assert train.programs.last.config["name"] == "liver-clicks"
 
 
-def test_plan_that_fails_says_why_and_can_be_repeated(train: Any) -> None:
-    train.addCases(1)
-    train.logic.planning.make()
-    train.settle()
-    train.programs.last.end(2, "The data cannot be used: scan0: no label.")
-    assert "scan0: no label" in train.status
-    assert not train.logic.planning.isPlanning
-    train.logic.planning.make()
-    train.settle()
-    assert train.logic.planning.isPlanning
-    train.logic.cancel()
-    assert train.programs.last.isCancelled
-    assert not train.logic.planning.isPlanning
-
-
 def test_networks_on_offer_can_be_trained(train: Any) -> None:
     from pumit.training.segmentation.networks import trainable_names
 

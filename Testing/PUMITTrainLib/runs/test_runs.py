@@ -253,14 +253,6 @@ def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
     assert train.logic.runs.selected is None
 
 
-def test_chosen_run_is_found_again_by_another_logic(train: Any) -> None:
-    folder = train.root / "run"
-    writeRun(folder)
-    train.logic.runs.select(folder)
-    train.reopen()
-    assert train.logic.runs.selected.folder == folder
-
-
 def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
     folder = train.root / "run"
     writeRun(folder)
