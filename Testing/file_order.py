@@ -10,6 +10,17 @@ import pytest
 
 # About how many others a slow test takes as long as.
 _SLOW_IS = 50
+# Files of few tests that take longest.
+_LONG_IS = 500
+_LONG = {
+    "test_any_order.py",
+    "test_campaign_models.py",
+    "test_fuzz_by_coverage.py",
+    "test_packages.py",
+    "test_page_in_browser.py",
+    "test_site.py",
+    "test_two_patients_in_any_order.py",
+}
 
 
 def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
@@ -21,4 +32,6 @@ def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
     weights = Counter[Path]()
     for item in items:
         weights[item.path] += 1 if item.get_closest_marker("slow") is None else _SLOW_IS
+    for path in weights:
+        weights[path] += _LONG_IS * (path.name in _LONG)
     items[:] = sorted(items, key=lambda item: -weights[item.path])

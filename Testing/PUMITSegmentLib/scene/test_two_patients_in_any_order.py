@@ -341,6 +341,7 @@ def walk(
     made.close()
 
 
+@pytest.mark.slow
 def test_no_sequence_changes_a_voxel_of_the_patient_that_is_not_shown(
     walk: Walk, failures: Any
 ) -> None:
