@@ -14,7 +14,6 @@ from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
 from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 from PUMITTrainLib.plan.planning import fileName, nameOf
-from PUMITTrainLib.plan.recipe_check import lineOf
 
 RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\n"
 
@@ -198,19 +197,6 @@ def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
     train.logic.setup.check()
     train.settle()
     assert not train.logic.runs.whyNoStart
-
-
-@pytest.mark.parametrize(
-    ("sentence", "line"),
-    [
-        ("Unknown key 'foldr' in data; did you mean 'folder'?", 3),
-        ("steps in schedule must be a usable int, got 'x'.", 5),
-        ("Nothing of this is in it.", 0),
-    ],
-)
-def test_line_of_a_sentence(train: Any, sentence: str, line: int) -> None:
-    text = RECIPE.replace("folder", "foldr")
-    assert lineOf(text, sentence) == line
 
 
 def test_edits_after_a_start_are_known_to_belong_to_that_run(planned: Any) -> None:

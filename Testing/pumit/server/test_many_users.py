@@ -245,3 +245,23 @@ def test_memory_that_runs_out_is_searched_for_once(run):
         return answer, tries
 
     assert run(story) == ("answered", [False, True])
+
+
+def test_one_scan_of_a_session_waits_at_most(run):
+    volume, _ = scan()
+
+    async def story(users):
+        lease = users.state.leases.claim()
+        go = threading.Event()
+        users.state.queue.submit("other", lambda job: go.wait(10))
+        older = asyncio.ensure_future(users.open(volume, lease))
+        await asyncio.sleep(0)
+        newer = asyncio.ensure_future(users.open(volume, lease))
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(Cancelled, match="newer"):
+            await older
+        await newer
+        return users.state.memory().awake
+
+    assert run(story) == 1
