@@ -17,7 +17,7 @@ from export_scene import (
 from pumit.errors import ExportError
 from pumit.io.labels.label_source import read_labels
 from pumit.segmentation import Segment
-from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
 from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSlicerLib.terms import newSegment
 from pydicom import dcmread
@@ -149,6 +149,10 @@ def test_database_gets_the_file(tmp_path, kidneys, loaded, database):
     addToDatabase(written.path, database)
     uid = str(dcmread(written.path).SOPInstanceUID)
     assert database.fileForInstance(uid) == str(written.path)
+
+
+def test_database_is_named_with_its_folder(dicomDatabase):
+    assert databaseName().endswith(f"database in {dicomDatabase.databaseDirectory}")
 
 
 def test_database_that_is_absent_or_refuses_ends_in_one_sentence(

@@ -154,6 +154,7 @@ def test_dice_agrees_with_counting_voxels_and_with_monai() -> None:
     assert dice(a, b) == pytest.approx(2 * both / (sum(a.flat) + sum(b.flat)))
     pair = [torch.from_numpy(m)[None, None].float() for m in (a, b)]
     assert dice(a, b) == pytest.approx(float(compute_dice(*pair)), abs=1e-6)
+    assert dice(a & ~a, b & ~b) == 1.0
 
 
 def test_nsd_of_empty_masks() -> None:
