@@ -12,15 +12,10 @@ import pytest
 _SLOW_IS = 50
 # Files of few tests that take longest.
 _LONG_IS = 500
-_LONG = {
-    "test_any_order.py",
-    "test_campaign_models.py",
-    "test_fuzz_by_coverage.py",
-    "test_packages.py",
-    "test_page_in_browser.py",
-    "test_site.py",
-    "test_two_patients_in_any_order.py",
-}
+_LONG = (
+    "any_order campaign_models fuzz_by_coverage packages page_in_browser "
+    "site two_patients_in_any_order"
+)
 
 
 def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
@@ -33,5 +28,5 @@ def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
     for item in items:
         weights[item.path] += 1 if item.get_closest_marker("slow") is None else _SLOW_IS
     for path in weights:
-        weights[path] += _LONG_IS * (path.name in _LONG)
+        weights[path] += _LONG_IS * (path.stem.removeprefix("test_") in _LONG.split())
     items[:] = sorted(items, key=lambda item: -weights[item.path])

@@ -91,6 +91,17 @@ def test_a_scan_that_may_not_suit_the_model_is_told(run: Any, scan: Path, tmp_pa
     assert "m is less certain" in (out / "report.csv").read_text()
 
 
+def test_one_bad_scan_of_many_costs_no_other(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
+    bad, out = tmp_path / "bad.nii.gz", tmp_path / "results"
+    bad.write_bytes(b"nothing")
+    ran = run("predict", bad, scan, "--model", model, "-o", out, status=2)
+    assert ran.err.count("\n") == 1
+    assert "1 of 2 images" in ran.err
+    assert [p.name for p in out.glob("*.nii.gz")] == ["scan.nii.gz"]
+
+
 def test_a_scan_without_any_class_gives_an_empty_label_map(
     run: Any, scan: Path, tmp_path: Path
 ) -> None:

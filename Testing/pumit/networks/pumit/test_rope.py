@@ -35,14 +35,6 @@ def test_depth_frequencies_are_the_published_ones() -> None:
     torch.testing.assert_close(angles[16:], angles[:16], rtol=0, atol=0)
 
 
-def test_angles_of_a_token_are_the_published_ones() -> None:
-    theta = AdditiveRotaryEmbedding3D(64).angles(TOKEN)[0]
-
-    assert theta.shape == (32,)
-    assert theta[0].item() == pytest.approx(2.784789, abs=1e-6)
-    assert theta[31].item() == pytest.approx(0.00107966, abs=1e-8)
-
-
 @pytest.mark.parametrize("head_dim", [4, 16, 64])
 def test_rotation_agrees_with_the_slow_reference(head_dim: int) -> None:
     positions = [(0, 0, 0), (1, 2, 3), (7, 0, 31), (4, 39, 0)]

@@ -1,11 +1,8 @@
 """Spatially adaptive convolution: published figures, slow references, repetition along depth."""
 
-import itertools
-
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy, SACConv, SACDownsample, SACUpsample
-from pumit.networks.pumit.sac import token_positions
 from torch.nn import functional as F
 
 DEGREES = range(6)
@@ -112,9 +109,3 @@ def test_upsampling_sums_the_slices_of_the_plain_transposed_convolution(
     out = layer(x, anisotropy)
     torch.testing.assert_close(out, expected + layer.bias.reshape(1, -1, 1, 1, 1))
     assert out.shape[2:] == (2 * depth_factor, 3 * 2**k, 2 * 2**k)
-
-
-def test_token_positions_follow_raster_order() -> None:
-    positions = token_positions(2, 3, 4, device=torch.device("cpu"))
-
-    assert positions.tolist() == [list(p) for p in itertools.product(range(2), range(3), range(4))]
