@@ -168,6 +168,17 @@ def test_a_scan_that_cannot_be_read_or_used_is_reported(requester):
     requester.answer([FIRST])
 
 
+def test_an_error_inside_the_server_is_one_sentence_and_keeps_the_session(requester):
+    requester.answer([FIRST])
+    requester.request([FIRST], segment="broken")
+    requester.wait()
+    assert len(requester.errors) == 1
+    assert "Doe" not in requester.errors[0]
+    requester.errors.clear()
+    requester.answer([SECOND])
+    assert requester.reads == ["scan"]
+
+
 def test_the_answer_is_prepared_on_a_thread(requester):
     threads = []
 
