@@ -11,15 +11,20 @@ from typing import Any
 
 import absent
 import pytest
+from draws import IS_FUZZING, draws
 from file_order import longest_files_first
 from hypothesis import HealthCheck, settings
 
-# No test is timed: a busy machine is no failure. Where CI is set, hypothesis does so by itself,
-# and draws the same examples every time.
-if "CI" not in os.environ:
-    untimed = [HealthCheck.too_slow]
-    settings.register_profile("untimed", deadline=None, suppress_health_check=untimed)
-    settings.load_profile("untimed")
+# No test is timed: a busy machine is no failure. Where CI is set, the examples are the same every
+# time, except at night.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    derandomize="CI" in os.environ and not IS_FUZZING,
+    max_examples=draws(30),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("untimed")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -10,6 +10,12 @@ import pytest
 
 # About how many others a slow test takes as long as.
 _SLOW_IS = 50
+# Files of few tests that take longest.
+_LONG_IS = 500
+_LONG = (
+    "any_order campaign_models fuzz_by_coverage packages page_in_browser "
+    "site two_patients_in_any_order"
+)
 
 
 def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
@@ -21,4 +27,6 @@ def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
     weights = Counter[Path]()
     for item in items:
         weights[item.path] += 1 if item.get_closest_marker("slow") is None else _SLOW_IS
+    for path in weights:
+        weights[path] += _LONG_IS * (path.stem.removeprefix("test_") in _LONG.split())
     items[:] = sorted(items, key=lambda item: -weights[item.path])

@@ -32,16 +32,6 @@ def test_few_answers_without_a_mistake_are_not_enough(right: int, wrong: int) ->
     assert bound_of(dices, [0.9] * len(dices)) <= 0.9
 
 
-def test_many_answers_of_few_scans_are_not_enough() -> None:
-    assert bound_of([0.9] * 100, [0.9] * 100, scans=4) == fit.NEVER
-    assert bound_of([0.9] * 100, [0.9] * 100, scans=5) < 1
-
-
-def test_the_bound_lies_above_the_mistakes() -> None:
-    bound = bound_of([0.9] * 40 + [0.3] * 10, [0.9] * 40 + [0.8] * 10)
-    assert 0.8 < bound <= 0.9
-
-
 def drawn(seed: int, scans: int) -> list[Row]:
     """Answers whose estimate tells of their Dice, some scans with estimates that are too high."""
     random = np.random.default_rng(seed)
@@ -72,21 +62,6 @@ def test_good_is_rarely_false_on_scans_that_chose_nothing() -> None:
     assert said_false <= fit.MOST_FALSE * said_good
 
 
-def test_words_by_other_scans_use_no_scan_for_its_own_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows, seen = drawn(0, 12), []
-
-    def noted(given: list[Row], said: object) -> dict[str, float]:
-        seen.append({row.scan for row in given})
-        return {"good": 0.0}
-
-    monkeypatch.setattr(fit, "bounds", noted)
-    assert set(fit.words_by_other_scans(rows)) == {"good"}
-    assert all(len(scans) == 10 for scans in seen)
-    assert len(set.intersection(*seen)) == 0
-
-
 def test_each_word_keeps_its_promise_and_the_lower_ones_say_less() -> None:
     rows = [row for seed in range(3) for row in drawn(seed, 30)]
     said = fit.by_other_scans(rows)
@@ -99,12 +74,3 @@ def test_each_word_keeps_its_promise_and_the_lower_ones_say_less() -> None:
         least, most_false = fit.PROMISES[word]
         assert (fit.truth(rows)[own] < least).mean() <= most_false
         upper = bound
-
-
-def test_a_kind_is_judged_by_what_was_fitted_to_others() -> None:
-    kinds = ("ct_a", "ct_b", "mr_a", "mr_b", "pet_a")
-    rows = [Row(f"{kind}{i}", PLAIN, 0.9) for kind in kinds for i in range(3)]
-    assert fit.kind_of("mr_acdc_patient001_frame01") == "mr_acdc_patient"
-    for others, own in fit._folds(rows):
-        held = {fit.kind_of(row.scan) for row, is_own in zip(rows, own, strict=True) if is_own}
-        assert held.isdisjoint(fit.kind_of(row.scan) for row in others)

@@ -33,8 +33,6 @@ PROPERTIES = {
     "tier": int,
 }
 REQUIRED = {"$schema", "category", "scm_url"}
-# Largest that the catalogue takes.
-MOST_BYTES = 100 << 20
 
 
 @pytest.fixture
@@ -104,7 +102,3 @@ def test_pictures_lead_to_files_of_the_repository(
         assert path.resolve() in files
         with Image.open(path) as picture:
             assert picture.format == "PNG"
-
-
-def test_sources_are_small_enough(repository: Path) -> None:
-    assert sum(file.stat().st_size for file in tracked_files(repository)) < MOST_BYTES

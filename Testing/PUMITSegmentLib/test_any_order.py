@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import Daily
+from draws import draws
 from pumit.errors import ServiceError
 from scripted_worker import SHAPE
 
@@ -231,14 +232,14 @@ def test_walks_in_any_order() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     run = subprocess.run(
-        command, env={**environment, ALONE: "1"}, capture_output=True, text=True, timeout=600
+        command, env={**environment, ALONE: "1"}, capture_output=True, text=True, timeout=7200
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
-    assert "...." in run.stdout  # four passed
+    assert "..." in run.stdout  # three passed
 
 
 @in_a_process_of_its_own
-@pytest.mark.parametrize("careless", range(3), indirect=True)
+@pytest.mark.parametrize("careless", range(draws(2)), indirect=True)
 def test_any_order_of_presses_leaves_panel_and_scene_agreed(careless: Careless) -> None:
     for _ in range(STEPS):
         try:
@@ -250,7 +251,7 @@ def test_any_order_of_presses_leaves_panel_and_scene_agreed(careless: Careless) 
 
 
 @in_a_process_of_its_own
-@pytest.mark.parametrize("careless", range(10, 11), indirect=True)
+@pytest.mark.parametrize("careless", range(draws(1)), indirect=True)
 def test_undo_to_the_beginning_and_redo_give_the_same_masks(careless: Careless) -> None:
     for name in ("another scan", "delete the scan", "close the scene", "another segmentation"):
         del careless.actions[name]

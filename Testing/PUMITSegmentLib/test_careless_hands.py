@@ -76,29 +76,6 @@ def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
     assert daily.logic.promptCount(daily.liver) == 1
 
 
-def test_a_scene_closed_while_the_worker_starts_leaves_nothing_pressed(daily: Daily) -> None:
-    daily.worker.ensureReady = lambda onReady, onError: None  # it starts, for minutes
-    daily.view.clickAt((11, 11, 8))
-    assert daily.logic.isComputing
-    slicer.mrmlScene.Clear()
-    daily.process()
-    assert not daily.logic.isComputing
-    assert not daily.ui.pointButton.checked
-    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
-
-
-def test_undo_after_another_scan_leaves_the_first_ones_segment(daily: Daily) -> None:
-    first = daily.logic.segmentationNode
-    daily.logic.parameters.sourceVolume = daily.addScan("Second patient")
-    daily.process()
-    assert not daily.ui.undoButton.enabled
-    daily.logic.undo()
-    daily.logic.parameters.sourceVolume = daily.volumeNode
-    daily.logic.parameters.segmentation = first
-    daily.process()
-    np.testing.assert_array_equal(daily.mask(daily.liver), A)
-
-
 def test_an_export_while_a_click_is_computed_writes_what_is_shown(
     daily: Daily, tmp_path: Path
 ) -> None:
@@ -215,15 +192,6 @@ def test_undo_of_one_segments_click_leaves_the_answer_of_another_pending(daily: 
     daily.answer(A | box((5, 5, 12), (12, 12, 14)))
     np.testing.assert_array_equal(daily.mask(daily.liver), A | box((5, 5, 12), (12, 12, 14)))
     assert not daily.logic.isComputing
-
-
-def test_undo_pressed_more_often_than_there_are_steps_does_nothing(daily: Daily) -> None:
-    for _ in range(8):
-        daily.logic.undo()
-    for _ in range(8):
-        daily.logic.redo()
-    np.testing.assert_array_equal(daily.mask(daily.liver), A)
-    assert daily.logic.promptCount(daily.liver) == 1
 
 
 def test_a_segment_and_a_scan_named_like_a_path_are_exported(daily: Daily, tmp_path: Path) -> None:

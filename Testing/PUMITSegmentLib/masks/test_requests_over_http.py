@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_compute import FakeWorkers, MemoryStore, scan, wait_for
 from loopback_server import TOKEN, start_server
-from mask_requester import FIRST, SECOND, MaskRequester, ball, point
+from mask_requester import FIRST, SECOND, MaskRequester, ball
 from pumit.errors import VolumeError
 from pumit.server.sessions.limits import Limits
 from pumit.volume import Volume
@@ -141,19 +141,6 @@ def test_another_scan_replaces_the_earlier_one(requester, server):
     np.testing.assert_array_equal(server.engine.sessions[0].volume.array, scan(seed=1).array)
 
 
-def test_the_newest_request_wins_and_the_running_one_is_stopped(requester):
-    requester.answer([FIRST])
-    requester.request([FIRST], segment="slow")  # would take twenty seconds
-    assert wait_for(requester.background, lambda: ("Segmenting", 0.9) in requester.progress)
-    requester.request([FIRST, SECOND], segment="2")
-    requester.request([SECOND], segment="3")
-    requester.requests.forget("slow")
-    requester.wait()
-    # What was displaced before it began comes afterwards.
-    assert [segment for segment, _mask in requester.answers] == ["1", "3", "2"]
-    assert requester.errors == []
-
-
 @pytest.mark.slow
 def test_cancelling_while_the_worker_starts_answers_nothing(local_requester, workers):
     local_requester.request([FIRST])
@@ -163,20 +150,6 @@ def test_cancelling_while_the_worker_starts_answers_nothing(local_requester, wor
     assert local_requester.errors == []
     local_requester.answer([FIRST])
     assert len(workers.made) == 1
-
-
-def test_what_the_user_can_repair_is_reported_in_one_sentence(requester):
-    requester.request([point((4, 10, 10000))])
-    requester.wait()
-    assert len(requester.errors) == 1
-    assert "outside the volume" in requester.errors[0]
-    requester.errors.clear()
-    requester.request([])
-    requester.wait()
-    assert "no prompts" in requester.errors[0]
-    requester.errors.clear()
-    requester.answer([FIRST])
-    assert requester.reads == ["scan"]
 
 
 def test_a_scan_that_cannot_be_read_or_used_is_reported(requester):
@@ -232,28 +205,6 @@ def test_a_server_that_cannot_be_reached_is_reported(requester, compute, server)
     requester.wait()
     assert len(requester.errors) == 1
     assert "Nothing answers" in requester.errors[0]
-
-
-def test_another_server_continues_where_the_first_one_was(requester, compute, background):
-    requester.answer([FIRST])
-    other = start_server(Limits())
-    try:
-        compute.changeSettings(ComputeSettings(ComputeMode.REMOTE, url=other.url, token=TOKEN))
-        mask = requester.answer([FIRST, SECOND])
-        np.testing.assert_array_equal(mask, ball((4, 10, 10), (4, 20, 20)))
-        assert len(other.engine.sessions) == 1
-    finally:
-        other.stop()
-
-
-@pytest.mark.slow
-@posix_only
-def test_a_worker_killed_between_requests_is_replaced(local_requester, workers):
-    local_requester.answer([FIRST])
-    os.kill(workers.made[0].pid, signal.SIGKILL)
-    mask = local_requester.answer([FIRST, SECOND])
-    np.testing.assert_array_equal(mask, ball((4, 10, 10), (4, 20, 20)))
-    assert len(workers.made) == 2
 
 
 @pytest.mark.slow

@@ -99,15 +99,6 @@ def test_a_drag_from_corner_to_corner_is_a_box(boxes: Boxes) -> None:
     assert boxes.isPressed
 
 
-def test_a_drag_reaches_from_one_end_to_the_other(boxes: Boxes) -> None:
-    boxes.press(boxes.ui.box3dButton)
-    boxes.drawCorners()
-    window = boxes.other.rasToXy((9, 9, 3.0)), boxes.other.rasToXy((9, 9, 10.0))
-    boxes.other.drag(*window)
-    ((low, high),) = boxes.askedBoxes()
-    assert (low[2], high[2]) == pytest.approx((3.0, 10.0), abs=0.1)
-
-
 def test_a_corner_of_a_box_that_is_dragged_asks_again(boxes: Boxes) -> None:
     boxes.press(boxes.ui.box2dButton)
     boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])

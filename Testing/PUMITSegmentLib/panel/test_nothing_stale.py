@@ -123,24 +123,3 @@ def test_a_test_that_succeeds_connects(panel: Panel) -> None:
 
 
 # --- undo -----------------------------------------------------------------------------------------
-
-
-def test_undo_and_redo_select_the_segment_that_came_back(panel: Panel) -> None:
-    panel.load()
-    panel.press(panel.ui.newSegmentButton)
-    first = panel.logic.segmentID
-    panel.click()
-    panel.answer(A)
-    panel.logic.stopPlacing()
-    panel.press(panel.ui.newSegmentButton)
-    second = panel.logic.segmentID
-    panel.press(panel.ui.undoButton)
-    assert panel.logic.segmentID != second
-    panel.press(panel.ui.redoButton)
-    assert panel.logic.segmentID == second
-    panel.ui.segmentsTable.setSelectedSegmentIDs([first])
-    panel.press(panel.ui.removeSegmentButton)
-    assert panel.logic.segmentID != first
-    panel.press(panel.ui.undoButton)
-    assert panel.logic.segmentID == first
-    assert panel.ui.segmentsTable.selectedSegmentIDs() == (first,)

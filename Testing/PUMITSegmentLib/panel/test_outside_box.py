@@ -10,7 +10,7 @@ import pytest
 import slicer
 from panel_scene import Panel
 from prompt_scene import OBLIQUE, addScan, rotation
-from pumit.prompts import BoxPrompt, PointPrompt
+from pumit.prompts import PointPrompt
 from pumit.segmentation import UncertainRegion
 from PUMITSegmentLib.prompts.display import displayOf
 from PUMITSegmentLib.prompts.excluded import excludedBox, withoutBoxes
@@ -133,12 +133,6 @@ def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
     drawing.view.clickAt((5, 5, 8))
     drawing.answer(A)
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
-
-
-def test_a_box_inside_is_still_a_box_for_the_model(drawing: Drawing) -> None:
-    drawing.draw(drawing.ui.box3dButton, (7.5, 5.5, 8), (11.5, 9.5, 8))
-    prompts = drawing.worker.requests[-1].prompts
-    assert [type(prompt) for prompt in prompts] == [PointPrompt, BoxPrompt]
 
 
 def test_while_an_answer_is_awaited_the_box_waits_with_it(drawing: Drawing) -> None:

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pumit
 import pytest
 import slicer
-from export_scene import SHAPE, a_series, loadSeries
 from panel_scene import Panel
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
-from pydicom import dcmread
 from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
@@ -96,46 +92,6 @@ def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: E
 
 
 # --- what a PACS reads ----------------------------------------------------------------------------
-
-
-def test_a_dicom_seg_names_pumit_its_model_and_the_version(
-    panel: Panel, dicomDatabase: Any, tmp_path: Path
-) -> None:
-    from Qt import QtTest
-
-    series = a_series(tmp_path / "series")
-    panel.volumeNode = loadSeries(series.source.files[0].parent, dicomDatabase)
-    panel.process()
-    panel.logic.compute.capabilities = {"model": {"name": "default", "version": "0.3"}}
-    middle = [0.0] * 6
-    panel.volumeNode.GetRASBounds(middle)
-    panel.logic.newSegment("Liver")
-    panel.click(tuple(np.reshape(middle, (3, 2)).mean(axis=1)))
-    mask = np.zeros(SHAPE, bool)
-    mask[3:6, 5:12, 8:20] = True
-    panel.answer(mask)
-    panel.logic.stopPlacing()
-    ui = panel.ui
-    ui.exportSection.collapsed = False
-    panel.frame.resize(panel.frame.width, 2000)
-    ui.exportFolderEdit.currentPath = str(tmp_path / "out")
-    QtTest.QTest.qWait(400)
-    panel.press(ui.exportButton)
-    assert panel.logic.background.drain(60), ui.statusLabel.text
-    (path,) = (tmp_path / "out").glob("*.dcm")
-    written = dcmread(path)
-    (segment,) = written.SegmentSequence
-    assert segment.SegmentAlgorithmType == "SEMIAUTOMATIC"
-    assert segment.SegmentAlgorithmName == "PUMIT default 0.3"
-    (algorithm,) = segment.SegmentationAlgorithmIdentificationSequence
-    assert algorithm.AlgorithmName == "PUMIT default 0.3"
-    assert algorithm.AlgorithmVersion == "0.3"
-    assert algorithm.AlgorithmSource == "PUMIT"
-    assert written.Manufacturer == "PUMIT"
-    assert written.ManufacturerModelName == "PUMIT default 0.3"
-    versions = [f"PUMIT {pumit.__version__}", "PUMIT default 0.3"]
-    assert list(written.SoftwareVersions) == versions
-    assert "PUMIT default 0.3" in written.ContentDescription
 
 
 def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import slicer
 from model_panel import ModelPanel
@@ -49,20 +48,6 @@ def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -
     assert panel.mask(panel.logic.segmentID).any()
     panel.press(panel.ui.undoButton)
     assert panel.segmentNames() == []
-
-
-@pytest.mark.slow
-def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
-    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
-    roi.SetCenter(10, 10, 10)
-    roi.SetSize(8, 8, 8)
-    panel.logic.parameters.automaticRegion = roi
-    panel.chooseModel("organs")
-    panel.press(panel.ui.automaticButton)
-    panel.wait(lambda: panel.segmentNames())
-    where = np.argwhere(panel.mask(panel.logic.segmentID))
-    assert where.min() >= 6
-    assert where.max() <= 14
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.path import Path
 from PUMITSegmentLib.prompts.geometry import middle_line
@@ -56,7 +56,6 @@ def test_what_encloses_nothing_is_a_point(flat) -> None:
     np.testing.assert_allclose(middle_line(points, 0.8), points.mean(axis=0)[None])
 
 
-@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), inner=st.sampled_from([0.0, 0.5, 0.8, 1.0]))
 def test_the_line_lies_within_any_star(seed: int, inner: float) -> None:
     random = np.random.default_rng(seed)

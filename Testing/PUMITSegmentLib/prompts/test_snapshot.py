@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import slicer
+from draws import draws
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from prompt_scene import markups
@@ -87,7 +88,9 @@ def change(prompted, move: str, random: np.random.Generator) -> None:
 
 
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=draws(10),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(moves=st.lists(st.sampled_from(MOVES), max_size=14), seed=st.integers(0, 10**6))
 @example(moves=["positive point"] * 3 + ["delete point"], seed=0)

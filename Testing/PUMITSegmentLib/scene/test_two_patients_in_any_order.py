@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import slicer
+from draws import draws
 from found_structures import found
 from panel_scene import Panel
 from pumit.campaign import Campaign
@@ -22,7 +22,7 @@ from PUMITSlicerLib.mrml import orientedImageArray
 from scripted_worker import SHAPE
 from train_module import TrainModule
 
-SEQUENCES = int(os.environ.get("PUMIT_SEQUENCES", "40"))
+SEQUENCES = draws(12)
 STEPS = 30
 NAMES = ("Miller", "Smith")
 VIEWS = ("Red", "Yellow", "Green")
@@ -341,6 +341,7 @@ def walk(
     made.close()
 
 
+@pytest.mark.slow
 def test_no_sequence_changes_a_voxel_of_the_patient_that_is_not_shown(
     walk: Walk, failures: Any
 ) -> None:

@@ -164,17 +164,3 @@ def test_a_segmentation_of_another_patient_is_not_even_asked_about(patients: Two
     assert not patients.logic.isPlacing
     assert questions == []
     assert "another patient" in patients.status
-
-
-def test_a_segmentation_of_another_patient_is_refused_if_its_scan_is_not_loaded(
-    patients: TwoViews,
-) -> None:
-    """As a DICOM-SEG whose source series is not in the scene."""
-    stateDicom(patients.volumeNode, "P-7710", FRAME)
-    loaded = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Loaded")
-    loaded.GetSegmentation().AddEmptySegment("Lesion")
-    stateDicom(loaded, "P-7711")
-    patients.ui.segmentationSelector.setCurrentNode(loaded)
-    patients.press(patients.ui.pointButton)
-    assert not patients.logic.isPlacing
-    assert "another patient" in patients.status

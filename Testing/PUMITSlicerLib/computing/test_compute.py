@@ -267,16 +267,6 @@ def test_what_is_wrong_with_a_server_is_one_sentence(
     assert compute.state is ComputeState.FAILED
 
 
-def test_a_server_of_another_version_is_named(make, background, server, monkeypatch):
-    monkeypatch.setattr("pumit.client.http_client.API_VERSION", 99)
-    compute = make()
-    error = try_connection(
-        compute, background, ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN)
-    )
-    assert isinstance(error, ServiceError)
-    assert "update the older of the two" in str(error)
-
-
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.slow
 def test_a_server_with_a_certificate_of_its_own_is_checked_with_the_file(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fake_compute import FakeWorkers, MemoryStore, wait_for
 from nninteractive_server import KEY, serve_nninteractive
-from pumit.errors import ServiceError
 from pumit.nninteractive.client.session import NNInteractiveSession
-from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.compute import Compute
 from PUMITSlicerLib.computing.connection import describe, is_in_the_clear, is_nninteractive
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
@@ -58,32 +55,11 @@ def test_it_is_reached_with_and_without_a_key_and_says_what_answers(compute, bac
         assert background.drain()
 
 
-def test_a_wrong_key_is_one_sentence(compute, background):
-    with serve_nninteractive() as server:
-        settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token="x")
-        error = tried(compute, background, settings)
-        assert isinstance(error, ServiceError)
-        assert "does not accept this token" in str(error)
-        assert "asks for a token" in str(tried(compute, background, replace(settings, token="")))
-
-
 def test_a_licence_that_nobody_tells_is_not_made_up():
     reports = {"kind": "nninteractive", "version": "2.6.0", "license": None}
     text = describe(reports)
     assert "2.6.0" in text
     assert "unknown" in text
-
-
-def test_an_unencrypted_server_is_reached_only_where_that_is_allowed(
-    compute, background, monkeypatch
-):
-    monkeypatch.setenv("NO_PROXY", "*")  # one would answer for it
-    settings = ComputeSettings(ComputeMode.REMOTE, url="http://gpu.invalid:1527")
-    error = connected(compute, background, settings)
-    assert "must be reached by https" in str(error)
-    assert compute.state is ComputeState.FAILED
-    error = connected(compute, background, replace(settings, allowUnencrypted=True))
-    assert "Nothing answers at http://gpu.invalid" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -144,18 +143,6 @@ def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -
     lock.release()
 
 
-def test_undo_does_not_take_back_what_another_person_accepted(opened: CampaignModules) -> None:
-    opened.draw()
-    opened.key("A")
-    other = opened.campaign
-    other.accept(other.scan("scan00"), truthOf("scan00", ("inner", "outer")), "Bob")
-    opened.segment.press(opened.segment.panel.reviewRow.undoButton)
-    opened.look()
-    scan = opened.campaign.scan("scan00")
-    assert (scan.stored_state, scan.reviewer) == ("accepted", "Bob")
-    assert opened.status.startswith("Bob has accepted scan00 since")
-
-
 def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(
     opened: CampaignModules,
 ) -> None:
@@ -283,18 +270,6 @@ def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(
     checking.open(scan.id)
     opened.look()
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
-
-
-def test_two_people_accept_one_scan(opened: CampaignModules) -> None:
-    opened.draw()
-    other = opened.campaign
-    home = other.home(other.scan("scan00"))
-    other.accept("scan00", truthOf("scan00", ("inner", "outer")), "Ada")
-    opened.key("A")
-    assert opened.status.startswith("Ada has accepted scan00 since you opened it. Yours is kept")
-    assert len(list(home.glob("conflict-*.seg.nrrd"))) == 1
-    assert opened.campaign.scan("scan00").reviewer == "Ada"
-    assert opened.checked.given.name == "scan01"
 
 
 def test_a_label_with_other_names_asks_once_and_remembers(
@@ -469,16 +444,6 @@ def test_another_scan_in_segment_is_not_accepted(opened: CampaignModules) -> Non
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
     assert other.GetScene() is not None
-
-
-def test_a_newer_campaign_is_not_opened(modules: CampaignModules, tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "new", [makeLab(tmp_path / "lab", 2)], CLASSES)
-    file = campaign.folder / "campaign.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
-    modules.logic.campaign.open(campaign.folder)
-    modules.look()
-    assert "newer version" in modules.status
-    assert modules.logic.campaign.view is None
 
 
 def test_a_failed_training_says_why_in_one_line(

@@ -52,19 +52,6 @@ def test_each_place_shows_its_own_fields(shown: ShownPanel, place: str, fields: 
     assert shown.ui.sourceHintLabel.text
 
 
-def test_everything_annotated_in_the_scene_is_added_and_read_by_one_click(
-    shown: ShownPanel,
-) -> None:
-    shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Segmentation"),)
-    shown.refresh()
-    assert "CT1 + Segmentation" in shown.ui.sourceHintLabel.text
-    shown.press(shown.ui.addCasesButton)
-    assert shown.logic.callsOf("addAllOffered") == [()]
-    addRows(shown, CaseRow("CT1"))
-    shown.refresh()
-    assert shown.logic.callsOf("check") == [()]
-
-
 def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownPanel) -> None:
     volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "CT1")
     label = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Drawn")

@@ -75,14 +75,6 @@ def test_the_run_goes_on_whatever_is_left_or_closed(module: TrainModule) -> None
     assert module.ui.runSection.text == "3. Run: training, 50 %"
 
 
-def test_a_scan_that_is_deleted_is_said_in_its_row(module: TrainModule) -> None:
-    addToTable(module)
-    slicer.mrmlScene.RemoveNode(slicer.util.getNode("scan1"))
-    module.settle()
-    assert "deleted" in module.cell(module.ui.caseTable, 1, REMARKS).text()
-    assert module.ui.casesSection.text == "1. Cases: 1 to train on, 1 with problems"
-
-
 def test_the_parameter_node_may_be_deleted(module: TrainModule) -> None:
     addToTable(module)
     slicer.mrmlScene.RemoveNode(module.logic.parameters.parameterNode)

@@ -10,9 +10,7 @@ from fake_train_logic import FakeScore, goodRow, runView
 from PUMITTrainLib.cases.case_folders import SourceRow
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.choices import CaseSource
-from shown_panel import WIDTH, ShownPanel
-
-SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection", "helpSection")
+from shown_panel import ShownPanel
 
 
 def fill(shown: ShownPanel, tmp_path: Path) -> None:
@@ -66,14 +64,6 @@ def controls(shown: ShownPanel) -> list[Any]:
     ]
 
 
-def test_the_panel_opens_on_an_empty_scene_and_says_what_to_do_first(shown: ShownPanel) -> None:
-    assert shown.ui.casesSection.text == "1. Cases: none yet"
-    assert not shown.ui.startButton.enabled
-    assert shown.ui.startButton.toolTip == "Add cases first."
-    assert "Add cases first." in shown.ui.runSentenceLabel.text
-    assert not shown.ui.runProgressBar.isVisible()
-
-
 def test_every_control_has_a_tooltip_whatever_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
     def missing() -> list[str]:
         return [
@@ -102,34 +92,6 @@ def test_buttons_that_cannot_be_pressed_say_why(shown: ShownPanel) -> None:
     assert len(disabled) > 6
     for button in disabled:
         assert len(button.toolTip) > 10, button.name
-
-
-def test_nothing_is_cut_at_a_narrow_width(
-    shown: ShownPanel, tmp_path: Path, screenshots: Path
-) -> None:
-    from Qt import QtWidgets
-
-    fill(shown, tmp_path)
-    shown.ui.showValuesButton.checked = True
-    for name in SECTIONS:
-        getattr(shown.ui, name).collapsed = False
-    shown.panel.runSection._question.ask("Start anyway?", "Start anyway", lambda: None)
-    for place in range(shown.ui.sourceSelector.count):
-        shown.ui.sourceSelector.currentIndex = place
-        shown.panel.widget.resize(WIDTH, 2600)
-        for _ in range(4):
-            shown.refresh()
-        assert shown.panel.widget.width == WIDTH
-        cut = []
-        for child in shown.panel.widget.findChildren(QtWidgets.QWidget):
-            if not child.isVisible() or child.name not in vars(shown.ui):
-                continue
-            right = child.mapTo(shown.panel.widget, child.rect.topRight()).x()
-            isButton = isinstance(child, (QtWidgets.QPushButton, QtWidgets.QToolButton))
-            if right > WIDTH or (isButton and child.width < child.minimumSizeHint.width()):
-                cut.append(child.name)
-        assert cut == []
-    shown.panel.widget.grab().save(str(screenshots / "train-panel.png"))
 
 
 def test_headings_say_how_things_stand(shown: ShownPanel, tmp_path: Path) -> None:

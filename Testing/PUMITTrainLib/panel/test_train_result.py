@@ -40,15 +40,6 @@ def figures(shown: ShownPanel) -> list[str]:
     return re.findall(r"\d+(?:\.\d+)?", shown.ui.resultLabel.text)
 
 
-def test_before_there_is_a_model_nothing_can_be_done_with_it(shown: ShownPanel) -> None:
-    assert shown.ui.resultSection.collapsed
-    shown.ui.resultSection.collapsed = False
-    for button in (shown.ui.useButton, shown.ui.exportButton, shown.ui.cardButton):
-        assert not button.enabled
-    assert shown.ui.importButton.enabled
-    assert not shown.ui.scoreTable.isVisible()
-
-
 def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> None:
     finished(shown, tmp_path)
     assert not shown.ui.resultSection.collapsed

@@ -14,7 +14,6 @@ from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
 from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 from PUMITTrainLib.plan.planning import fileName, nameOf
-from PUMITTrainLib.plan.recipe_check import lineOf
 
 RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\n"
 
@@ -151,21 +150,6 @@ def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
     assert train.programs.last.config["name"] == "liver-clicks"
 
 
-def test_plan_that_fails_says_why_and_can_be_repeated(train: Any) -> None:
-    train.addCases(1)
-    train.logic.planning.make()
-    train.settle()
-    train.programs.last.end(2, "The data cannot be used: scan0: no label.")
-    assert "scan0: no label" in train.status
-    assert not train.logic.planning.isPlanning
-    train.logic.planning.make()
-    train.settle()
-    assert train.logic.planning.isPlanning
-    train.logic.cancel()
-    assert train.programs.last.isCancelled
-    assert not train.logic.planning.isPlanning
-
-
 def test_networks_on_offer_can_be_trained(train: Any) -> None:
     from pumit.training.segmentation.networks import trainable_names
 
@@ -213,19 +197,6 @@ def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
     train.logic.setup.check()
     train.settle()
     assert not train.logic.runs.whyNoStart
-
-
-@pytest.mark.parametrize(
-    ("sentence", "line"),
-    [
-        ("Unknown key 'foldr' in data; did you mean 'folder'?", 3),
-        ("steps in schedule must be a usable int, got 'x'.", 5),
-        ("Nothing of this is in it.", 0),
-    ],
-)
-def test_line_of_a_sentence(train: Any, sentence: str, line: int) -> None:
-    text = RECIPE.replace("folder", "foldr")
-    assert lineOf(text, sentence) == line
 
 
 def test_edits_after_a_start_are_known_to_belong_to_that_run(planned: Any) -> None:

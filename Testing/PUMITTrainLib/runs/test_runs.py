@@ -213,6 +213,18 @@ def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
     assert "was not found" in view.sentence
 
 
+def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
+    train.addCases(1)
+    train.logic.runs.start()
+    train.logic.runs.start()
+    train.settle()
+    assert train.logic.runs.whyNoStart
+    train.answerPlan()
+    train.logic.runs.start()
+    train.settle()
+    assert len(train.launcher.launched) == 1
+
+
 def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
     folder = train.root / "run"
     writeRun(folder)
@@ -239,14 +251,6 @@ def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
     train.settle()
     assert not (train.root / "ended").exists()
     assert train.logic.runs.selected is None
-
-
-def test_chosen_run_is_found_again_by_another_logic(train: Any) -> None:
-    folder = train.root / "run"
-    writeRun(folder)
-    train.logic.runs.select(folder)
-    train.reopen()
-    assert train.logic.runs.selected.folder == folder
 
 
 def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:

@@ -73,16 +73,6 @@ def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module) -> None:
     assert qt.QSpinBox().inherits("QWidget")
 
 
-def test_a_list_of_qt_is_a_tuple(slicerApp) -> None:
-    import slicer
-
-    selector = slicer.qMRMLNodeComboBox()
-    selector.nodeTypes = ["vtkMRMLScalarVolumeNode"]
-    assert selector.nodeTypes == ("vtkMRMLScalarVolumeNode",)
-    assert isinstance(slicer.app.layoutManager().sliceViewNames(), tuple)
-    assert slicer.qMRMLSegmentsTableView().selectedSegmentIDs() == ()
-
-
 def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
     import ctk
     import slicer
@@ -100,45 +90,3 @@ def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
 def test_an_unknown_signal_cannot_be_connected(button, signal) -> None:
     with pytest.raises(ValueError, match="no signal"):
         button.connect(signal, print)
-
-
-def test_a_slot_gets_no_more_than_a_signal_gives_until_it_is_disconnected(button) -> None:
-    got = []
-
-    def slot(checked) -> None:
-        got.append(checked)
-
-    with pytest.raises(TypeError, match="more arguments"):
-        button.connect("clicked()", slot)
-    button.connect("clicked(bool)", lambda: got.append("none"))
-    button.connect("clicked(bool)", slot)
-    button.click()
-    assert button.disconnect("clicked(bool)", slot)
-    assert not button.disconnect("clicked(bool)", slot)
-    button.click()
-    assert got == ["none", False, "none"]
-
-
-UI = """<ui version="4.0"><class>Form</class><widget class="QWidget" name="Form">
-<layout class="QVBoxLayout" name="layout"><item><widget class="{0}" name="child"/></item></layout>
-</widget><connections><connection><sender>child</sender><signal>{1}</signal>
-<receiver>Form</receiver><slot>{2}</slot></connection></connections></ui>"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "signal", "slot"),
-    [
-        ("ctkNoSuchWidget", "clicked()", "hide()"),
-        ("QPushButton", "clickd()", "hide()"),
-        ("QPushButton", "clicked()", "hied()"),
-    ],
-)
-def test_a_ui_file_with_a_wrong_widget_or_connection_is_refused(
-    slicerApp, tmp_path, kind, signal, slot
-) -> None:
-    import slicer
-
-    path = tmp_path / "form.ui"
-    path.write_text(UI.format(kind, signal, slot))
-    with pytest.raises((RuntimeError, ValueError)):
-        slicer.util.loadUI(str(path))

@@ -55,39 +55,3 @@ def test_a_node_of_another_class_is_refused_and_one_that_is_gone_is_none(paramet
     parameters.volume = scene.AddNewNodeByClass("vtkMRMLScalarVolumeNode")
     scene.RemoveNode(parameters.volume)
     assert parameters.volume is None
-
-
-@pytest.mark.parametrize(
-    ("name", "hint", "error"),
-    [
-        ("value", int | None, "Unable to create serializer"),
-        ("value", bytes, "Unable to create serializer"),
-        ("getValue", int, "reserved"),
-    ],
-)
-def test_a_class_that_slicer_cannot_wrap_is_refused(scene, name, hint, error) -> None:
-    from slicer.parameterNodeWrapper import parameterNodeWrapper
-
-    with pytest.raises((TypeError, ValueError), match=error):
-        parameterNodeWrapper(type("Owner", (), {"__annotations__": {name: hint}}))
-
-
-def test_pairs_and_names_that_slicer_does_not_know_are_refused(slicerApp, parameters) -> None:
-    import qt
-
-    with pytest.raises(RuntimeError):
-        parameters.connectParametersToGui({"isOn": qt.QToolButton()})
-    with pytest.raises(ValueError, match="Cannot find a param"):
-        parameters.connectParametersToGui({"isOnn": qt.QCheckBox()})
-
-
-def test_disconnecting_leaves_no_observer(slicerApp, parameters) -> None:
-    import qt
-
-    from harness.program.scene_state import countPythonObservers
-
-    before = countPythonObservers(parameters.parameterNode)
-    tag = parameters.connectParametersToGui({"isOn": qt.QCheckBox()})
-    assert countPythonObservers(parameters.parameterNode) == before + 1
-    parameters.disconnectGui(tag)
-    assert countPythonObservers(parameters.parameterNode) == before

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import slicer
 import vtk
-from vtk.util.numpy_support import vtk_to_numpy
+
+from harness.views.view_window import grabbed
 
 _KINDS = {
     slicer.vtkMRMLPlotSeriesNode.PlotTypeLine: vtk.vtkChart.LINE,
@@ -62,21 +62,7 @@ class PlotView:
         """The view as drawn now, shape (height, width, 3), uint8, first row on top."""
         self._fill()
         self._view.Render()
-        grabber = vtk.vtkWindowToImageFilter()
-        grabber.SetInput(self._view.GetRenderWindow())
-        grabber.ReadFrontBufferOff()
-        grabber.SetInputBufferTypeToRGB()
-        grabber.Update()
-        output = grabber.GetOutput()
-        width, height, _ = output.GetDimensions()
-        pixels = vtk_to_numpy(output.GetPointData().GetScalars())
-        return pixels.reshape(height, width, 3)[::-1].copy()
-
-    def save(self, path: str | Path) -> None:
-        """Write the view as a PNG."""
-        from PIL import Image
-
-        Image.fromarray(self.image()).save(path)
+        return grabbed(self._view.GetRenderWindow())
 
     def close(self) -> None:
         """Free the window."""

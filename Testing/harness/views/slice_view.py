@@ -49,7 +49,9 @@ class SliceView(ViewWindow):
         self.renderer.GetActiveCamera().ParallelProjectionOn()
         self._addOverlay()
         self._addImage()
-        self.displayableManagers = self._makeDisplayableManagers()
+        self.displayableManagers = self._managers(
+            slicer.vtkMRMLSliceViewDisplayableManagerFactory.GetInstance(), DISPLAYABLE_MANAGERS
+        )
         self.sliceLogic = slicer.vtkMRMLSliceLogic()
         self.sliceLogic.SetMRMLApplicationLogic(self._applicationLogic)
         self._applicationLogic.GetSliceLogics().AddItem(self.sliceLogic)
@@ -153,16 +155,6 @@ class SliceView(ViewWindow):
         actor.SetMapper(self._mapper)
         actor.GetProperty().SetDisplayLocationToBackground()
         self.renderer.AddViewProp(actor)
-
-    def _makeDisplayableManagers(self) -> slicer.vtkMRMLDisplayableManagerGroup:
-        factory = slicer.vtkMRMLSliceViewDisplayableManagerFactory.GetInstance()
-        for name in DISPLAYABLE_MANAGERS:
-            if not factory.IsDisplayableManagerRegistered(name):
-                factory.RegisterDisplayableManager(name)
-        group = slicer.vtkMRMLDisplayableManagerGroup()
-        group.SetRenderer(self.renderer)
-        group.Initialize(factory, self.renderer)
-        return group
 
     def _onLogicModified(self, *_: object) -> None:
         self._mapper.SetInputConnection(self.sliceLogic.GetImageDataConnection())

@@ -50,7 +50,9 @@ class ThreeDView(ViewWindow):
         self.renderWindow.SetNumberOfLayers(2)
         self.renderWindow.SetAlphaBitPlanes(1)
         self.renderWindow.AddRenderer(overlay)
-        self.displayableManagers = self._makeDisplayableManagers()
+        self.displayableManagers = self._managers(
+            slicer.vtkMRMLThreeDViewDisplayableManagerFactory.GetInstance(), DISPLAYABLE_MANAGERS
+        )
         self.viewLogic = slicer.vtkMRMLViewLogic()
         self.viewLogic.SetMRMLApplicationLogic(self._applicationLogic)
         self._applicationLogic.GetViewLogics().AddItem(self.viewLogic)
@@ -104,13 +106,3 @@ class ThreeDView(ViewWindow):
         if slicer.mrmlScene.IsNodePresent(self.viewNode):
             slicer.mrmlScene.RemoveNode(self.viewNode)
         super().close()
-
-    def _makeDisplayableManagers(self) -> slicer.vtkMRMLDisplayableManagerGroup:
-        factory = slicer.vtkMRMLThreeDViewDisplayableManagerFactory.GetInstance()
-        for name in DISPLAYABLE_MANAGERS:
-            if not factory.IsDisplayableManagerRegistered(name):
-                factory.RegisterDisplayableManager(name)
-        group = slicer.vtkMRMLDisplayableManagerGroup()
-        group.SetRenderer(self.renderer)
-        group.Initialize(factory, self.renderer)
-        return group

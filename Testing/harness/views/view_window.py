@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import slicer
 import vtk
 from vtk.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkInteractionStyle import vtkInteractorStyleUser
@@ -18,6 +20,19 @@ XY = Sequence[float]
 def _windowKind() -> type:
     """What VTK draws into here; each window would look for a display again."""
     return type(vtk.vtkRenderWindow())
+
+
+def grabbed(window: vtk.vtkRenderWindow) -> np.ndarray:
+    """What a window shows, shape (height, width, 3), uint8, first row on top."""
+    grabber = vtk.vtkWindowToImageFilter()
+    grabber.SetInput(window)
+    grabber.ReadFrontBufferOff()
+    grabber.SetInputBufferTypeToRGB()
+    grabber.Update()
+    output = grabber.GetOutput()
+    width, height, _ = output.GetDimensions()
+    pixels = vtk_to_numpy(output.GetPointData().GetScalars())
+    return pixels.reshape(height, width, 3)[::-1].copy()
 
 
 class ViewWindow:
@@ -121,15 +136,7 @@ class ViewWindow:
     def image(self) -> np.ndarray:
         """The view as drawn now, shape (height, width, 3), uint8, first row on top."""
         self.render()
-        grabber = vtk.vtkWindowToImageFilter()
-        grabber.SetInput(self.renderWindow)
-        grabber.ReadFrontBufferOff()
-        grabber.SetInputBufferTypeToRGB()
-        grabber.Update()
-        output = grabber.GetOutput()
-        width, height, _ = output.GetDimensions()
-        pixels = vtk_to_numpy(output.GetPointData().GetScalars())
-        return pixels.reshape(height, width, 3)[::-1].copy()
+        return grabbed(self.renderWindow)
 
     def save(self, path: str | Path) -> None:
         """Write the view as a PNG."""
@@ -141,6 +148,16 @@ class ViewWindow:
         """Free the window."""
         self.interactor.SetRenderWindow(None)
         self.renderWindow.Finalize()
+
+    def _managers(self, factory: Any, names: Sequence[str]) -> Any:
+        """Displayable managers of a factory, which draw into this window."""
+        for name in names:
+            if not factory.IsDisplayableManagerRegistered(name):
+                factory.RegisterDisplayableManager(name)
+        group = slicer.vtkMRMLDisplayableManagerGroup()
+        group.SetRenderer(self.renderer)
+        group.Initialize(factory, self.renderer)
+        return group
 
     def _position(self, x: float | None, y: float | None) -> XY:
         width, height = self.size

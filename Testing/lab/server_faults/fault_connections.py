@@ -337,10 +337,6 @@ def _json(path: str, lease: str, body: object) -> bytes:
     return head("POST", path, lease=lease, length=len(sent), headers=kind) + sent
 
 
-def _post(server: FaultServer, path: str, lease: str, body: object) -> Outcome:
-    return server.send(_json(path, lease, body))
-
-
 CASES: dict[str, Case] = {
     "slow request line, headers, silence": slow_headers,
     "slow and stalled bodies": slow_bodies,

@@ -50,15 +50,6 @@ def test_a_box_limits_the_answer(run: Any, scan: Path, model: Path, inside: str)
     assert voxels[6, 20, 24] == 2
 
 
-def test_segments_are_written_with_their_codes(run: Any, scan: Path, model: Path) -> None:
-    out = scan.with_name("out.seg.nrrd")
-    run("predict", scan, "--model", model, "-o", out)
-    header = out.read_bytes()[:4000].decode("latin-1")
-    assert "Segment1_Name:=hard" in header
-    assert "10200004^Liver" in header
-    assert "SegmentAlgorithmType:AUTOMATIC" in header  # no clicks
-
-
 def test_a_scan_without_a_series_is_refused_as_dicom_before_the_work(
     refused: Any, scan: Path, model: Path, inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,18 +154,6 @@ def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(
         session.close()
 
 
-def test_a_refused_prompt_is_one_sentence_and_the_session_goes_on(
-    session: RemoteSession, requests: list[str], volume: Volume
-) -> None:
-    good = point(volume, 4, 5, 5)
-    with pytest.raises(PromptError, match="outside"):
-        session.answer([good, PointPrompt((1e6, 0, 0))])
-    with pytest.raises(PromptError, match="grid"):
-        session.answer([MaskPrompt(np.ones((2, 2, 2), bool))])
-    assert session.answer([good]).mask.any()
-    assert requests == [protocol.PATH_PREDICT] * 2
-
-
 def test_asking_again_and_again_fills_no_limit(serving: object, volume: Volume) -> None:
     server = serving(max_prompts=2)  # type: ignore[operator]
     with server.client() as client, RemoteSession(client) as session:

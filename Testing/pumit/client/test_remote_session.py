@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from asking import Asking
+from draws import draws
 from fake_engine import FakeSession
 from pumit.client.http_client import UnexpectedResponse, Unreachable
 from pumit.client.remote_session import RemoteSession
@@ -96,7 +97,7 @@ def test_prompts_change_as_those_of_the_library_do(session, tiny_segmenter, volu
     random = np.random.default_rng(3)
     library = InteractiveSession(tiny_segmenter)
     library.set_volume(volume)
-    for _ in range(150):
+    for _ in range(draws(60)):
         segment = str(random.integers(3))
         action = random.integers(7)
         place = _centre(volume, *random.integers((9, 30, 28)))
@@ -177,15 +178,6 @@ def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volum
     assert session.segments == []
     session.add_point(_centre(volume, 4, 10, 10))
     assert session.predict().any()
-
-
-def test_a_refused_volume_leaves_the_session_as_it_was(session, volume):
-    session.add_point(_centre(volume, 4, 10, 10))
-    expected = session.predict()
-    with pytest.raises(VolumeError, match="constant"):
-        session.set_volume(Volume(np.zeros((4, 4, 4))))
-    assert session.volume is volume
-    np.testing.assert_array_equal(session.predict(), expected)
 
 
 def test_without_a_volume_the_session_says_so(server):
@@ -331,19 +323,6 @@ def test_a_request_about_one_patient_is_not_answered_with_the_scan_of_another(
     opening.join(20)
     assert [request.error(20) for request in started] == [Cancelled, Cancelled]
     assert session.answer(prompts).mask.any()  # about the other scan, which it now is
-
-
-def test_two_sessions_see_their_own_images_only(server, volume):
-    other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
-    with server.client() as client, RemoteSession(client) as one, RemoteSession(client) as two:
-        one.set_volume(volume)
-        two.set_volume(other)
-        one.add_point(_centre(volume, 1, 1, 1))
-        two.add_point(_centre(other, 2, 2, 2))
-        assert one.predict().shape == volume.shape
-        assert two.predict().shape == other.shape
-        assert one.undo()
-        assert two.predict().any()
 
 
 def test_an_expired_session_is_opened_again_with_what_was_undone(session, server, volume):

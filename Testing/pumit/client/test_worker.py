@@ -103,17 +103,6 @@ def test_a_killed_worker_is_noticed_and_its_session_rebuilt(fake_worker, volume)
 
 @posix_only
 @pytest.mark.slow
-def test_a_worker_killed_while_it_predicts_is_noticed(fake_worker, volume):
-    with fake_worker() as worker, RemoteSession(worker.client()) as session:
-        session.set_volume(volume)
-        session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
-        threading.Timer(0.5, os.kill, (worker.pid, signal.SIGKILL)).start()
-        with pytest.raises(ServiceError, match="start"):
-            session.predict("slow")
-
-
-@posix_only
-@pytest.mark.slow
 def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker, volume):
     worker = fake_worker("--with-child")
     worker.start()

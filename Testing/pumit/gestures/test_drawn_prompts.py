@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pumit.errors import PromptError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
@@ -260,7 +260,6 @@ def test_each_lasso_area_is_a_prompt() -> None:
         assert [int(voxels_of(p, volume)[0, 1] > 25) for p in prompts] == [0, 1]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     density=st.floats(0.02, 0.98),
@@ -317,7 +316,6 @@ def test_what_is_not_a_drawing_on_the_scan_is_refused(make, drawn, start, words)
 # Boxes
 
 
-@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_a_box_holds_exactly_its_voxels(seed: int) -> None:
     random = np.random.default_rng(seed)

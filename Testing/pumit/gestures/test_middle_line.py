@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pumit.gestures.middle_line import deepest_cell, inner_path, longest_path
 from scipy import ndimage
@@ -48,7 +48,6 @@ def test_only_the_part_with_the_deepest_cell_counts() -> None:
     assert {cell[1] for cell in longest_path(depth)} == set(range(6))
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), axes=st.integers(1, 3), inner=st.sampled_from([0.0, 0.5, 0.8]))
 def test_paths_go_from_cell_to_neighbour_within_the_part(seed, axes, inner) -> None:
     random = np.random.default_rng(seed)

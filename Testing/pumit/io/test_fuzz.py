@@ -2,85 +2,53 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import SimpleITK
-from generated_scans import dicom_slice, itk_image, pattern, rotation
+from draws import draws
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from label_objects_made import (
-    a_series,
-    blobs,
-    save,
-    save_segments,
-    write_bundle,
-    write_seg,
-    write_struct,
-)
-from PIL import Image
+from label_objects_made import save, write_bundle
 from pumit.errors import VolumeError
 from pumit.io.file_part import with_part
 from pumit.io.labels.label_source import announced_segments, read_labels
 from pumit.volume import Volume
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "fuzz"))
+from fuzz_seeds import scan_for_labels, write_seeds
+
 FUZZ = settings(
-    max_examples=80,
+    max_examples=draws(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-SCANS = ["nii", "nii.gz", "nrrd", "mha", "png", "jpg", "dcm", "zip"]
-LABELS = {"seg": "a.dcm", "struct": "a.dcm", "nrrd": "a.seg.nrrd", "bundle": "a.mrb"}
-CIRCLE = [np.array([(2, 1.5, 1.5), (2, 1.5, 8.5), (2, 8.5, 8.5), (2, 8.5, 1.5)])]
-
-
-def valid_scan(kind: str, folder: Path) -> bytes:
-    path = folder / f"valid.{kind}"
-    if kind in ("nii", "nii.gz", "nrrd", "mha"):
-        image = itk_image(pattern((3, 4, 5)), direction=rotation(10, 20, 30))
-        SimpleITK.WriteImage(image, str(path))
-    elif kind in ("png", "jpg"):
-        Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(path)
-    else:
-        slices = []
-        for k in range(2):
-            buffer = io.BytesIO()
-            ds = dicom_slice(np.arange(20, dtype=np.uint16).reshape(4, 5), (0, 0, 2.0 * k))
-            ds.save_as(buffer, enforce_file_format=True)
-            slices.append(buffer.getvalue())
-        if kind == "dcm":
-            return slices[0]
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for k, data in enumerate(slices):
-                archive.writestr(f"{k}.dcm", data)
-    return path.read_bytes()
+# Good files of each kind; DICOM in further encodings is for `test_fuzz_by_coverage.py`.
+SCANS = {"nifti": "*", "nrrd": "*", "picture": "*", "dicom": "plain.dcm", "zip": "*"}
+LABELS = ("seg", "rtstruct", "labels", "bundle")
 
 
 @pytest.fixture(scope="module")
-def series(tmp_path_factory: pytest.TempPathFactory) -> Volume:
-    return a_series(tmp_path_factory.mktemp("series"))
-
-
-def valid_labels(kind: str, folder: Path, series: Volume) -> bytes:
-    if kind == "seg":
-        pixels = np.stack(blobs(), axis=-1).astype(np.uint8)
-        path = write_seg(folder / "v.dcm", series, pixels, "BINARY", ["Liver", "Tumour"])
-    elif kind == "struct":
-        path = write_struct(folder / "v.dcm", series, {"Liver": CIRCLE})
-    else:
-        path = save_segments(folder / "v.seg.nrrd", series)
-        if kind == "bundle":
-            path = write_bundle(folder / "v.mrb", save(folder / "v.nrrd", series), path)
-    return path.read_bytes()
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seeds")
+    write_seeds(folder)
+    (folder / "bundle").mkdir()
+    scan = save(folder / "scan.nrrd", scan_for_labels(folder))
+    write_bundle(folder / "bundle" / "a.mrb", scan, folder / "labels" / "a.seg.nrrd")
+    return folder
 
 
 @st.composite
-def damaged(draw: st.DrawFn, valid: bytes) -> bytes:
-    """A good file with bits flipped, with bytes of its header replaced, or cut off."""
+def damaged(draw: st.DrawFn, files: list[Path]) -> tuple[str, bytes]:
+    """Name and content: bits flipped, bytes of the header replaced, or cut off."""
+    file = draw(st.sampled_from(files))
+    return file.name, draw(damage(file.read_bytes()))
+
+
+@st.composite
+def damage(draw: st.DrawFn, valid: bytes) -> bytes:
     places = st.integers(0, len(valid) - 1)
     how = draw(st.sampled_from(["flipped", "replaced", "cut"]))
     if how == "cut":
@@ -134,13 +102,14 @@ def is_silent(
 
 
 @pytest.mark.parametrize("kind", SCANS)
-def test_damaged_scans(tmp_path: Path, kind: str, is_silent: Callable[[], None]) -> None:
-    path = tmp_path / f"a.{kind}"
-
+def test_damaged_scans(
+    tmp_path: Path, kind: str, seeds: Path, is_silent: Callable[[], None]
+) -> None:
     @FUZZ
-    @given(damaged(valid_scan(kind, tmp_path)))
-    def run(content: bytes) -> None:
-        path.write_bytes(content)
+    @given(damaged(sorted((seeds / kind).glob(SCANS[kind]))))
+    def run(made: tuple[str, bytes]) -> None:
+        path = tmp_path / made[0]
+        path.write_bytes(made[1])
         is_read_or_refused(lambda: read_scan(path), path)
 
     run()
@@ -149,17 +118,16 @@ def test_damaged_scans(tmp_path: Path, kind: str, is_silent: Callable[[], None])
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_damaged_labels(
-    tmp_path: Path, kind: str, series: Volume, is_silent: Callable[[], None]
+    tmp_path: Path, kind: str, seeds: Path, is_silent: Callable[[], None]
 ) -> None:
-    path, valid = tmp_path / LABELS[kind], valid_labels(kind, tmp_path, series)
-    path.write_bytes(valid)
-    read_label_file(path, series)
+    volume, files = scan_for_labels(seeds), sorted((seeds / kind).iterdir())
 
     @FUZZ
-    @given(damaged(valid))
-    def run(content: bytes) -> None:
-        path.write_bytes(content)
-        is_read_or_refused(lambda: read_label_file(path, series), path)
+    @given(damaged(files))
+    def run(made: tuple[str, bytes]) -> None:
+        path = tmp_path / made[0]
+        path.write_bytes(made[1])
+        is_read_or_refused(lambda: read_label_file(path, volume), path)
 
     run()
     is_silent()

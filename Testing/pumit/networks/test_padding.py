@@ -45,13 +45,6 @@ def test_a_second_place_is_made_for_an_instance_norm() -> None:
     assert padded(wide, (1, 8, 8), name="net", cells=2)[0] is wide
 
 
-def test_gradients_pass_to_the_field_alone() -> None:
-    x = torch.randn(1, 1, 3, 3, 3, requires_grad=True)
-    field, cropped = padded(x, (2, 2, 2), name="net")
-    cropped(2 * field).sum().backward()
-    assert torch.equal(x.grad, torch.full_like(x, 2))
-
-
 @pytest.mark.parametrize("shape", [(1, 1, 3, 8, 8), (1, 1, 0, 8, 8), (1, 8, 8)])
 def test_what_is_smaller_than_the_stride_is_refused_in_one_line(shape: tuple[int, ...]) -> None:
     with pytest.raises(PumitError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pumit.preprocessing.fields import field_channels
 
@@ -91,7 +91,6 @@ def test_two_values_are_distinguished_however_rare_one_is() -> None:
     st.lists(st.floats(-3e4, 3e4, width=32), min_size=8, max_size=64),
     st.integers(0, 2**31 - 1),
 )
-@settings(max_examples=60, deadline=None)
 def test_any_intensities_give_finite_channels(values: list[float], seed: int) -> None:
     image = np.array(values, dtype=np.float32).reshape(1, 1, -1)
     inside = (np.random.default_rng(seed).random(image.shape) < 0.7).astype(np.float32)

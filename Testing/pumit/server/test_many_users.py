@@ -16,7 +16,6 @@ from ball_scan import BALL, OBLIQUE, at, box_of, scan
 from pumit.errors import Cancelled
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.server.sessions.engine import SegmenterEngine
-from pumit.server.sessions.limits import Limits
 from pumit.wire.protocol import LeaseExpired
 from several_users import Users, Waiting
 
@@ -79,31 +78,6 @@ def test_clicks_are_answered_within_another_s_automatic_job(run, engine):
     session.set_volume(volume)
     expected = engine.segment_automatically(session, "tiny", roi_corners_lps=region.corners_lps)
     np.testing.assert_array_equal(labels, expected.labels)
-
-
-def test_an_idle_session_sleeps_and_the_next_request_wakes_it(run, engine):
-    volume, _ = scan()
-
-    async def story(users):
-        lease = await users.open(volume)
-        before = await users.click(lease, volume, BALL)
-        awake = users.state.memory()
-        lease.active_at -= 400
-        for _ in range(3):
-            users.state.leases.sweep()
-        await users.state.set_up(users.state.leases.claim(), lambda session: None)
-        asleep = users.state.memory()
-        assert lease.session.is_asleep
-        after = await users.predict(lease)
-        return before, after, awake, asleep, users.state.memory()
-
-    before, after, awake, asleep, woken = run(story)
-    np.testing.assert_array_equal(before, after)
-    assert (awake.awake, awake.asleep) == (woken.awake, woken.asleep) == (1, 0)
-    assert (asleep.awake, asleep.asleep) == (0, 1)
-    assert asleep.scan_bytes < awake.scan_bytes
-    assert asleep.embedding_bytes == 0
-    assert awake.limit_bytes == Limits().max_memory_bytes
 
 
 def test_a_user_who_comes_back_in_time_finds_the_session_awake(run):

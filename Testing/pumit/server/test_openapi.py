@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import requests
+from draws import IS_FUZZING, draws
 from envelope_strategies import envelopes, metas, needed_meta
 from fake_engine import FakeEngine
 from hypothesis import HealthCheck, example, given, settings
@@ -96,7 +97,8 @@ def test_no_request_breaks_the_server(operations, label, server, lease_headers, 
     headers = lease_headers["none" if is_release else state]
 
     @settings(
-        max_examples=8 if state == "loaded" else 4,  # the others are refused before most of it
+        # The others are refused before most of it.
+        max_examples=draws(6 if state == "loaded" else 2),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -118,10 +120,10 @@ def test_no_array_breaks_the_server(path, state, server, headers_of):
     with requests.Session() as http:
 
         @settings(
-            max_examples=50 if state == "viewed" else 15,
+            max_examples=draws(25 if state == "viewed" else 6),
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            derandomize=True,
+            derandomize=not IS_FUZZING,
         )
         @given(body=envelopes(), meta=metas(path))
         @example(body=pack_array(SOUND.get(path, DRAWN)), meta=needed_meta(path))

@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pumit.server
-import pytest
 from app_client import make_client
 from loopback_server import TOKEN
 from pumit.server.http.page_routes import PAGE_PATHS
@@ -64,28 +63,6 @@ def test_the_defaults_are_those_on_the_page():
             value = int(stated[1].replace(" ", "")) * units[stated[2] or ""]
             value += (16 << 20) * ("+ 16 MiB" in row)
             assert getattr(Limits(), name) == value, name
-
-
-def test_the_server_imports_nothing_that_unpickles():
-    for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {"pickle", "marshal", "shelve", "dill", "joblib"} & set(names), module.name
-
-
-@pytest.mark.parametrize(
-    ("file", "lines"),
-    [
-        ("pumit@.service", ["LimitCORE=0", "MemorySwapMax=0", "PrivateNetwork=yes"]),
-        ("compose.yaml", ["core: 0", "network_mode: none", "read_only: true"]),
-        ("nginx.conf", ["proxy_request_buffering off;", "proxy_max_temp_file_size 0;", "TLSv1.2"]),
-        ("nginx.conf", ["rate=50r/s", "limit_conn pumit_connections 64;", "access.log pumit;"]),
-    ],
-)
-def test_what_is_shipped_to_put_around_it_does_what_the_page_says(file, lines):
-    text = (ROOT / "deploy" / file).read_text("utf-8")
-    assert [line for line in lines if line not in text] == []
 
 
 def test_a_browser_gets_no_permission_and_no_cookie():

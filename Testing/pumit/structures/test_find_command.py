@@ -43,15 +43,6 @@ def test_a_structure_is_written_by_its_name(
     assert "SegmentAlgorithmType:AUTOMATIC" in header  # no clicks
 
 
-def test_remarks_are_told_once_on_standard_error(
-    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    add_model(tmp_path / "w", "organs", KIDNEYS, expected_dice=[2.0] * len(KIDNEYS))
-    arguments = ["--find", "left kidney", "--modality", "CT", "-o", str(tmp_path / "out.nii.gz")]
-    assert main(["segment", str(scan), *arguments]) == 0
-    assert capfd.readouterr().err.count("organs is less certain in this scan") == 1
-
-
 def test_a_point_corrects_what_was_found(
     scan: Path, tmp_path: Path, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,25 +59,6 @@ def test_a_point_corrects_what_was_found(
     out = str(tmp_path / "o.nrrd")
     assert main(["segment", str(scan), *arguments[:-1], out, "--model", str(tiny_checkpoint)]) == 0
     assert "Kidney: " in capfd.readouterr().out  # coded as what was requested
-
-
-@pytest.mark.parametrize(
-    ("name", "printed"),
-    [
-        ("left kidny", "left kidney (organs)"),
-        ("uvula", "No model here finds 'uvula'. Click on it instead."),
-    ],
-)
-def test_what_nobody_knows_is_said_in_one_line(
-    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, printed: str
-) -> None:
-    add_model(tmp_path / "w", "organs", KIDNEYS)
-    out = tmp_path / "out.nii.gz"
-    assert main(["segment", str(scan), "--find", name, "-o", str(out)]) == 2
-    caught = capfd.readouterr()
-    assert printed in caught.err
-    assert caught.err.count("\n") == 1
-    assert not out.exists()
 
 
 def test_every_structure_is_listed_with_its_model_and_licence(

@@ -87,19 +87,6 @@ def test_a_machine_that_does_not_tell_is_used_as_a_whole(monkeypatch):
     assert FittingThreads().count(3) == 3
 
 
-def test_torch_gets_its_number_of_threads_back(of_machine):
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        fitting = FittingThreads()
-        of_machine(1.0)
-        with fitting.computing():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_torch_gets_its_threads_back_after_overlapping_blocks(of_machine):
     before = torch.get_num_threads()
     try:

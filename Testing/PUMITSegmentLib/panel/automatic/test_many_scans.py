@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import A
-from fake_engine import FakeEngine
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
@@ -132,21 +130,6 @@ def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exporte
     assert not mine.GetDisplayVisibility()
 
 
-def test_scans_that_may_not_suit_the_model_are_named(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = FakeEngine.segment_automatically
-
-    def doubtful(self: Any, *given: Any, **options: Any) -> Any:
-        return replace(whole(self, *given, **options), remark="Check it.")
-
-    monkeypatch.setattr(FakeEngine, "segment_automatically", doubtful)
-    panel.press(panel.ui.batchButton)
-    finish(panel)
-    assert "2 of 2 scans are segmented." in panel.status
-    assert "Second: Check it." in panel.status
-
-
 def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -> None:
     stateDicom(panel.addScan("Smith"), "P-7711", FRAME, "Smith^Bo")
     panel.process()
@@ -232,15 +215,6 @@ def test_a_batch_is_cancelled_between_and_within_scans(panel: ServedPanel) -> No
     assert panel.logic.background.drain(30)
     assert segmentations() == []
     assert panel.ui.batchButton.enabled
-
-
-def test_two_scans_of_one_name_are_refused(panel: ServedPanel, tmp_path: Path) -> None:
-    node = slicer.util.getNode("Second")
-    node.SetName("CT abdomen")
-    panel.ui.batchOutputEdit.currentPath = str(tmp_path)
-    panel.process()
-    panel.press(panel.ui.batchButton)
-    assert "Two scans are called CT abdomen" in panel.ui.statusLabel.text
 
 
 def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> None:

@@ -9,7 +9,7 @@ from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.mamba_mim import state_space_token_interpolation
 from pumit.networks.mamba_mim.encoding import tokens_to_map
-from pumit.networks.mamba_mim.mamba_mim import MASKING_QUIRKS, MambaMim, halvings
+from pumit.networks.mamba_mim.mamba_mim import MambaMim, halvings
 from pumit.networks.mamba_mim.masking import random_cells, stage_masks
 from pumit.networks.mamba_mim.token_interpolation import QUIRKS
 from torch import Tensor
@@ -191,10 +191,6 @@ def test_sizes_that_make_no_network_are_refused(
 ) -> None:
     with pytest.raises(PumitError, match=reason):
         tiny_mim(name, **wrong)
-
-
-def test_every_quirk_has_its_own_name() -> None:
-    assert not QUIRKS.keys() & MASKING_QUIRKS.keys()
 
 
 @pytest.mark.parametrize("official_compat", [False, True, ["start"]])

@@ -72,21 +72,3 @@ def test_visible_tokens_are_in_raster_order_with_their_own_positions(name: str) 
         assert (bottom[0] != 0).any(0).nonzero().flatten().tolist() == [cell]
         tokens.append(encoding.tokens)
     assert not torch.allclose(tokens[0], tokens[1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_of_masked_encodings_come_from_visible_voxels_alone(name: str) -> None:
-    encoder = encoder_of(name)
-    x, visible = field_and_mask()
-    x.requires_grad_()
-    sum(output.square().sum() for output in outputs(encoder(x, visible))).backward()
-    seen = stage_masks(visible, [(4, 16, 16)])[0]
-    assert (x.grad[~seen] == 0).all()
-    assert (x.grad[seen] != 0).float().mean() > 0.99
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_mask_of_another_grid_is_refused(name: str) -> None:
-    x, visible = field_and_mask()
-    with pytest.raises(ValueError, match=r"boolean \(2, 1, 3, 2, 2\)"):
-        encoder_of(name)(x, visible[:, :, :2])

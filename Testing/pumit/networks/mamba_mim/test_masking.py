@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from pumit.networks.mamba_mim.encoding import tokens_to_map
 from pumit.networks.mamba_mim.masking import (
     hide,
     random_cells,
     require_mask,
     stage_masks,
-    take_tokens,
     visible_index,
 )
 
@@ -65,18 +63,6 @@ def test_what_is_hidden_is_zero_even_where_it_is_no_number() -> None:
     x[..., 0] = 5.0
     assert hide(x, torch.tensor([[[[[True, False]]]]])).flatten().tolist() == [5, 0, 5, 0]
     assert hide(x, None) is x
-
-
-def test_tokens_are_taken_in_raster_order_and_put_back() -> None:
-    visible = random_cells(3, (2, 3, 4), ratio=0.5)
-    index = visible_index(visible)
-    assert (index.diff(dim=1) > 0).all()
-
-    tokens = torch.randn(3, 24, 5)
-    features = tokens_to_map(tokens, (2, 3, 4))
-    assert torch.equal(features[1, :, 1, 2, 3], tokens[1, 23])
-    taken = take_tokens(tokens, index)
-    assert torch.equal(tokens_to_map(taken, (2, 3, 4), index), hide(features, visible))
 
 
 def test_images_with_different_numbers_of_visible_cells_are_refused() -> None:

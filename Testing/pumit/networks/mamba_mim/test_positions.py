@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 from pumit.networks.mamba_mim.encoding import require_sincos_width, sincos_positions
 
 
@@ -17,12 +16,6 @@ def test_each_axis_has_its_sines_and_cosines() -> None:
                 sine, cosine = table[(*place, axis)][:, i].tolist()
                 assert sine == pytest.approx(math.sin(angle), abs=1e-6)
                 assert cosine == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_no_two_cells_of_a_large_grid_are_alike() -> None:
-    table = sincos_positions((12, 12, 12), 24)
-    distance = torch.cdist(table, table) + 10 * torch.eye(len(table))
-    assert distance.min() > 0.1
 
 
 @pytest.mark.parametrize("dim", [0, 4, 16])

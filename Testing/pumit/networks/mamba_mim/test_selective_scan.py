@@ -10,7 +10,6 @@ import torch
 from pumit.networks.mamba_mim import selective_scan
 from scan_reference import selective_scan_reference
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 # The function hides the module of its name from an ordinary import.
 SCAN = import_module("pumit.networks.mamba_mim.selective_scan")
@@ -57,13 +56,6 @@ def test_agrees_with_one_token_after_the_other(
     gradients = weighted_gradients(y, values), weighted_gradients(expected, values)
     for name, ours, slow in zip(NAMES, *gradients, strict=True):
         torch.testing.assert_close(ours, slow, rtol=1e-11, atol=1e-11, msg=name)
-
-
-@pytest.mark.parametrize("chunk", [2, 100])
-def test_gradients_are_those_of_finite_differences(chunk: int, chunks_of: object) -> None:
-    values = inputs(2, 3, 5, 2)
-    chunks_of(chunk, values)  # type: ignore[operator]
-    assert torch.autograd.gradcheck(selective_scan, values)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -135,27 +127,6 @@ def test_layout_of_memory_does_not_matter() -> None:
     pairs = zip(weighted_gradients(y, strided), weighted_gradients(expected, plain), strict=True)
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs)
-
-
-def test_runs_where_no_gradient_is_kept() -> None:
-    values = inputs(1, 3, 8, 2)
-    expected = selective_scan(*values)
-    with torch.inference_mode():
-        assert torch.equal(selective_scan(*values), expected)
-    with torch.no_grad():
-        assert not selective_scan(*values).requires_grad
-
-
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_works_under_activation_checkpointing(use_reentrant: bool) -> None:
-    values = inputs(1, 3, 8, 2)
-    y = checkpoint(selective_scan, *values, use_reentrant=use_reentrant)
-    assert isinstance(y, Tensor)
-    y.sum().backward()
-    expected = torch.autograd.grad(selective_scan(*values).sum(), values)
-    for value, gradient in zip(values, expected, strict=True):
-        assert value.grad is not None
-        torch.testing.assert_close(value.grad, gradient)
 
 
 @contextmanager

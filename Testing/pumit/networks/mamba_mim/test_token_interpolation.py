@@ -90,14 +90,6 @@ def test_places_given_once_hold_for_every_sequence() -> None:
     assert torch.equal(out, expected)
 
 
-def test_where_a_begins_filled_tokens_are_sums_of_the_interpolated_ones() -> None:
-    y = torch.tensor([[[1.0], [5.0]]])
-    out = state_space_token_interpolation(y, torch.tensor([1, 5]), 7, torch.zeros(1, 1))
-
-    # States 1 2 3 4 from the left token on; the ends repeat the nearest token.
-    assert out.flatten().tolist() == [1.0, 1.0, 3.0, 6.0, 10.0, 5.0, 5.0]
-
-
 def test_visible_tokens_come_back_as_they_are_even_if_all_are_visible() -> None:
     y, A = tokens().float(), matrix().float()
     out = state_space_token_interpolation(y, INDEX, LENGTH, A)
@@ -105,12 +97,6 @@ def test_visible_tokens_come_back_as_they_are_even_if_all_are_visible() -> None:
 
     assert torch.equal(state_space_token_interpolation(y, torch.arange(4), 4, A), y)
     assert torch.equal(state_space_token_interpolation(y[:, :1], torch.tensor([0]), 1, A), y[:, :1])
-
-
-def test_a_single_visible_token_fills_the_whole_sequence() -> None:
-    y = tokens()[:, :1]
-    out = state_space_token_interpolation(y, torch.tensor([[3], [0]]), 5, matrix())
-    assert torch.equal(out, y.expand(-1, 5, -1))
 
 
 def test_gradients_of_tokens_and_matrix_are_right_also_at_zero() -> None:

@@ -15,16 +15,6 @@ def cells(grid: Grid) -> list[Grid]:
     return list(itertools.product(*(range(n) for n in grid)))
 
 
-@pytest.mark.parametrize("is_shifted", [False, True])
-@pytest.mark.parametrize("grid", [(4, 8, 4), (5, 7, 9), (1, 6, 5), (2, 2, 2)])
-def test_what_is_split_is_put_back(grid: Grid, is_shifted: bool) -> None:
-    layout = WindowLayout.fitting(grid, (4, 4, 3), is_shifted=is_shifted)
-    x = torch.randn(2, *grid, 3)
-    windows = layout.split(x)
-    assert windows.shape[1] == torch.Size(layout.window).numel()
-    assert torch.equal(layout.join(windows), x)
-
-
 def test_attention_is_global_along_the_axes_that_one_window_covers() -> None:
     layout = WindowLayout.fitting((3, 8, 9), (4, 8, 4), is_shifted=True)
     assert layout.window == (3, 8, 4)

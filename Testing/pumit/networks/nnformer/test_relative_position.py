@@ -42,14 +42,6 @@ def test_the_official_index_uses_a_part_of_the_table(side: int, used: int, entri
     assert (first, last) == (0, used - 1)
 
 
-def test_the_official_index_makes_offsets_alike() -> None:
-    bias = numbered((4, 4, 4), official_index=True)((4, 4, 4)).reshape(4, 4, 4, 4, 4, 4)
-    # 11 entries for a step in depth are one of 7 and four of 1 next to it.
-    assert bias[1, 0, 0, 0, 0, 0] - bias[0, 0, 0, 0, 0, 0] == 11
-    assert bias[0, 1, 0, 0, 0, 0] - bias[0, 0, 0, 0, 0, 0] == 7
-    assert bias[2, 0, 1, 0, 0, 0] == bias[0, 3, 2, 0, 0, 0]
-
-
 def test_a_window_that_the_official_index_leaves_is_refused() -> None:
     with pytest.raises(ValueError, match="official_index needs"):
         RelativePositionBias((8, 1, 1), 1, official_index=True)

@@ -91,13 +91,6 @@ def test_a_full_server_says_so_and_frees_the_place_of_who_left(volume):
             second.set_volume(volume)
 
 
-def test_a_server_without_a_key_can_be_used(volume):
-    with serve_nninteractive(key=None) as server, Client(server.url, "") as client:
-        with NNInteractiveSession(client) as session:
-            session.set_volume(volume)
-        assert client.capabilities()["kind"] == "nninteractive"
-
-
 @pytest.mark.parametrize(("key", "said"), [("", "asks for a token"), ("x", "not accept this")])
 def test_a_missing_and_a_wrong_key_are_named(theirs, key, said):
     with theirs.client(key) as client, pytest.raises(ServiceError, match=said):
@@ -147,21 +140,6 @@ def test_a_server_that_fails_is_one_sentence_and_the_session_goes_on(session, vo
     session.add_prompt(point(volume, 4, 20, 20))
     expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
     np.testing.assert_array_equal(session.predict(), expected)
-
-
-def test_two_sessions_do_not_see_each_other(theirs, volume):
-    other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
-    with (
-        theirs.client() as client,
-        NNInteractiveSession(client) as one,
-        NNInteractiveSession(client) as two,
-    ):
-        one.set_volume(volume)
-        two.set_volume(other)
-        one.add_prompt(point(volume, 1, 1, 1))
-        two.add_prompt(point(other, 2, 2, 2))
-        np.testing.assert_array_equal(one.predict(), painted(volume, ((1, 1, 1), True)))
-        np.testing.assert_array_equal(two.predict(), painted(other, ((2, 2, 2), True)))
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

@@ -250,25 +250,6 @@ def test_weights_that_cannot_be_fetched_are_one_line(
     assert "check the network" in message("vgg16", "cpu")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("absent.safetensors", None, "no file"),
-        ("vgg16-397923af.pth", b"\x80\x02}q\x00.", "is a pickle"),
-        ("vgg.safetensors", b"not weights at all", "not a whole safetensors file"),
-    ],
-)
-def test_a_file_that_holds_no_weights_is_one_line(
-    tmp_path: Path, name: str, content: bytes | None, expected: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    text = message("vgg16", "cpu", weights=str(tmp_path / name))
-    assert expected in text
-    assert "timm/vgg16.tv_in1k" in text
-    assert str(tmp_path) not in text
-
-
 def test_weights_of_another_network_are_one_line(
     tmp_path: Path, torchvision: dict[str, Any]
 ) -> None:
