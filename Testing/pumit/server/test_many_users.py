@@ -58,7 +58,7 @@ def test_clicks_are_answered_within_another_s_automatic_job(run, engine):
         first, second = await users.open(volume), await users.open(other)
         began = threading.Event()
         labels = asyncio.ensure_future(users.segment_automatically(first, began, region))
-        while not began.is_set():
+        while not (began.is_set() or labels.done()):
             await asyncio.sleep(0.001)
         masks = [
             await users.click(second, other, BALL),
@@ -204,7 +204,7 @@ def test_a_cancelled_long_job_leaves_nothing_behind(run):
         labels = asyncio.ensure_future(
             users.segment_automatically(lease, began, box_of(volume, (2, 8, 16), (9, 26, 34)))
         )
-        while not began.is_set():
+        while not (began.is_set() or labels.done()):
             await asyncio.sleep(0.001)
         image = weakref.ref(lease.session.solver.pyramid)
         gc.collect()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.automatic.components import keep_largest
+from pumit.inference.automatic.openvino_network import FEWEST_WINDOWS, compiled, suits_openvino
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
 from pumit.inference.loading import (
@@ -129,6 +130,7 @@ class AutomaticSegmenter:
             `components.keep_largest`. Not applied if classes may overlap.
         others: Further members of an ensemble; probabilities are averaged.
         usual_dice: Expected Dice of each class in scans that suit the model; empty if unknown.
+        is_final: Whether the weights no longer change, so that the networks may be compiled.
     """
 
     network: nn.Module
@@ -143,6 +145,8 @@ class AutomaticSegmenter:
     single_piece: tuple[int, ...] = ()
     others: tuple[Member, ...] = ()
     usual_dice: Sequence[float | None] = ()
+    is_final: bool = False
+    _compiled: dict[int, Callable[[Tensor], Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -208,7 +212,7 @@ class AutomaticSegmenter:
 
         answers = [
             self._shares(
-                member,
+                number,
                 network_image(volume, member.plan, axes, box=box, channel=channel),
                 SlidingWindow(member.plan.patch, overlap, averages_flips),
                 partial(step_of, number),
@@ -246,7 +250,7 @@ class AutomaticSegmenter:
 
     def _shares(
         self,
-        member: Member,
+        number: int,
         image: tuple[Tensor, tuple[int, int, int]],
         window: SlidingWindow,
         step: Callable[[float], None],
@@ -254,7 +258,7 @@ class AutomaticSegmenter:
         """Yield one network's probabilities (K, H, W) of each slice; see `_planes`."""
         seen, shape = image
         scores = class_scores(
-            member.network,
+            self._network(number, window, seen),
             seen,
             classes=len(self.classes) + (not self.has_regions),
             window=window,
@@ -266,6 +270,22 @@ class AutomaticSegmenter:
         planes = (plane for part in scores for plane in part.unbind(1))
         shares = planes if self.has_regions else (plane.softmax(0) for plane in planes)
         return _planes(shares, seen.shape[1], shape)
+
+    def _network(
+        self, number: int, window: SlidingWindow, seen: Tensor
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the function that computes a member, compiled if that is faster."""
+        network = self.members[number].network
+        windows = window.count(seen.shape[1:]) * (8 if window.averages_flips else 1)
+        if (
+            not self.is_final
+            or windows < FEWEST_WINDOWS
+            or not suits_openvino(self.torch_device, self.precision)
+        ):
+            return network
+        if number not in self._compiled:
+            self._compiled[number] = compiled(network, (1, len(seen), *window.patch))
+        return self._compiled[number]
 
     @property
     def _dtype(self) -> type[np.unsignedinteger[Any]]:
@@ -446,6 +466,7 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         _single_piece(recipe, len(classes)),
         tuple(others),
         usual_dice(checkpoint),
+        is_final=True,
     )
 
 
