@@ -157,7 +157,7 @@ def serve(
     """
     notice = ServiceNotice.from_environment()
     if settings.certfile and (problem := date_problem(settings.certfile, settings.keyfile)):
-        logger.warning("%s", problem)
+        logger.warning("the certificate is out of date: %s", problem)
     engine = engine or SegmenterEngine(
         settings.model, device=settings.device, keeps_graphs=settings.keeps_graphs
     )

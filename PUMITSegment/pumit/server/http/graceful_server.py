@@ -28,8 +28,8 @@ STOPPING = "STOPPING=1"
 _SOCKET_MODE = 0o660
 # By result of OpenSSL's verification: `X509_V_ERR_...` in its `x509_vfy.h`.
 _DATE_PROBLEMS = {
-    9: "The certificate is not valid yet, so viewers refuse it; check this computer's date.",
-    10: "The certificate has expired, so viewers refuse it; renew it and start the server again.",
+    9: "it is not valid yet, so viewers refuse it; check this computer's date",
+    10: "it has expired, so viewers refuse it; renew it and start the server again",
 }
 
 
@@ -84,7 +84,7 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
 
 
 def date_problem(certfile: Path, keyfile: Path | None) -> str | None:
-    """Return a sentence if a certificate is not valid today, else None.
+    """Return what is wrong with the dates of a certificate, or None.
 
     Python's standard library has no public reader of certificates: a client in this process, which
     trusts the certificate whoever issued it, connects to a server with it, both in memory.

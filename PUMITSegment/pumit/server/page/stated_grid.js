@@ -47,6 +47,7 @@ function gridOfNifti(view) {
   const dims = [1, 2, 3].map((i) => (i <= axes ? Math.max(short(40 + 2 * i, 16 + 8 * i), 1) : 1));
   const scale = { 1: 1000, 3: 0.001 }[(isFirst ? view.getUint8(123) : view.getInt32(500, little)) & 7] ?? 1;
   const [side, ...sizes] = real(76, 104, 4);
+  if (sizes.some((s, axis) => dims[axis] > 1 && !(s > 0))) return null; // PUMIT refuses these, too
   const spacing = sizes.map((s) => Math.abs(s) || 1);
   const qformCode = short(252, 344), sformCode = short(254, 348), sform = real(280, 400, 12);
   const isSform = sformCode > 0 && isAll(sform, 12) && sform.some((v, i) => i % 4 < 3 && v);
