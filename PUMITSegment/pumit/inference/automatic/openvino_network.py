@@ -10,14 +10,14 @@ import logging
 import os
 import platform
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pumit.inference.engine.choice import VARIABLE
-from pumit.system.machine import usable_cores
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +35,30 @@ def suits_openvino(device: torch.device, precision: torch.dtype) -> bool:
     return device.type == "cpu" and precision == torch.float32 and is_x86
 
 
-def compiled(network: nn.Module, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return a function that computes a network for inputs of one shape with OpenVINO.
+class CompiledNetwork:
+    """A network compiled for one shape of input; called like the network, returns one output."""
 
-    It returns the first of several outputs. The network itself is returned if OpenVINO is absent,
-    cannot convert it, or gives other numbers for input that was not traced.
+    def __init__(self, graph: Any) -> None:
+        self._graph, self._in_use = graph, Lock()
+        self._request = graph.create_infer_request()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Compute one window."""
+        with self._in_use:
+            found = self._request.infer({0: x.contiguous().numpy()}, share_inputs=True)[0]
+            return torch.from_numpy(found)
+
+    def release(self) -> None:
+        """Release working memory; the next window allocates it again."""
+        with self._in_use:
+            self._graph.release_memory()
+
+
+def compiled(network: nn.Module, shape: Sequence[int]) -> CompiledNetwork | None:
+    """Compile a network with OpenVINO, or return None.
+
+    None if OpenVINO is absent, cannot convert the network, or gives other numbers for input that
+    was not traced. Of several outputs, the first is computed.
 
     Args:
         network: In evaluation mode, in single precision on the CPU; its weights must not change.
@@ -52,7 +71,7 @@ def compiled(network: nn.Module, shape: Sequence[int]) -> Callable[[Tensor], Ten
 
         from pumit.inference.engine.openvino_engine import shared_core
     except ImportError:
-        return network
+        return None
     generator = torch.Generator().manual_seed(0)
     x, other = torch.rand(*shape, generator=generator), torch.randn(*shape, generator=generator)
     try:
@@ -68,31 +87,25 @@ def compiled(network: nn.Module, shape: Sequence[int]) -> Callable[[Tensor], Ten
         (given,) = model.get_inputs()
         model.set_partial_shape(given, openvino.PartialShape(list(shape)))
         model.set_element_type(given, openvino.Type.f32)
-        # 2. Compile.
+        # 2. Compile, for as many cores as PyTorch would use.
         properties = {
             "INFERENCE_PRECISION_HINT": "f32",
-            "INFERENCE_NUM_THREADS": usable_cores(),
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,
         }
         graph = shared_core().compile_model(frontend.convert(model), "CPU", properties)
+        # 3. Compare for input that was not traced.
+        fast = CompiledNetwork(graph)
+        found = fast(other)
     except Exception as error:  # a network of any kind, in two other libraries
-        logger.debug("OpenVINO cannot convert the network (%s).", type(error).__name__)
-        return network
-    request, in_use = graph.create_infer_request(), Lock()
-
-    def compute(given: Tensor) -> Tensor:
-        with in_use:
-            found = request.infer({0: given.contiguous().numpy()}, share_inputs=True)[0]
-            return torch.from_numpy(found)
-
-    # 3. Compare for input that was not traced.
+        logger.debug("OpenVINO cannot compute the network (%s).", type(error).__name__)
+        return None
     expected: Tensor = answer[0] if isinstance(answer, (list, tuple)) else answer
-    found = compute(other)
     if found.shape != expected.shape or not torch.allclose(
         found, expected, rtol=0, atol=_TOLERANCE * float(expected.abs().max())
     ):
         logger.debug("OpenVINO computes other numbers; PyTorch is used.")
-        return network
+        return None
     logger.info("The network is computed by OpenVINO.")
-    return compute
+    return fast

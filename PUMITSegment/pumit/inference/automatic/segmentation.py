@@ -23,7 +23,12 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.automatic.components import keep_largest
-from pumit.inference.automatic.openvino_network import FEWEST_WINDOWS, compiled, suits_openvino
+from pumit.inference.automatic.openvino_network import (
+    FEWEST_WINDOWS,
+    CompiledNetwork,
+    compiled,
+    suits_openvino,
+)
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
 from pumit.inference.loading import (
@@ -146,7 +151,9 @@ class AutomaticSegmenter:
     others: tuple[Member, ...] = ()
     usual_dice: Sequence[float | None] = ()
     is_final: bool = False
-    _compiled: dict[int, Callable[[Tensor], Tensor]] = field(default_factory=dict, repr=False)
+    _compiled: dict[tuple[int, ...], CompiledNetwork | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -224,13 +231,18 @@ class AutomaticSegmenter:
         sums = _OverlapSums(len(self.classes))
         doubt = np.zeros(volume.shape, dtype=np.uint8) if tells_doubt else None
         doubt_target = None if doubt is None else axes.apply(doubt)[box]
-        for planes in zip(*answers, strict=True):
-            shares = planes[0][1]
-            if len(planes) > 1:
-                shares = torch.stack([plane for _, plane in planes]).mean(0)
-            target[planes[0][0]] = label(shares, sums)
-            if doubt_target is not None:
-                doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
+        try:
+            for planes in zip(*answers, strict=True):
+                shares = planes[0][1]
+                if len(planes) > 1:
+                    shares = torch.stack([plane for _, plane in planes]).mean(0)
+                target[planes[0][0]] = label(shares, sums)
+                if doubt_target is not None:
+                    doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
+        finally:
+            for fast in self._compiled.values():
+                if fast is not None:
+                    fast.release()
         # 4. Mask the region, and keep the largest components.
         if region is not None:
             _keep_only(found, region)
@@ -258,7 +270,7 @@ class AutomaticSegmenter:
         """Yield one network's probabilities (K, H, W) of each slice; see `_planes`."""
         seen, shape = image
         scores = class_scores(
-            self._network(number, window, seen),
+            lambda x: self._network(number, window, seen)(x),
             seen,
             classes=len(self.classes) + (not self.has_regions),
             window=window,
@@ -283,9 +295,10 @@ class AutomaticSegmenter:
             or not suits_openvino(self.torch_device, self.precision)
         ):
             return network
-        if number not in self._compiled:
-            self._compiled[number] = compiled(network, (1, len(seen), *window.patch))
-        return self._compiled[number]
+        key = (number, len(seen), *window.patch)
+        if key not in self._compiled:
+            self._compiled[key] = compiled(network, (1, len(seen), *window.patch))
+        return self._compiled[key] or network
 
     @property
     def _dtype(self) -> type[np.unsignedinteger[Any]]:

@@ -26,9 +26,10 @@ from pumit.models.index import find_model
 from pumit.models.weights import read_weights
 from scipy import ndimage
 
-# OpenVINO keeps the rounding but multiplies in single precision: exact on any CPU.
+# OpenVINO keeps this rounding, adds none of its own and multiplies in single precision: exact on
+# any CPU.
 SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
-EXACT = {"LP_TRANSFORMS_MODE": "NO"}
+EXACT = {"LP_TRANSFORMS_MODE": "NO", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 RANGE = (-0.7, 2.3)
 
 
