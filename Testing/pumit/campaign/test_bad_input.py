@@ -287,3 +287,20 @@ def test_two_classes_of_one_name_are_refused(make_folder: Callable, tmp_path: Pa
         Campaign.create(tmp_path / "c", [folder], ["liver", "Liver"])
     with pytest.raises(PumitError, match="nonsense"):
         Campaign.create(tmp_path / "c", [folder], [{"name": "a", "terminology": "nonsense"}])
+
+
+@pytest.mark.parametrize("name", ["ignore", "Unknown", "background"])
+def test_class_that_means_no_class_is_refused(
+    make_campaign: Make, make_folder: Callable, tmp_path: Path, name: str
+) -> None:
+    """Segments of these names are unknown or background, so an accepted class would be lost."""
+    campaign = make_campaign(2)
+    words = f"{name!r} cannot be a class"
+    with pytest.raises(PumitError, match=words):
+        campaign.rename_class("outer", name)
+    with pytest.raises(PumitError, match=words):
+        campaign.remember_name(name, name)
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    with pytest.raises(PumitError, match=words):
+        Campaign.create(tmp_path / "other", [make_folder(1, 0, "more")], [name])
+    assert not (tmp_path / "other").exists()
