@@ -72,8 +72,10 @@ def write_accepted(
 
     Raises:
         PumitError: If the label is not on the scan's grid, extends beyond it, was drawn on another
-            series, has other classes, or cannot be written.
+            series, has the file name of another scan or other classes, or cannot be written.
     """
+    if isinstance(label, (str, Path)):
+        _refuse_other_name(campaign, scan, Path(label))
     volume = campaign.volume(scan)
     doubts: tuple[str, ...] = ()
     segments: Iterable[tuple[str, Mask]] = ()
@@ -97,6 +99,20 @@ def write_accepted(
     found = segmentation_of(masks, volume, campaign.classes, PERSON)
     write_label(found, volume, written, reviewer)
     return written, doubts, {*masks}
+
+
+def _refuse_other_name(campaign: CampaignFolder, scan: ScanEntry, label: Path) -> None:
+    """Refuse a label named after another scan: scans of one grid fit each other's labels."""
+    from pumit.campaign.sources import is_named_after
+
+    if campaign.home(scan) in label.absolute().parents or is_named_after(label, scan.name):
+        return
+    others = (s.name for s in campaign.scans() if is_named_after(label, s.name))
+    if other := next(others, None):
+        raise VolumeError(
+            f"This label cannot be accepted: {label.name} has the name of another scan, {other}; "
+            f"give the label of {scan.name}, or rename the file if it is that."
+        )
 
 
 def set_aside(path: Path, revision: int) -> None:

@@ -702,8 +702,15 @@ def _class(name: str, classes: Sequence[CampaignClass]) -> CampaignClass:
 
 
 def _rows(classes: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the rows of classes, and reject unknown terminology before an export would."""
+    """Return the rows of classes, and reject unknown terminology before an export would.
+
+    Names of unknown voxels and of background are rejected: labels would lose such a class.
+    """
     made = classes_of_rows(classes)
+    if taken := next((c.name for c in made if is_passed(c.name, ())), None):
+        raise PumitError(
+            f"{taken!r} cannot be a class: segments of that name are not labelled; choose another."
+        )
     if any(c.terminology for c in made):
         from pumit.export.terminology import concept_for
 

@@ -378,6 +378,12 @@ def bare_paths(scans: Sequence[tuple[Path, str]]) -> list[str]:
     ]
 
 
+def is_named_after(path: Path, name: str) -> bool:
+    """Return whether a label's file name is that of a scan, such as NAME-label.nii.gz."""
+    last = name.rpartition("/")[2].removesuffix("_0000")
+    return last in (_bare(path), _LABEL_ENDING.sub("", _bare(path)))
+
+
 def _channels(scan: Scan) -> tuple[Path, ...]:
     """Return a scan's channel files for NAME_0000, and none for its other channels."""
     match = _CHANNEL.fullmatch(_stem(scan.path))

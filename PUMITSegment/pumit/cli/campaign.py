@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 
 ORDERS = ("uncertain", "list", "random")
 EXPORTS = ("nnunet", "msd", "dicom", "model", "page")
+
+
+def _number(text: str, least: int, *, is_whole: bool = False) -> float:
+    """Parse a finite number; the campaign's files cannot hold another."""
+    try:
+        number = float(int(text) if is_whole else text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= least):
+        kind = "whole number" if is_whole else "number"
+        raise argparse.ArgumentTypeError(f"needs a {kind} of at least {least}, got {text!r}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = _number(text, 0)
+    if not number:
+        raise argparse.ArgumentTypeError(f"needs a number above 0, got {text!r}")
+    return number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,11 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     new.add_argument(
         "--train-after",
-        type=int,
+        type=lambda text: int(_number(text, 1, is_whole=True)),
         default=3,
         help="number of newly accepted scans before a training",
     )
-    new.add_argument("--seconds", type=float, default=180.0, help="training time in seconds")
+    new.add_argument("--seconds", type=_seconds, default=180.0, help="training time in seconds")
     new.add_argument(
         "--beside", action="store_true", help="also write accepted labels next to their scans"
     )
@@ -70,9 +90,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     accept.add_argument("--reviewer", help="reviewer name to store")
     accept.add_argument(
-        "--clicks", type=int, help="number of clicks used; default: the stored number"
+        "--clicks",
+        type=lambda text: int(_number(text, 0, is_whole=True)),
+        help="number of clicks used; default: the stored number",
     )
-    accept.add_argument("--took", type=float, help="seconds spent; default: the stored time")
+    accept.add_argument(
+        "--took",
+        type=lambda text: _number(text, 0),
+        help="seconds spent; default: the stored time",
+    )
     accept.add_argument(
         "--drawn",
         action="append",
@@ -254,7 +280,7 @@ def _accept(args: argparse.Namespace) -> None:
         label = campaign.files(scan).drawn
         if not label:
             raise PumitError(f"{scan.name} has no draft and no prediction; give a label file.")
-    elif args.label is not None and not args.label.exists():
+    elif args.label is not None and not (args.label.name and args.label.exists()):
         raise PumitError(f"There is no file {args.label.name!r}; check the path.")
     made = campaign.accept(
         scan,

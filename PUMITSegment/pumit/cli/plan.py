@@ -65,6 +65,9 @@ def run(args: argparse.Namespace) -> int:
         else:
             read_recipe(read_yaml(args.config), args.config.name)
         return 0
+    out = args.output
+    if out is not None and out.exists() and (out.is_dir() or out.suffix not in (".yaml", ".yml")):
+        raise PumitError(f"{out.name!r} is there and no recipe; name a .yaml file.")
     from pumit.training.planning.planner import plan_training
     from pumit.training.recipes.writer import recipe_text
 

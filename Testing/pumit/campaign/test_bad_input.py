@@ -70,6 +70,23 @@ def test_label_that_reaches_beyond_its_scan_is_refused(
     assert "scan00: the grid of the segmentation is 0.20 voxels off" in problem
 
 
+def test_label_with_the_name_of_another_scan_is_refused(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
+    """Scans of one grid are alike, so a label of the wrong patient is known by its name alone."""
+    campaign = make_campaign(2)
+    first, second = campaign.scans()
+    for name in ("scan01.nii.gz", "scan01_seg.nii.gz", "scan00.nii.gz"):
+        write_labels(truth_of(second).segments[0].mask.astype(np.uint8), truth_of(first).volume,
+                     tmp_path / name)  # fmt: skip
+    for name in ("scan01.nii.gz", "scan01_seg.nii.gz"):
+        with pytest.raises(VolumeError, match="the name of another scan, scan01") as raised:
+            campaign.accept(first, tmp_path / name)
+        assert one_line(raised.value)
+    assert campaign.scan(first).state == "open"
+    assert campaign.accept(first, tmp_path / "scan00.nii.gz").state == "accepted"
+
+
 def test_two_segments_of_one_class_are_one_label(make_campaign: Make, truth_of: Callable) -> None:
     campaign = make_campaign(2)
     campaign.remember_name("rest", "outer")
@@ -270,3 +287,20 @@ def test_two_classes_of_one_name_are_refused(make_folder: Callable, tmp_path: Pa
         Campaign.create(tmp_path / "c", [folder], ["liver", "Liver"])
     with pytest.raises(PumitError, match="nonsense"):
         Campaign.create(tmp_path / "c", [folder], [{"name": "a", "terminology": "nonsense"}])
+
+
+@pytest.mark.parametrize("name", ["ignore", "Unknown", "background"])
+def test_class_that_means_no_class_is_refused(
+    make_campaign: Make, make_folder: Callable, tmp_path: Path, name: str
+) -> None:
+    """Segments of these names are unknown or background, so an accepted class would be lost."""
+    campaign = make_campaign(2)
+    words = f"{name!r} cannot be a class"
+    with pytest.raises(PumitError, match=words):
+        campaign.rename_class("outer", name)
+    with pytest.raises(PumitError, match=words):
+        campaign.remember_name(name, name)
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+    with pytest.raises(PumitError, match=words):
+        Campaign.create(tmp_path / "other", [make_folder(1, 0, "more")], [name])
+    assert not (tmp_path / "other").exists()

@@ -63,6 +63,7 @@ def test_a_campaign_from_the_command_line(
         (("accept", "CAMPAIGN", "scan09"), "There is no scan 'scan09' in this campaign."),
         (("accept", "CAMPAIGN", "scan00"), "has no draft and no prediction"),
         (("accept", "CAMPAIGN", "scan00", "gone.nii"), "There is no file 'gone.nii'"),
+        (("accept", "CAMPAIGN", "scan00", ""), "There is no file ''"),
         (("undo", "CAMPAIGN", "scan00"), "is not accepted"),
         (("predict", "CAMPAIGN"), "There is no model yet"),
         (("train", "CAMPAIGN"), "Two patients at least must be labelled"),
@@ -133,3 +134,21 @@ def test_accepting_again_after_undo_keeps_what_it_took(
     assert run("accept", folder, scan.name)[0] == 0
     now = campaign.scan(scan.id)
     assert (now.clicks, now.seconds) == (3, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("accept", "a", "scan00", "--empty", "--clicks", "-3"), "of at least 0, got '-3'"),
+        (("accept", "a", "scan00", "--empty", "--took", "nan"), "of at least 0, got 'nan'"),
+        (("new", "a", "b", "--seconds", "nan"), "of at least 0, got 'nan'"),
+        (("new", "a", "b", "--seconds", "0"), "above 0, got '0'"),
+        (("new", "a", "b", "--train-after", "0"), "of at least 1, got '0'"),
+    ],
+)
+def test_numbers_that_no_campaign_can_keep_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["campaign", *arguments])
+    assert sentence in capsys.readouterr().err
