@@ -87,7 +87,7 @@ def date_problem(certfile: Path, keyfile: Path | None) -> str | None:
     """Return what is wrong with the dates of a certificate, or None.
 
     Python's standard library has no public reader of certificates: a client in this process, which
-    trusts the certificate whoever issued it, connects to a server with it, both in memory.
+    trusts the certificate regardless of its issuer, connects to a server with it, both in memory.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certfile, keyfile, password="")
