@@ -156,6 +156,6 @@ def test_masks_stay_nearly_the_same(
     overlap = (
         2 * (masks[best] & own_masks[best]).sum() / (masks[best].sum() + own_masks[best].sum())
     )
-    assert overlap > 0.97
+    assert overlap > 0.95
     assert not np.array_equal(masks, own_masks)  # so the bits were used
-    np.testing.assert_allclose(iou, own_iou, atol=0.05)
+    np.testing.assert_allclose(iou, own_iou, atol=0.1)
