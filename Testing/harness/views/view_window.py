@@ -23,7 +23,7 @@ def _windowKind() -> type:
 
 
 def grabbed(window: vtk.vtkRenderWindow) -> np.ndarray:
-    """What a window shows, shape (height, width, 3), uint8, first row on top."""
+    """Return the picture of a window, shape (height, width, 3), uint8, first row on top."""
     grabber = vtk.vtkWindowToImageFilter()
     grabber.SetInput(window)
     grabber.ReadFrontBufferOff()

@@ -143,6 +143,7 @@ def test_masks_stay_nearly_the_same(
     image = np.repeat((0.3 + 0.4 * ball + 0.05 * rng.standard_normal(ball.shape))[None], 3, 0)
     image = image.astype(np.float32)
     path = Path(find_model("default"))
+    monkeypatch.setattr(openvino_engine, "best_precision", lambda: "f32")
     found = []
     for is_eight in (True, False):
         monkeypatch.setattr(
@@ -156,6 +157,6 @@ def test_masks_stay_nearly_the_same(
     overlap = (
         2 * (masks[best] & own_masks[best]).sum() / (masks[best].sum() + own_masks[best].sum())
     )
-    assert overlap > 0.95
+    assert overlap > 0.97
     assert not np.array_equal(masks, own_masks)  # so the bits were used
-    np.testing.assert_allclose(iou, own_iou, atol=0.1)
+    np.testing.assert_allclose(iou, own_iou, atol=0.05)
