@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 from environment import ROOT, prepare, python, variables
 
 CHECKS = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
-    ("mypy",),
 )
 MOST_PROCESSES = 4
 # Below Testing/pumit: what needs no PyTorch, or is skipped without it.
@@ -38,12 +38,18 @@ def main() -> int:
     """Run all checks and tests; return 0 if all passed."""
     is_light = "--light" in sys.argv
     prepare("light" if is_light else "tests")
-    checks = [check for check in CHECKS if check[0] == "ruff" or not is_light]
-    failed = [" ".join(check) for check in checks if _run(*check) != 0]
-    # pytest last, so that its summary is the last line.
-    status = _run("pytest", *pytest_arguments(sys.argv[1:]))
+    failed = [" ".join(check) for check in CHECKS if _start(*check).wait() != 0]
+    # mypy takes a minute of one core: beside the tests. If it finds nothing, the summary of pytest
+    # is the last line.
+    types = None if is_light else _start("mypy", stdout=subprocess.PIPE, text=True)
+    status = _start("pytest", *pytest_arguments(sys.argv[1:])).wait()
+    if types is not None:
+        found, _ = types.communicate()
+        if types.returncode:
+            print(found)
+            failed.append("mypy")
     if failed:
-        print(f"Also failed: {', '.join(failed)} (reasons above the tests).")
+        print(f"Also failed: {', '.join(failed)}.")
     return status or int(bool(failed))
 
 
@@ -66,14 +72,14 @@ def pytest_arguments(given: list[str]) -> list[str]:
     return rest
 
 
-def _run(module: str, *arguments: str) -> int:
+def _start(module: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     print(f"-- {module} {' '.join(arguments)}".rstrip(), flush=True)
     command = [str(python()), "-m", module, *arguments]
     # Parallel processes with threads for all cores would slow one another down.
     environment = {"OMP_NUM_THREADS": "1", **variables()}
     # Otherwise each of some hundred programs started by tests would compile the package again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
 
 
 if __name__ == "__main__":
