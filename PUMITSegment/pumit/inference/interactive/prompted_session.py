@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +34,8 @@ def prompt_bytes(prompt: Prompt) -> int:
     """Return the approximate memory of a prompt, bytes."""
     if isinstance(prompt, MaskPrompt):
         return _PROMPT_BYTES + prompt.nbytes
-    if isinstance(prompt, ScribblePrompt):
-        return _PROMPT_BYTES + _POINT_BYTES * len(prompt.points_lps)
-    if isinstance(prompt, BoxPrompt):
-        return _PROMPT_BYTES + _POINT_BYTES * len(prompt.corners_lps)
-    return _PROMPT_BYTES + _POINT_BYTES
+    points = getattr(prompt, "points_lps", getattr(prompt, "corners_lps", (None,)))
+    return _PROMPT_BYTES + _POINT_BYTES * len(points)
 
 
 @dataclass(frozen=True)
@@ -109,12 +107,9 @@ class PromptHistory:
 
     def _count(self) -> None:
         """Recompute the size of every step and the total."""
-        before: State = {}
         steps = [*self._past, self._present, *reversed(self._future)]
-        counted = []
-        for step in steps:
-            counted.append(_Step(step.state, _added_bytes(before, step.state)))
-            before = step.state
+        states: list[State] = [{}, *(step.state for step in steps)]
+        counted = [_Step(after, _added_bytes(before, after)) for before, after in pairwise(states)]
         self.nbytes = sum(step.nbytes for step in counted)
         at = len(self._past)
         self._past, self._present = counted[:at], counted[at]

@@ -29,7 +29,6 @@ class SolverSettings:
         growth: Ratio of consecutive field sizes.
         contact_penalty: Score penalty of an answer that is cut off by its field.
         miss_penalty: Score penalty of an answer that contradicts its clicks.
-        box: Score weights for a box prompt.
         flat_box: Score weights for a box that was drawn on one slice.
         consensus: Score bonus of a first answer that all other fields agree with.
         coarse: Score bonus of a first answer in the coarsest field, falling linearly to 0 in the
@@ -38,10 +37,7 @@ class SolverSettings:
         stay: Score bonus of the previously chosen field.
         windows: Maximum number of refinement windows per answer; 0 disables them.
         window_agreement: Windows with a lower IoU with the coarse answer are rejected.
-        shares_answer: Whether all fields continue from the shown answer, or each from its own.
-        box_margins: Field sizes tried for a box, relative to the box.
-        is_local: Whether a corrective click changes only what is connected to it. A second click
-            may still change far more, see `is_far_more`.
+        box_margin: Field size for a box, relative to the box.
         correction_margin: Field size of a corrective click, relative to the segment.
     """
 
@@ -56,7 +52,5 @@ class SolverSettings:
     stay: float = 0.1
     windows: int = 2
     window_agreement: float = 0.5
-    shares_answer: bool = True
-    box_margins: tuple[float, ...] = (1.4,)
-    is_local: bool = True
+    box_margin: float = 1.4
     correction_margin: float = 1.5

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.answer_checks import covers
-from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox
 from pumit.inference.interactive.image_store import storage_bytes
 from pumit.preprocessing.fields import Field
@@ -66,25 +63,3 @@ class SolverState:
         views = [*self.views, *self.others]
         arrays = [view.logits for view in views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
-
-
-def views_holding(
-    places: npt.NDArray[np.float64], views: Sequence[FieldAnswer], planner: FieldPlanner
-) -> list[FieldAnswer]:
-    """Return the views that contain all places, moved if necessary.
-
-    Moving keeps a field that is wide enough but was centred on a click near the structure's end.
-
-    Args:
-        places: Volume indices (d, h, w), shape (n, 3).
-        views: Fields with their answers; a moved field loses its answer.
-    """
-    middle = (places.min(0) + places.max(0)) / 2
-    holding = []
-    for view in views:
-        if not covers(view.field, places):
-            spacing = view.field.step[1] * planner.spacing_mm[1]
-            view = replace(view, field=planner.field(middle, spacing), logits=None)
-        if covers(view.field, places):
-            holding.append(view)
-    return holding
