@@ -69,7 +69,7 @@ def layer_ranges(weights: Weights | Checkpoint) -> dict[str, list[float]]:
     """Return the least and greatest input of each layer that may multiply in eight bits.
 
     Fine-tuning writes them into the recipe. Those of the shipped weights, measured by
-    `fit_ranges.py`, are in one file. Without any, the result is empty.
+    `fit_ranges.py`, are in one file.
     """
     found = weights.recipe.get(LAYER_RANGES)
     if found is None:
