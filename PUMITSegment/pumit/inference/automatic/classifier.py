@@ -51,15 +51,10 @@ def class_probabilities(
     device: torch.device,
     precision: torch.dtype,
 ) -> npt.NDArray[np.float32]:
-    """Compute class probabilities of a batch of prepared images.
+    """Compute class probabilities (B, classes) of a batch of images prepared by `form`.
 
     Args:
         network: Maps images (B, channels, d, h, w) to logits (B, classes).
-        images: Images prepared by `form`, (B, C, d, h, w).
-        form: Gives the network's intensity factor and number of channels.
-
-    Returns:
-        (B, classes), 0 to 1.
     """
     x = (images * form.factor).to(device).expand(-1, form.channels, -1, -1, -1)
     with torch.autocast(device.type, precision, enabled=precision != torch.float32):
@@ -70,11 +65,7 @@ def class_probabilities(
 
 @dataclass
 class Classifier:
-    """A classifier ready for inference.
-
-    Attributes:
-        is_multi_label: Whether a scan may have several classes, or none.
-    """
+    """A classifier ready for inference."""
 
     network: nn.Module
     form: ClassifierInput
@@ -130,14 +121,12 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
     form = ClassifierInput.from_recipe(recipe)
     classes = tuple(label.name for label in classes_of(recipe))
     network = build_from(checkpoint, path, target)
-    vit = network.vit if isinstance(network, VitClassifier) else None
-    if vit is not None and vit.fixed_patch is not None:
-        wrong = [n for n, p in zip(form.size, vit.fixed_patch, strict=True) if n % p]
-        if wrong:
-            raise CheckpointError(
-                f"{path.name} has an input size of {form.size} voxels that is not a multiple of "
-                f"its patch size {vit.fixed_patch}; train or fetch it again."
-            )
+    patch = network.vit.fixed_patch if isinstance(network, VitClassifier) else None
+    if patch is not None and any(n % p for n, p in zip(form.size, patch, strict=True)):
+        raise CheckpointError(
+            f"{path.name} has an input size of {form.size} voxels that is not a multiple of "
+            f"its patch size {patch}; train or fetch it again."
+        )
     logger.info("model %s %s on %s", header.name, header.version, target)
     return Classifier(
         network,

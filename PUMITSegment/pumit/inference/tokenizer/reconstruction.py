@@ -25,7 +25,7 @@ from pumit.inference.loading import (
     pick_precision,
     read_model,
 )
-from pumit.inference.tokenizer.familiarity import Familiarity, FamiliarityScale
+from pumit.inference.tokenizer.familiarity import FamiliarityScale
 from pumit.inference.tokenizer.image_figures import LEAST_CELLS, colour_of, figures_of
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse, quality
 from pumit.models.card import installed_models
@@ -64,11 +64,7 @@ class TokenCells:
         self._entropy = torch.zeros(real)
 
     def expect(self, start: Grid, weights: Tensor) -> None:
-        """Register a window; all must be registered before the first `add`.
-
-        Args:
-            weights: Blending weight of each of its cells, (d, h, w).
-        """
+        """Register the weights (d, h, w) of a window's cells; all before the first `add`."""
         place, inside = self._within(start, weights.shape)
         self._expected[place] += weights[inside]
 
@@ -93,9 +89,9 @@ class TokenCells:
         self, start: Grid, shape: tuple[int, ...]
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return a window's slices in the image's cells, and the matching slices in the window."""
-        stops = [max(s, min(s + n, m)) for s, n, m in zip(start, shape, self.real, strict=True)]
-        place = tuple(slice(s, e) for s, e in zip(start, stops, strict=True))
-        return place, tuple(slice(0, e - s) for s, e in zip(start, stops, strict=True))
+        sizes = [max(0, min(n, m - s)) for s, n, m in zip(start, shape, self.real, strict=True)]
+        place = tuple(slice(s, s + n) for s, n in zip(start, sizes, strict=True))
+        return place, tuple(map(slice, sizes))
 
 
 @dataclass(frozen=True)
@@ -201,9 +197,12 @@ class Tokenizer:
             spacing=(spacing[0], spacing[1], spacing[2]),
             colour=colour_of(volume),
         )
-        judged = None
+        judged, prefix = None, ""
         if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
             judged = scale.rate(measured)
+            prefix = f"{judged.sentence} "
+        elif scale is not None:
+            prefix = "The image is too small to measure its familiarity. "
         # 4. Restore the scan's axes and intensities.
         undo = np.argsort(order)
         return Reconstruction(
@@ -212,7 +211,7 @@ class Tokenizer:
             use,
             psnr,
             _ssim(seen, back, span),
-            _sentence(judged, psnr, self.plan.reference, is_too_small=scale is not None),
+            f"{prefix}{quality(psnr, self.plan.reference)}",
             judged,
             None if scale is None else scale.usual_shares,
             measured,
@@ -232,10 +231,9 @@ class Tokenizer:
             )
         planned = self.plan.normalization
         scaling = planned.scaling(source)
-        ends = np.clip([scaling.factor * v + scaling.offset for v in (lowest, highest)],
-                       *planned.target)  # fmt: skip
+        ends = [scaling.factor * v + scaling.offset for v in (lowest, highest)]
         # In a mask all values above the minimum are equal, so percentiles do not work.
-        if not abs(ends[1] - ends[0]) > 1e-6:
+        if not np.ptp(np.clip(ends, *planned.target)) > 1e-6:
             return Scaling.between((lowest, highest), planned.target)
         return scaling
 
@@ -260,12 +258,10 @@ class Tokenizer:
         for i, start in enumerate(places):
             watch.check()
             watch.report(i / len(places))
-            inside = tuple(
-                slice(s, min(s + n, m)) for s, n, m in zip(start, window, image.shape, strict=True)
-            )
+            inside = tuple(slice(s, s + n) for s, n in zip(start, window, strict=True))
             crop = image[inside]
             back, probabilities = self._window(crop, window, anisotropy)
-            bump = _bump((crop.shape[0], crop.shape[1], crop.shape[2]))
+            bump = _bump(crop.shape)
             total[inside] += back * bump
             weights[inside] += bump
             cells.add(first[i], cell_weights, probabilities)
@@ -342,7 +338,7 @@ def _windows(shape: Grid, window: Grid, unit: Grid) -> Iterator[Grid]:
     yield from itertools.product(*axes)
 
 
-def _bump(shape: Grid) -> Tensor:
+def _bump(shape: tuple[int, ...]) -> Tensor:
     """Return blending weights: 1 in the middle, falling to a small positive value at the rim."""
     out = torch.ones(shape)
     for axis, n in enumerate(shape):
@@ -350,17 +346,6 @@ def _bump(shape: Grid) -> Tensor:
         ramp = (torch.minimum(t, 1 - t) / _OVERLAP).clamp(1e-3, 1)
         out = out * ramp.view([-1 if a == axis else 1 for a in range(3)])
     return out
-
-
-def _sentence(
-    judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
-) -> str:
-    sentence = quality(psnr_db, reference)
-    if judged is not None:
-        return f"{judged.sentence} {sentence}"
-    if is_too_small:
-        return f"The image is too small to measure its familiarity. {sentence}"
-    return sentence
 
 
 def _ssim(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], span: float) -> float | None:
