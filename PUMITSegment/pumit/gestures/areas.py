@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Depth:
     def inner_part(self, inner: float) -> Depth:
         """Keep only cells deeper than a share of the maximum depth."""
         kept = self.values >= inner * self.values.max()
-        return Depth(np.where(kept, self.values, 0.0), self.cell_mm, self.voxels)
+        return replace(self, values=np.where(kept, self.values, 0.0))
 
     def thinned(self) -> Depth:
         """Max-pool the depth to at most `_MAX_CELLS` cells for a path search."""
@@ -125,8 +125,7 @@ def areas_of(
     """Yield the connected areas of a drawing, the largest first, at most `MAX_AREAS`.
 
     Args:
-        drawn: bool (d, h, w), a crop of the volume's grid.
-        start: Volume index (d, h, w) of the crop's first voxel.
+        drawn: bool (d, h, w), a crop of the volume's grid that begins at the voxel `start`.
 
     Raises:
         PromptError: If nothing is drawn, or the crop leaves the volume.
