@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, VolumeError
-from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.inference.loading import build_from, open_model, pick_precision
 from pumit.models.card import classes_of
-from pumit.models.index import find_model
 from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.volume import Volume
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -111,12 +107,11 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
         model: A name from the model index, or a checkpoint file.
 
     Raises:
-        CheckpointError: If the model is unknown, damaged, or of another kind.
+        CheckpointError: If the model is unknown, damaged, or of another kind, or its licence was
+            not accepted.
         PumitError: If the device is absent.
     """
-    target = pick_device(device)
-    path = find_model(model)
-    checkpoint = read_model(path, "classifier")
+    path, checkpoint, target = open_model(model, "classifier", device)
     recipe, header = checkpoint.recipe, checkpoint.header
     form = ClassifierInput.from_recipe(recipe)
     classes = tuple(label.name for label in classes_of(recipe))
@@ -127,7 +122,6 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
             f"{path.name} has an input size of {form.size} voxels that is not a multiple of "
             f"its patch size {patch}; train or fetch it again."
         )
-    logger.info("model %s %s on %s", header.name, header.version, target)
     return Classifier(
         network,
         form,

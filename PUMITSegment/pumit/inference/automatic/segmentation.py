@@ -8,7 +8,6 @@ which later regions overwrite earlier ones, as in nnU-Net.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,17 +30,9 @@ from pumit.inference.automatic.openvino_network import (
 )
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
-from pumit.inference.loading import (
-    build_from,
-    computing_in,
-    pick_device,
-    pick_precision,
-    read_model,
-)
+from pumit.inference.loading import build_from, computing_in, open_model, pick_precision
 from pumit.models.card import classes_of
-from pumit.models.consent import check_consent
 from pumit.models.ensemble import members_of
-from pumit.models.index import find_model
 from pumit.models.overlap import is_doubtful, usual_dice
 from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
@@ -50,8 +41,6 @@ from pumit.preprocessing.resize import resize, resize_plane, resized_shape, slic
 from pumit.segmentation import ClassLabel, LabelMap, region_type
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
-
-logger = logging.getLogger(__name__)
 
 # Beyond this many voxels the image alone would take gigabytes.
 MAX_GRID_VOXELS = 1 << 29
@@ -435,17 +424,13 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
             not accepted.
         PumitError: If the device is absent.
     """
-    target = pick_device(device)
-    check_consent(str(model))
-    path = find_model(model)
-    checkpoint = read_model(path, "automatic")
+    path, checkpoint, target = open_model(model, "automatic", device)
     recipe, header = checkpoint.recipe, checkpoint.header
     classes = classes_of(recipe)
     first, *others = (
         Member(build_from(member, path, target), NetworkPlan.from_recipe(member.recipe))
         for member in members_of(checkpoint)
     )
-    logger.info("model %s %s on %s", header.name, header.version, target)
     return AutomaticSegmenter(
         first.network,
         first.plan,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,18 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import CheckpointError, VolumeError
-from pumit.inference.loading import (
-    build_from,
-    computing_in,
-    pick_device,
-    pick_precision,
-    read_model,
-)
+from pumit.inference.loading import build_from, computing_in, open_model, pick_precision
 from pumit.inference.tokenizer.familiarity import FamiliarityScale
 from pumit.inference.tokenizer.image_figures import LEAST_CELLS, colour_of, figures_of
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse, quality
 from pumit.models.card import installed_models
-from pumit.models.index import find_model
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.preprocessing.channels import grey
@@ -39,7 +31,6 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 Grid = tuple[int, int, int]
-logger = logging.getLogger(__name__)
 NO_TOKENIZER = (
     "No tokenizer is installed, and the one that comes with this program is missing. Install the "
     "program again, add a tokenizer to the model index, or give a checkpoint file as the model."
@@ -290,23 +281,21 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
             tokenizer.
 
     Raises:
-        CheckpointError: If there is no tokenizer, or the model is damaged or of another kind.
+        CheckpointError: If there is no tokenizer, the model is damaged or of another kind, or its
+            licence was not accepted.
         PumitError: If the device is absent.
     """
-    target = pick_device(device)
     if model is None:
         names = [card.name for card in installed_models() if card.kind == "tokenizer"]
         if not names:
             raise CheckpointError(NO_TOKENIZER)
         model = names[0]
-    path = find_model(model)
-    checkpoint = read_model(path, "tokenizer")
+    path, checkpoint, target = open_model(model, "tokenizer", device)
     recipe, header = checkpoint.recipe, checkpoint.header
     plan = TokenizerPlan.from_recipe(recipe)
     network = build_from(checkpoint, path, target)
     if not isinstance(network, VisualTokenizer):
         raise CheckpointError(f"{path.name} is not a tokenizer; choose another model.")
-    logger.info("tokenizer %s %s on %s", header.name, header.version, target)
     return Tokenizer(
         network,
         plan,
