@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PumitError, VolumeError
-from pumit.segmentation import Algorithm, LabelMap, Segmentation
+from pumit.segmentation import Algorithm, AlgorithmKind, LabelMap, Segmentation
 from pumit.system.files import refuse_replacing
 from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
@@ -143,7 +143,8 @@ def save(
             meaning.segment(label, mask)
             for meaning, label, mask in zip(meanings, masks, grids, strict=True)
         )
-    algorithm = Algorithm("PUMIT", __version__)
+    kind: AlgorithmKind = "AUTOMATIC" if isinstance(result, LabelMap) else "SEMIAUTOMATIC"
+    algorithm = Algorithm("PUMIT", __version__, kind)
     write_segmentation(Segmentation(volume, segments, algorithm), path)
 
 
