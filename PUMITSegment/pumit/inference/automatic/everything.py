@@ -85,7 +85,7 @@ class _MaskBox:
     def within(self, box: Box) -> Mask:
         return self.mask[within(box, start_of(self.box))]
 
-    def holds(self, index: Sequence[int]) -> bool:
+    def holds(self, index: npt.NDArray[np.int64]) -> bool:
         at = common(self.box, tuple(slice(i, i + 1) for i in index))
         return at is not None and bool(self.within(at).all())
 
