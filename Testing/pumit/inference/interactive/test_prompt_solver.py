@@ -18,7 +18,6 @@ from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import SolverState
-from pumit.preprocessing.fields import Field
 from pumit.system.watch import UNWATCHED
 from pumit.volume import Volume
 
@@ -28,9 +27,7 @@ FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
 @pytest.fixture
 def solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts."""
-    session = session_on(scan()[0], bright_segmenter)
-    assert session._solver is not None
-    return session._solver
+    return session_on(scan()[0], bright_segmenter).solver
 
 
 def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver: PromptSolver) -> None:
@@ -46,47 +43,39 @@ def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver: Promp
     assert chosen[5.0][0] == chosen[5.0][1]
 
 
+def replaced_decoding(solver: PromptSolver, monkeypatch: pytest.MonkeyPatch, change: Any) -> list:
+    """Let the network's answers be changed, and return the prompts that it is asked."""
+    decode, calls = solver.segmenter.decode, []
+
+    def decoded(embedding: Any, prompts: Any) -> Any:
+        calls.append(prompts)
+        logits, iou = decode(embedding, prompts)
+        return change(prompts, logits.copy(), iou)
+
+    monkeypatch.setattr(solver.segmenter, "decode", decoded, raising=False)
+    return calls
+
+
 def test_a_later_click_asks_one_field_once(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
-    calls = []
-    decode = solver.segmenter.decode
+    later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
+    field = before.views[before.chosen].field
+    d, h, w = np.round(field.to_field(later[:3])).astype(int)
 
-    def shrunk(embedding, prompts):  # type: ignore[no-untyped-def]
-        calls.append(prompts)
-        logits, iou = decode(embedding, prompts)
-        logits = logits.copy()
-        place = before.views[before.chosen].field.to_field(later[:3])
-        d, h, w = np.round(place).astype(int)
+    def shrunk(_prompts: Any, logits: np.ndarray, iou: np.ndarray) -> Any:
         logits[:, d, h, w] = -5.0  # the click is followed
         return logits, iou
 
-    later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    monkeypatch.setattr(solver.segmenter, "decode", shrunk, raising=False)
+    calls = replaced_decoding(solver, monkeypatch, shrunk)
     after = solver.answer(IndexPrompts([FIRST, later]), before)
     assert len(calls) == 1
-    assert before.patch is not None
-    assert after.patch is not None
-    was, now = (np.zeros(solver.shape, dtype=bool) for _ in range(2))
-    was[before.patch.window] = before.patch.logits > 0
-    now[after.patch.window] = after.patch.logits > 0
-    changed = np.argwhere(was != now)
+    changed = np.argwhere(whole(solver, before) != whole(solver, after))
     assert len(changed) > 0
     reach = np.abs(changed - np.array(later[:3])).max(0)
-    step = np.ceil(before.views[before.chosen].field.step) * 2 + 1
-    assert (reach <= step).all()
-
-
-def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolver) -> None:
-    """The network answers as before: then all fields are decoded, as for a first prompt."""
-    solver.settings = SolverSettings(windows=0)
-    before = solver.answer(IndexPrompts([FIRST]), None)
-    later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    after = solver.answer(IndexPrompts([FIRST, later]), before)
-    assert len(after.views) == len(before.views)
-    assert all(view.logits is not None for view in after.views)
+    assert (reach <= np.ceil(field.step) * 2 + 1).all()
 
 
 @pytest.mark.parametrize("is_positive", [True, False])
@@ -96,23 +85,18 @@ def test_a_click_that_no_field_follows_is_followed_around_it(
     """The network moves voxels next to the click, and not the one that was clicked."""
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
-    decode = solver.segmenter.decode
-    away = 14 if is_positive else 2
-    later = (FIRST[0], FIRST[1] + away, FIRST[2], is_positive)
-    where = before.views[before.chosen].field
+    later = (FIRST[0], FIRST[1] + (14 if is_positive else 2), FIRST[2], is_positive)
+    place = before.views[before.chosen].field.to_field(later[:3])
+    d, h, w = np.round(place).astype(int)
 
-    def moves_a_neighbour(embedding, prompts):  # type: ignore[no-untyped-def]
-        logits, iou = decode(embedding, prompts)
-        logits = logits.copy()
-        d, h, w = np.round(where.to_field(later[:3])).astype(int)
+    def moves_a_neighbour(_prompts: Any, logits: np.ndarray, iou: np.ndarray) -> Any:
         logits[:, d, h, w + 1] = 5.0 if is_positive else -5.0
         return logits, iou
 
-    assert before.patch is not None
     assert is_inside(before.patch, later[:3]) != is_positive
-    monkeypatch.setattr(solver.segmenter, "decode", moves_a_neighbour, raising=False)
+    replaced_decoding(solver, monkeypatch, moves_a_neighbour)
     after = solver.answer(IndexPrompts([FIRST, later]), before)
-    assert after.patch is not None
+    assert all(view.logits is not None for view in after.views)  # every field was asked
     assert is_inside(after.patch, later[:3]) == is_positive
 
 
@@ -173,33 +157,10 @@ def test_a_part_far_from_a_given_mask_is_added_whole(solver: PromptSolver) -> No
     for given in (None, mask):
         after = solver._with_part(IndexPrompts(points=[click], mask=given), before, UNWATCHED)
         assert after is not None
-        assert after.patch is not None
-        shown = np.zeros(solver.shape, dtype=bool)
-        shown[after.patch.window] = after.patch.logits > 0
+        shown = whole(solver, after)
         assert (shown & mask).sum() == mask.sum()
         added[given is None] = int((shown & bright).sum())
     assert added[True] == added[False] > 0.8 * bright.sum()
-
-
-def test_a_given_mask_is_distinguished_from_an_answer(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = []
-
-    def noted(
-        planner: FieldPlanner, shown: Field, *_: object, is_given: bool, **__: object
-    ) -> Field:
-        flags.append(is_given)
-        return shown
-
-    monkeypatch.setattr("pumit.inference.interactive.prompt_solver.correction_field", noted)
-    near = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    solver.answer(IndexPrompts([FIRST, near]), solver.answer(IndexPrompts([FIRST]), None))
-    mask = np.zeros(solver.shape, dtype=bool)
-    mask[tuple(slice(b - 3, b + 4) for b in BALL)] = True
-    given = IndexPrompts(mask=mask)
-    solver.answer(replace(given, points=[near]), solver.answer(given, None))
-    assert flags == [False, True]
 
 
 def test_a_scribble_is_requested_everywhere(
@@ -225,23 +186,19 @@ def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
-    decode, seen = solver.segmenter.decode, []
 
-    def two_answers(embedding, prompts):  # type: ignore[no-untyped-def]
+    def two_answers(prompts: Any, logits: np.ndarray, _iou: np.ndarray) -> Any:
         """The bright voxels, all of them or the upper half; a click is followed."""
-        logits, _ = decode(embedding, prompts)
-        seen.append(prompts)
         upper = logits[:1].copy()
         upper[:, :, upper.shape[2] // 2 :] = -5.0
         found = np.concatenate([logits[:1], upper])
         first = min(len(prompts.points), 1)
         return found[first:], np.array([0.5, 0.9], np.float32)[first:]
 
-    monkeypatch.setattr(solver.segmenter, "decode", two_answers, raising=False)
+    seen = replaced_decoding(solver, monkeypatch, two_answers)
     solver.answer(IndexPrompts(box=box_of_the_ball()), None)
     alone, *clicked, around = seen
-    assert len(alone.points) == 0
-    assert len(clicked) == 2
+    assert [len(alone.points), len(clicked)] == [0, 2]
     assert len(around.points) > 0
     assert around.is_positive.all()  # where the upper half, which is trusted most, leaves its box
     for prompts in clicked:
@@ -254,16 +211,10 @@ def test_a_box_in_which_nothing_is_found_is_answered_all_the_same(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
-    decode, seen = solver.segmenter.decode, []
-
-    def nothing(embedding, prompts):  # type: ignore[no-untyped-def]
-        seen.append(prompts)
-        logits, iou = decode(embedding, prompts)
-        return np.full_like(logits, -5.0), iou
-
-    monkeypatch.setattr(solver.segmenter, "decode", nothing, raising=False)
-    answer = solver.answer(IndexPrompts(box=box_of_the_ball()), None)
-    assert answer.patch is None
+    seen = replaced_decoding(
+        solver, monkeypatch, lambda _, logits, iou: (np.full_like(logits, -5.0), iou)
+    )
+    assert solver.answer(IndexPrompts(box=box_of_the_ball()), None).patch is None
     assert len(seen) == 1
 
 

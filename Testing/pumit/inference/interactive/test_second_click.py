@@ -43,12 +43,8 @@ def patch(*blocks: tuple[slice, ...]) -> LogitBox:
 def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_nothing() -> None:
     assert may_be_piece(patch(PIECE), patch(PIECE, BIT), CLICKS)
     assert may_be_piece(patch(PIECE), patch(PIECE, FAR_BIT), BEYOND)
-
-
-def test_clicks_between_voxels_are_looked_up_where_they_count_as_inside() -> None:
-    """2.5 means voxel 2: of a patch that begins at 1 its voxel 1; 1.5 would be its voxel 2."""
-    part = (slice(1, 3), slice(1, 5), slice(1, 5))
-    grown = (slice(1, 3), slice(1, 5), slice(1, 9))
+    # 2.5 means voxel 2: of a patch that begins at 1 its voxel 1; 1.5 would be its voxel 2.
+    part, grown = ((slice(1, 3), slice(1, 5), slice(1, stop)) for stop in (5, 9))
     assert may_be_piece(patch(part), patch(grown), np.array([[2.5, 2.0, 2.0], [2.0, 2.0, 7.0]]))
 
 
@@ -58,12 +54,6 @@ def test_of_two_lesions_neither_is_a_piece_in_either_order(
 ) -> None:
     places = np.array([[(s.start + s.stop) / 2 for s in block] for block in (first, second)])
     assert not may_be_piece(patch(first), patch(first, second), places)
-
-
-def test_both_clicks_mean_far_more_where_the_trusted_answer_is_far_larger() -> None:
-    piece, corrected = patch(PIECE), patch(PIECE, BIT)
-    assert is_far_more(piece, corrected, [patch(LIVER)], CLICKS)
-    assert is_far_more(piece, corrected, [patch(LIVER), patch(BIT)], CLICKS)
 
 
 def larger(by: int) -> tuple[slice, ...]:
@@ -82,13 +72,13 @@ def larger(by: int) -> tuple[slice, ...]:
         pytest.param([patch(LIVER), patch(PIECE, BIT)], id="another field repeats the correction"),
     ],
 )
-def test_both_clicks_mean_no_more(answers: list[LogitBox]) -> None:
-    assert not is_far_more(patch(PIECE), patch(PIECE, BIT), answers, CLICKS)
-
-
-def test_a_correction_that_brings_most_of_it_is_enough() -> None:
+def test_both_clicks_mean_more_or_no_more(answers: list[LogitBox]) -> None:
+    piece, corrected = patch(PIECE), patch(PIECE, BIT)
+    assert is_far_more(piece, corrected, [patch(LIVER), patch(BIT)], CLICKS)
+    assert not is_far_more(piece, corrected, answers, CLICKS)
+    # A correction that brings most of it is enough.
     most = patch((slice(4, 16), slice(10, 50), slice(10, 42)))
-    assert not is_far_more(patch(PIECE), most, [patch(LIVER)], CLICKS)
+    assert not is_far_more(piece, most, [patch(LIVER)], CLICKS)
 
 
 @pytest.fixture
@@ -96,11 +86,7 @@ def solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts: a bright box."""
     noise = np.random.default_rng(0).normal(0, 4, GRID)
     array = (100 * mask(LIVER) + noise).astype(np.int16)
-    session = session_on(
-        Volume(array, (2.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3)), bright_segmenter
-    )
-    assert session._solver is not None
-    return session._solver
+    return session_on(Volume(array, (2.0, 1.0, 1.0)), bright_segmenter).solver
 
 
 Solve = Callable[..., SolverState]
@@ -144,11 +130,6 @@ def test_a_second_click_brings_the_whole_and_decodes_each_field_once(
     assert len(fields) == len(set(fields))
 
 
-def test_a_second_click_stays_with_another_answer_that_was_chosen(after_a_piece: Solve) -> None:
-    state = after_a_piece(IndexPrompts([FIRST, SECOND]), 1, number=2)
-    assert share_of_the_liver(state) < 0.1
-
-
 @pytest.mark.parametrize(
     ("prompts", "answered"),
     [
@@ -162,15 +143,16 @@ def test_a_second_click_stays_with_another_answer_that_was_chosen(after_a_piece:
 def test_every_other_click_corrects(
     after_a_piece: Solve, prompts: IndexPrompts, answered: int
 ) -> None:
-    state = after_a_piece(prompts, answered)
-    assert share_of_the_liver(state) < 0.1
+    assert share_of_the_liver(after_a_piece(prompts, answered)) < 0.1
 
 
-def test_where_first_answers_are_averaged_a_second_click_corrects(
+def test_chosen_and_averaged_answers_are_only_corrected(
     solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    both = IndexPrompts([FIRST, SECOND])
+    assert share_of_the_liver(after_a_piece(both, 1, number=2)) < 0.1
     monkeypatch.setattr(type(solver.segmenter), "averages_fields", True)
-    assert share_of_the_liver(after_a_piece(IndexPrompts([FIRST, SECOND]), 1)) < 0.1
+    assert share_of_the_liver(after_a_piece(both, 1)) < 0.1
 
 
 def test_a_second_click_in_what_is_there_already_changes_nothing(solver: PromptSolver) -> None:

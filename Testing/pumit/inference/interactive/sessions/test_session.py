@@ -47,27 +47,17 @@ def test_undo_and_redo_reach_every_level(opened: Opened) -> None:
     assert session.redo() is False
 
 
-def test_reset_of_nothing_is_no_step(opened: Opened) -> None:
+def test_what_changes_nothing_is_no_step(opened: Opened) -> None:
     session, volume = opened
     session.reset()
     session.reset("unknown")
-    assert session.undo() is False
-    session.add_point(at(volume, BALL))
-    session.reset("unknown")
-    session.undo()
-    assert session.prompts() == []
-
-
-def test_a_refused_prompt_is_no_step(opened: Opened) -> None:
-    session, _ = opened
     with pytest.raises(PromptError):
         session.add_point((1e6, 0, 0))
+    for mask, words in ((np.ones((2, 3, 4), bool), "grid"), (np.zeros(SHAPE, bool), "empty")):
+        with pytest.raises(PromptError, match=words):
+            session.set_mask_prior(mask)
     assert session.undo() is False
     assert session.segments == []
-
-
-def test_a_segment_without_prompts_is_none(opened: Opened) -> None:
-    session, volume = opened
     session.add_point(at(volume, BALL), segment="a")
     session.remove_prompt(0, "a")
     assert session.segments == []
@@ -102,14 +92,16 @@ def test_only_negative_points_are_refused(opened: Opened) -> None:
 
 def test_no_volume_is_refused(tiny_segmenter: Segmenter) -> None:
     session = InteractiveSession(tiny_segmenter)
+    session.sleep()
+    session.wake()
+    assert not session.is_asleep
     for ask in (lambda: session.add_point((0, 0, 0)), session.predict, lambda: session.volume):
-        with pytest.raises((VolumeError, PromptError)):
+        with pytest.raises(VolumeError, match="No volume"):
             ask()
+    session.close()
 
 
-@pytest.mark.parametrize(
-    "index", [(-1, 5, 5), (12, 5, 5), (5, -1, 5), (5, 36, 5), (5, 5, -1), (5, 5, 44)], ids=str
-)
+@pytest.mark.parametrize("index", [(-1, 5, 5), (5, 36, 5), (5, 5, 44)], ids=str)
 def test_points_outside_are_refused(opened: Opened, index: tuple[int, int, int]) -> None:
     session, volume = opened
     for positive in (True, False):
@@ -122,7 +114,7 @@ def test_points_outside_are_refused(opened: Opened, index: tuple[int, int, int])
         session.add_prompt(box_of(volume, far, tuple(f + 5 for f in far)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("index", [(-0.5, -0.5, -0.5), (11.5, 35.5, 43.5), (0, 0, 0), (11, 35, 43)])
+@pytest.mark.parametrize("index", [(-0.5, -0.5, -0.5), (11.5, 35.5, 43.5)])
 def test_points_on_the_border_are_accepted(
     opened: Opened, index: tuple[float, float, float]
 ) -> None:
@@ -131,9 +123,7 @@ def test_points_on_the_border_are_accepted(
     assert session.predict().shape == volume.shape
 
 
-@pytest.mark.parametrize(
-    "point", [(1, 2), (1, 2, 3, 4), (np.nan, 0, 0), (np.inf, 0, 0), "abc", None, 5, ("a", 1, 2), ()]
-)
+@pytest.mark.parametrize("point", [(1, 2), (1, 2, 3, 4), (np.nan, 0, 0), "abc", None, ("a", 1, 2)])
 def test_malformed_points_are_refused(opened: Opened, point: Any) -> None:
     session, _ = opened
     with pytest.raises(PromptError, match="three"):
@@ -142,34 +132,12 @@ def test_malformed_points_are_refused(opened: Opened, point: Any) -> None:
         session.add_box(point, (1, 2, 3))
 
 
-def test_unusable_priors_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
-    session, _ = opened
-    with pytest.raises(PromptError, match="grid"):
-        session.set_mask_prior(np.ones((2, 3, 4), bool))
-    with pytest.raises(PromptError, match="empty"):
-        session.set_mask_prior(np.zeros(SHAPE, bool))
-
-
-@pytest.mark.parametrize("position", [-1, 1, 99])
-def test_removing_what_is_not_there_is_refused(opened: Opened, position: int) -> None:
+def test_removing_what_is_not_there_is_refused(opened: Opened) -> None:
     session, volume = opened
     session.add_point(at(volume, BALL))
-    with pytest.raises(PromptError, match="no prompt"):
-        session.remove_prompt(position)
-    with pytest.raises(PromptError, match="no prompt"):
-        session.remove_prompt(0, "unknown")
-
-
-def test_removing_a_prompt_equals_never_giving_it(opened: Opened) -> None:
-    session, volume = opened
-    session.add_point(at(volume, BALL))
-    expected = session.predict()
-    session.reset()
-    session.add_point(at(volume, (2, 4, 5)), positive=False)
-    session.add_point(at(volume, BALL))
-    session.predict()
-    session.remove_prompt(0)
-    np.testing.assert_array_equal(session.predict(), expected)
+    for position, segment in ((-1, "1"), (1, "1"), (0, "unknown")):
+        with pytest.raises(PromptError, match="no prompt"):
+            session.remove_prompt(position, segment)
 
 
 def test_a_constant_image_is_refused_and_the_open_one_kept(opened: Opened) -> None:
@@ -182,15 +150,16 @@ def test_a_constant_image_is_refused_and_the_open_one_kept(opened: Opened) -> No
     assert session.predict().shape == volume.shape
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-@pytest.mark.parametrize("place", [(0, 0, 0), (1, 1, 1), (7, 13, 15)])
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
 def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
-    tiny_segmenter: Segmenter, value: float, place: tuple[int, int, int]
+    tiny_segmenter: Segmenter, value: float
 ) -> None:
-    array = np.random.default_rng(0).normal(size=(8, 16, 16))
-    array[place] = value
-    with pytest.raises(VolumeError, match="NaN"):
-        InteractiveSession(tiny_segmenter).set_volume(Volume(array))
+    session = InteractiveSession(tiny_segmenter)
+    for place in ((0, 0, 0), (7, 13, 15)):
+        array = np.random.default_rng(0).normal(size=(8, 16, 16))
+        array[place] = value
+        with pytest.raises(VolumeError, match="NaN"):
+            session.set_volume(Volume(array))
 
 
 def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
@@ -198,10 +167,12 @@ def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
 ) -> None:
     session, volume = opened
     a, b, c = (PointPrompt(at(volume, i)) for i in (BALL, (6, 18, 26), (2, 5, 6)))
+    given = session.answer([MaskPrompt(ball())]).mask
     first = session.answer([a, b], place_count=3)
     session.answer([a, c])
     assert session.segments == []
     monkeypatch.setattr(session._solver, "answer", None)  # nothing is computed again
+    np.testing.assert_array_equal(session.answer([MaskPrompt(ball())]).mask, given)
     again = session.answer([a, b], "other")
     np.testing.assert_array_equal(again.mask, first.mask)
     assert again.places == ()
@@ -212,19 +183,10 @@ def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
     assert tuple(session.uncertain_regions(count=3)) == first.places
 
 
-def test_equal_masks_are_answered_once(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, _ = opened
-    mask = ball()
-    first = session.answer([MaskPrompt(mask)])
-    monkeypatch.setattr(session._solver, "answer", None)
-    np.testing.assert_array_equal(session.answer([MaskPrompt(mask.copy())]).mask, first.mask)
-
-
 def test_prompts_of_the_caller_are_checked_too(opened: Opened) -> None:
     session, volume = opened
-    inside = PointPrompt(at(volume, BALL))
     refused = {
-        "outside": [inside, PointPrompt((1e6, 0.0, 0.0))],
+        "outside": [PointPrompt(at(volume, BALL)), PointPrompt((1e6, 0.0, 0.0))],
         "grid": [MaskPrompt(np.ones((2, 2, 2), bool))],
         "only negative": [PointPrompt(at(volume, BALL), False)],
         "no prompt": [],

@@ -13,12 +13,12 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.volume import Volume
 
+LEFT_HANDED = OBLIQUE @ np.diag([1, 1, -1.0])
 
-@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+
 @pytest.mark.parametrize(
-    "direction",
-    [np.eye(3), OBLIQUE, OBLIQUE @ np.diag([1, 1, -1.0]), np.diag([-1.0, 1, 1])],
-    ids=["axial", "oblique", "oblique left-handed", "left-handed"],
+    ("order", "direction"),
+    [((0, 1, 2), np.eye(3)), *((order, LEFT_HANDED) for order in permutations(range(3)))],
 )
 def test_mask_is_on_the_grid_for_any_axes(
     bright_segmenter: Segmenter, order: tuple[int, int, int], direction: np.ndarray
@@ -33,13 +33,10 @@ def test_mask_is_on_the_grid_for_any_axes(
     assert dice(mask, truth) > 0.95
 
 
-@pytest.mark.parametrize("order", [(1, 0, 2), (1, 2, 0)], ids=str)
-def test_where_depth_lies_in_the_array_does_not_matter(
-    tiny_segmenter: Segmenter, order: tuple[int, int, int]
-) -> None:
+def test_where_depth_lies_in_the_array_does_not_matter(tiny_segmenter: Segmenter) -> None:
     """The same scan stored with thick slices along another axis gives the same mask."""
     masks = []
-    for axes in ((0, 1, 2), order):
+    for axes in ((0, 1, 2), (1, 2, 0)):
         volume, _ = scan(OBLIQUE, axes)
         session = session_on(volume, tiny_segmenter)
         session.add_point(at(volume, tuple(BALL[a] for a in axes)))  # type: ignore[arg-type]
@@ -50,24 +47,19 @@ def test_where_depth_lies_in_the_array_does_not_matter(
 
 def test_direction_and_origin_do_not_matter(tiny_segmenter: Segmenter) -> None:
     masks = []
-    for direction in (
-        np.eye(3),
-        OBLIQUE,
-        np.diag([-1.0, -1.0, 1.0]),
-        OBLIQUE @ np.diag([1, 1, -1.0]),
-    ):
+    for direction in (np.eye(3), LEFT_HANDED):
         volume, _ = scan(direction)
         session = session_on(volume, tiny_segmenter)
         session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)))
         session.add_point(at(volume, BALL))
         masks.append(session.predict())
-    for mask in masks[1:]:
-        # Positions differ in the last digits; a voxel whose logit is about zero may turn.
-        assert dice(mask, masks[0]) > 0.99
+    # Positions differ in the last digits; a voxel whose logit is about zero may turn.
+    assert dice(*masks) > 0.99
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("spacing", [1.0, PLANAR_SLICE_SPACING_MM])
+@pytest.mark.parametrize(
+    ("axis", "spacing"), [(0, 1.0), *((axis, PLANAR_SLICE_SPACING_MM) for axis in range(3))]
+)
 def test_a_single_slice_is_segmented(
     bright_segmenter: Segmenter, axis: int, spacing: float
 ) -> None:
@@ -104,7 +96,7 @@ def test_in_a_2d_image_the_depth_of_a_prompt_does_not_count(tiny_segmenter: Segm
     "array",
     [
         pytest.param(ball().astype(t), id=np.dtype(t).name)
-        for t in (bool, np.uint8, np.int16, np.uint16, np.int32, np.uint64, np.float32, np.float64)
+        for t in (bool, np.uint8, np.int16, np.uint64, np.float64)
     ]
     + [
         pytest.param(np.stack([ball(), ball() * 2]).astype(np.int16), id="two channels"),
@@ -134,7 +126,7 @@ def test_the_chosen_channel_is_segmented(bright_segmenter: Segmenter) -> None:
             session.set_volume(volume, channel=channel)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_volumes_of_any_shape_and_spacing_are_answered(
     tiny_segmenter: Segmenter, seed: int
 ) -> None:
