@@ -144,23 +144,18 @@ class PromptSolver:
     ) -> SolverState:
         """Return the best-scored of the answers of each field, refined."""
         # 1. Select the best answer of each field, then the best field.
-        out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
-        best = -np.inf
         middle, spacing_mm = prompted_places(prompts).mean(0), self.planner.spacing_mm
         trusted = most_trusted(candidates, middle, spacing_mm, self.settings)
-        for i, new in enumerate(trusted):
-            score = new.score
-            if before is not None and new.field == before.views[before.chosen].field:
-                score += self.settings.stay
-            out.views.append(replace(new, logits=np.array(new.logits), spare=()))  # frees the batch
-            if score > best:
-                best, out.chosen = score, i
-        chosen = out.views[out.chosen]
+        shown = None if before is None else before.views[before.chosen].field
+        best = int(np.argmax([v.score + self.settings.stay * (v.field == shown) for v in trusted]))
+        views = [replace(v, logits=np.array(v.logits), spare=()) for v in trusted]  # free the batch
+        out = SolverState(views, best, box=prompts.box, num_points=len(prompts.points))
+        chosen = views[best]
         assert chosen.logits is not None
-        other_answers = field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
-        if before is None and self.segmenter.averages_fields:
-            chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
         if before is None:
+            if self.segmenter.averages_fields:
+                others = field_logits(candidates[:best] + candidates[best + 1 :])
+                chosen.logits = averaged(chosen.logits, chosen.field, others)
             found = [view for answers in candidates for view in answers]
             everything = [each for view in found for each in (view, *view.spare)]
             out.others = distinct_answers(chosen, everything, prompts, self.shape)
