@@ -216,26 +216,33 @@ class AutomaticSegmenter:
             )
             for number, member in enumerate(self.members)
         ]
-        # 3. Labels from the mean probabilities.
+        # 3. Labels from the mean probabilities; what is outside the region is background.
+        inside: Tensor | None = None
+        if region is not None:
+            whole = np.zeros(volume.shape, dtype=bool)
+            whole[region.window] = region.inside
+            inside = torch.from_numpy(axes.apply(whole)[box].copy())
+        outside = torch.zeros(len(self.classes) + (not self.has_regions), 1, 1)
+        outside[0] = not self.has_regions
         label = _region_plane if self.has_regions else _label_plane
         sums = _OverlapSums(len(self.classes))
         doubt = np.zeros(volume.shape, dtype=np.uint8) if tells_doubt else None
         doubt_target = None if doubt is None else axes.apply(doubt)[box]
         try:
             for planes in zip(*answers, strict=True):
-                shares = planes[0][1]
+                at, shares = planes[0]
                 if len(planes) > 1:
                     shares = torch.stack([plane for _, plane in planes]).mean(0)
-                target[planes[0][0]] = label(shares, sums)
+                if inside is not None:
+                    shares = torch.where(inside[at], shares, outside)
+                target[at] = label(shares, sums)
                 if doubt_target is not None:
-                    doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
+                    doubt_target[at] = _doubt_plane(shares, self.has_regions)
         finally:
             for fast in self._compiled.values():
                 if fast is not None:
                     fast.release()
-        # 4. Mask the region, and keep the largest components.
-        if region is not None:
-            _keep_only(found, region)
+        # 4. Rate the answer, and keep the largest components.
         expected = sums.expected_dice()
         remark = ""
         # A region may cut structures, which makes every model less certain.
@@ -404,13 +411,6 @@ def _planes(
             i += 1
         oldest = math.floor(positions[i]) if i < shape[0] else depth
         planes = {k: plane for k, plane in planes.items() if k >= oldest}
-
-
-def _keep_only(labels: npt.NDArray[np.unsignedinteger[Any]], region: Region) -> None:
-    """Set everything outside a region to background, in place."""
-    kept = labels[region.window] * region.inside
-    labels[:] = 0
-    labels[region.window] = kept
 
 
 def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmenter:

@@ -174,6 +174,21 @@ def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path: 
     assert np.mean(labels[inside] != whole[inside]) < 0.03
 
 
+def test_a_region_is_rated_by_what_lies_in_it(tmp_path: Path) -> None:
+    array = np.full((8, 24, 24), -100, np.float32)
+    array[:, :, :8], array[:, 4:12, 16:20] = 300, 100  # "hard" next to the region, "soft" in it
+    volume = Volume(array, (2.0, 1.0, 1.0))
+    corners = volume.index_to_world(np.array(list(np.ndindex(2, 2, 2))) * [7, 23, 11] + [0, 0, 12])
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    found = model.segment(volume, roi_corners_lps=corners.tolist(), tells_doubt=True)
+    assert np.unique(found.labels).tolist() == [0, 1]
+    assert found.expected_dice[0] is not None
+    assert found.expected_dice[1] is None
+    assert found.doubt is not None
+    assert found.doubt[:, :, 12:].any()
+    assert not found.doubt[:, :, :12].any()
+
+
 def test_a_region_elsewhere_or_without_size_is_refused(tmp_path: Path) -> None:
     volume = smooth_scan((6, 20, 20), (2.0, 1.0, 1.0))
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
