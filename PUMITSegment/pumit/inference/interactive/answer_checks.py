@@ -16,7 +16,7 @@ from scipy import ndimage
 from pumit.geometry import window_of
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.solver_settings import BoxWeights
+from pumit.inference.interactive.solver_state import BoxWeights
 from pumit.preprocessing.fields import Field
 
 Box = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # lower and upper corner

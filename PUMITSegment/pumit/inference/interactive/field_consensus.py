@@ -9,8 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import FieldAnswer
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverSettings
 from pumit.preprocessing.fields import Field, box_of, resampled
 
 POINTS = 4096

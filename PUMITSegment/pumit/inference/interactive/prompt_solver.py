@@ -42,7 +42,7 @@ from pumit.inference.interactive.grid_transfer import (
     to_field,
     to_volume,
 )
-from pumit.inference.interactive.image_store import OpenScan
+from pumit.inference.interactive.image_store import ImageStore, OpenScan
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
 from pumit.inference.interactive.local_change import (
     apply_change,
@@ -61,10 +61,15 @@ from pumit.inference.interactive.refinement import (
     uncertain_windows,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettings
-from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
+from pumit.inference.interactive.solver_state import (
+    BoxWeights,
+    FieldAnswer,
+    SolverSettings,
+    SolverState,
+)
 from pumit.preprocessing.fields import Field
 from pumit.system.watch import UNWATCHED, Watch
+from pumit.volume import Volume
 
 # Thresholds for the second click in a structure:
 REPEATED = 0.5  # IoU from which two answers count as the same
@@ -476,3 +481,20 @@ def is_far_more(
     shared = [shared_voxels(corrected, each) for each in answers]
     ious = [n / (now + each.voxels - n) for n, each in zip(shared, answers, strict=True)]
     return now - before < MOST_ADDED * (then - before) and max(ious) < REPEATED
+
+
+def scan_embedding(segmenter: Segmenter, volume: Volume) -> Floats:
+    """Embed a whole scan as one vector (dim,), which is similar for similar scans.
+
+    It is the mean of the transformer's features of the field that covers the scan.
+
+    Raises:
+        VolumeError: If the scan has no contrast.
+    """
+    scan = ImageStore().open(volume, 0)
+    try:
+        solver = PromptSolver(segmenter, scan)
+        middle = (np.asarray(solver.shape) - 1) / 2
+        return solver.embedding(solver.planner.around_click(middle)[-1]).summary
+    finally:
+        scan.close()

@@ -16,8 +16,7 @@ from pumit.inference.interactive.other_answers import with_answer
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.prompted_session import PromptedSession, PromptHistory
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import SolverState
+from pumit.inference.interactive.solver_state import SolverSettings, SolverState
 from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
 from pumit.models.card import calibration_of
 from pumit.models.overlap import Evidence, overlap_models

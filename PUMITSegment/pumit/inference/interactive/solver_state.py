@@ -1,4 +1,4 @@
-"""State of the prompt solver between prompts."""
+"""Settings of the prompt solver, mainly score weights, and its state between prompts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,57 @@ import numpy.typing as npt
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox
 from pumit.inference.interactive.image_store import storage_bytes
 from pumit.preprocessing.fields import Field
+
+
+@dataclass(frozen=True)
+class BoxWeights:
+    """Score weights of answers to a box prompt.
+
+    Attributes:
+        outside: Penalty per share of the answer's in-plane bounding box outside the drawn box.
+        unfilled: Penalty per share of the drawn box that the answer's bounding box leaves free.
+        consensus: Bonus per mean Dice with the other answers.
+    """
+
+    outside: float = 3.0
+    unfilled: float = 0.5
+    consensus: float = 0.3
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """Settings of the prompt solver.
+
+    Attributes:
+        field_scale: In-plane size of inference fields relative to training fields.
+        growth: Ratio of consecutive field sizes.
+        contact_penalty: Score penalty of an answer that is cut off by its field.
+        miss_penalty: Score penalty of an answer that contradicts its clicks.
+        flat_box: Score weights for a box that was drawn on one slice.
+        consensus: Score bonus of a first answer that all other fields agree with.
+        coarse: Score bonus of a first answer in the coarsest field, falling linearly to 0 in the
+            finest. It offsets a bias: the model estimates the IoU with the part of a structure
+            inside the field, which exceeds the IoU with the whole.
+        stay: Score bonus of the previously chosen field.
+        windows: Maximum number of refinement windows per answer; 0 disables them.
+        window_agreement: Windows with a lower IoU with the coarse answer are rejected.
+        box_margin: Field size for a box, relative to the box.
+        correction_margin: Field size of a corrective click, relative to the segment.
+    """
+
+    field_scale: float = 4 / 3
+    growth: float = 2.0
+    contact_penalty: float = 0.5
+    miss_penalty: float = 0.5
+    box: BoxWeights = BoxWeights()
+    flat_box: BoxWeights = BoxWeights(outside=1.0, unfilled=0.6, consensus=0.0)
+    consensus: float = 0.6
+    coarse: float = 0.2
+    stay: float = 0.1
+    windows: int = 2
+    window_agreement: float = 0.5
+    box_margin: float = 1.4
+    correction_margin: float = 1.5
 
 
 @dataclass

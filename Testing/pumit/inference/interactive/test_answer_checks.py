@@ -14,7 +14,7 @@ from pumit.inference.interactive.answer_checks import (
 )
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.solver_settings import BoxWeights
+from pumit.inference.interactive.solver_state import BoxWeights
 from pumit.preprocessing.fields import Field
 
 FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)

@@ -17,8 +17,7 @@ from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import correction_field
 from pumit.inference.interactive.prompt_solver import PromptSolver, is_far_more, may_be_piece
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import SolverState
+from pumit.inference.interactive.solver_state import SolverSettings, SolverState
 from pumit.system.watch import UNWATCHED
 from pumit.volume import Volume
 
