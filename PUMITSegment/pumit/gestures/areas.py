@@ -192,10 +192,7 @@ def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
 
 
 def _thin_axis(mask: Mask, size: tuple[float, ...], is_filled: bool) -> int | None:
-    """Return the axis along which an area is a thin sheet, or None if it is not.
-
-    A drawing on a slice may have the thickness of the brush, and on an oblique slice it has steps.
-    """
+    """Return the axis along which an area is a sheet, if only as thick as a brush or in steps."""
     if 1 in mask.shape:
         return mask.shape.index(1)
     seen = [int(mask.any(axis=axis).sum()) for axis in range(3)]

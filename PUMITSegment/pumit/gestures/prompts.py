@@ -172,10 +172,7 @@ def _lengths(path: list[Cell], size: Floats) -> Floats:
 
 
 def _without_tips(path: list[Cell], depth: Depth) -> list[Cell]:
-    """Trim a path's ends, which are closer to the stroke's tips than to its sides.
-
-    For a dot, only the middle remains.
-    """
+    """Trim a path's ends, closer to the tips than to the sides; of a dot the middle remains."""
     length = _lengths(path, np.array(depth.cell_mm))
     deep = depth.values[tuple(np.array(path).T)]
     to_end = np.minimum(length, length[-1] - length)

@@ -41,11 +41,7 @@ def open_model(
 
 
 def read_model(path: Path, kind: ModelKind) -> Checkpoint:
-    """Read a checkpoint and check the kind of its model.
-
-    Raises:
-        CheckpointError: If it cannot be read, or is of another kind.
-    """
+    """Read a checkpoint; CheckpointError if it is damaged, or its model of another kind."""
     checkpoint = load_checkpoint(path)
     require_kind(checkpoint.recipe, path.name, kind)
     return checkpoint

@@ -37,10 +37,6 @@ LAYER_RANGES = "layer_ranges"  # in the recipe of a checkpoint
 def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[Engine, Weights]:
     """Return the engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
-    Args:
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        keeps_graphs: Whether to cache compiled graphs on disk for the next process.
-
     Raises:
         CheckpointError: If it is damaged, or of another network.
         PumitError: If the device is absent, or no installed engine supports it.

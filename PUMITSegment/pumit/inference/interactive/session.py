@@ -135,11 +135,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def volume(self) -> Volume:
-        """The open volume.
-
-        Raises:
-            VolumeError: If none is open.
-        """
+        """The open volume; VolumeError if there is none."""
         return self._open_scan().volume
 
     @property
@@ -149,11 +145,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def solver(self) -> PromptSolver:
-        """Solver of the open volume, with its embeddings.
-
-        Raises:
-            VolumeError: If none is open.
-        """
+        """Solver of the open volume, with its embeddings; VolumeError if there is none."""
         self._open_scan()
         assert self._solver is not None
         return self._solver
@@ -210,17 +202,11 @@ class InteractiveSession(PromptedSession):
                 self._solver.foresee(next(reversed(self._answers.values())))
 
     def answer_count(self, segment: str = "1") -> int:
-        """Return how many alternative answers the prompts of a segment have, at most four.
-
-        Only a first prompt has more than one; `choose_answer` selects another.
-        """
+        """Return how many alternative answers the prompts have, at most four; only first ones do."""
         return self._answer(self.prompts(segment)).count
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """Return the estimated IoU of the answer with the ground truth, 0 to 1.
-
-        This is the model's own estimate, calibrated if the model has a calibration.
-        """
+        """Return the estimated IoU of the answer with the ground truth, 0 to 1, as calibrated."""
         return self._iou(self._answer(self.prompts(segment)))
 
     def expected_dice(self, segment: str = "1") -> float | None:

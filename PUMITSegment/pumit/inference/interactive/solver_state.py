@@ -66,12 +66,7 @@ class SolverSettings:
 
 @dataclass
 class FieldAnswer:
-    """A field and its answer to the prompts so far.
-
-    Attributes:
-        logits: Logits (D, H, W), or None.
-        spare: Further answers, offered only as alternatives.
-    """
+    """A field and its logits (D, H, W) after some prompts; `spare` ones are only alternatives."""
 
     field: Field
     logits: Floats | None = None

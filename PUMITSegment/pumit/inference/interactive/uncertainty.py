@@ -48,13 +48,7 @@ class IndexedRegion:
 
 @dataclass(frozen=True, eq=False)
 class _Lattice:
-    """A regular subsample of the voxels in a box of the volume.
-
-    Attributes:
-        at: Volume indices along each axis.
-        step: Voxels between neighbouring points (d, h, w).
-        spacing_mm: Distance between neighbouring points (d, h, w), mm.
-    """
+    """A regular subsample of the voxels in a box: indices, voxels and mm between points by axis."""
 
     at: tuple[npt.NDArray[np.int64], ...]
     step: npt.NDArray[np.int64]

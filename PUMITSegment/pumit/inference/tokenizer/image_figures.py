@@ -76,10 +76,7 @@ def colour_of(volume: Volume) -> float:
 
 
 def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
-    """Return the mean squared error of the reconstruction, and of interpolated cell means.
-
-    The second is the baseline: what a grid as coarse keeps of the image without any learning.
-    """
+    """Return the mean squared errors of the reconstruction and of interpolated cell means."""
     x = torch.from_numpy(np.ascontiguousarray(seen))
     missing = [(-n) % c for n, c in zip(seen.shape, cell, strict=True)]
     pad = [m for n in reversed(missing) for m in (0, n)]
@@ -117,8 +114,7 @@ def _borders(seen: Image) -> dict[str, float]:
 def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
     """Return metrics of how intensity differences grow with distance along each axis.
 
-    Natural images vary equally in all directions: neighbours along one axis should differ as much
-    as voxels at the same distance along another.
+    Natural images vary equally in all directions.
     """
     d, h, w = seen.shape
     if min(h, w) < 2:

@@ -42,10 +42,9 @@ _SSIM_SLICES = 100
 
 
 class TokenCells:
-    """Accumulator over the cells of an image; each cell counts once, however many windows see it.
+    """Accumulator over the real cells (d, h, w) of an image, without padding.
 
-    Args:
-        real: Cells (d, h, w) of the image; the rest is padding.
+    Each cell counts once, however many windows see it.
     """
 
     def __init__(self, real: Grid) -> None:
@@ -134,11 +133,7 @@ class TokenizerPlan:
 
 @dataclass
 class Tokenizer:
-    """A visual tokenizer ready for inference.
-
-    Attributes:
-        channels: Image channels; a grey image is repeated.
-    """
+    """A visual tokenizer ready for inference; a grey image is repeated in `channels`."""
 
     network: VisualTokenizer
     plan: TokenizerPlan
