@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PumitError, VolumeError
+from pumit.errors import PromptError, PumitError, VolumeError
 from pumit.segmentation import Algorithm, AlgorithmKind, LabelMap, Segmentation
 from pumit.system.files import refuse_replacing
 from pumit.system.optional import what_is_missing
@@ -64,6 +64,8 @@ def segment(
     session = InteractiveSession(_segmenter(str(model), device))
     session.set_volume(volume)
     if box is not None:
+        if len(box) != 2:
+            raise PromptError(f"A box needs two opposite corners, got {len(box)}.")
         lower, upper = box
         session.add_box(lower, upper, frame=frame)
     for given, is_positive in ((points, True), (negative, False)):

@@ -100,6 +100,8 @@ def test_what_is_no_point_and_no_frame_is_refused() -> None:
         pumit.segment(scan()[0], [(0, 0, 0)], frame="XYZ")  # type: ignore[arg-type]
     with pytest.raises(PromptError, match="three numbers"):
         pumit.segment(scan()[0], [(1, 2)])
+    with pytest.raises(PromptError, match="two opposite corners"):
+        pumit.segment(scan()[0], box=[(1, 2, 3)])
 
 
 @pytest.mark.parametrize("suffix", [".seg.nrrd", ".nii.gz"])
