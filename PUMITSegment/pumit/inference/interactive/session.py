@@ -202,7 +202,7 @@ class InteractiveSession(PromptedSession):
                 self._solver.foresee(next(reversed(self._answers.values())))
 
     def answer_count(self, segment: str = "1") -> int:
-        """Return how many alternative answers the prompts have: up to four for a first one, else one."""
+        """Return how many answers the prompts have to choose from: up to four for a first one."""
         return self._answer(self.prompts(segment)).count
 
     def estimated_iou(self, segment: str = "1") -> float:
