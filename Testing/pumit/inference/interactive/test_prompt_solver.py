@@ -163,6 +163,24 @@ def test_a_part_far_from_a_given_mask_is_added_whole(solver: PromptSolver) -> No
     assert added[True] == added[False] > 0.8 * bright.sum()
 
 
+def test_a_given_mask_is_distinguished_from_an_answer(
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = []
+
+    def noted(_planner: object, shown: Any, *_: object, is_given: bool, **__: object) -> Any:
+        flags.append(is_given)
+        return shown
+
+    monkeypatch.setattr("pumit.inference.interactive.prompt_solver.correction_field", noted)
+    near = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
+    given = IndexPrompts(mask=scan()[1])
+    for prompts in (IndexPrompts([FIRST]), given):
+        later = replace(prompts, points=[*prompts.points, near])
+        solver.answer(later, solver.answer(prompts, None))
+    assert flags == [False, True]
+
+
 def box_of_the_ball() -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper corner of the scan's bright ball, with a voxel around it."""
     inside = np.argwhere(scan()[1])
