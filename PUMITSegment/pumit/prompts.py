@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -69,9 +70,8 @@ class BoxPrompt:
     @staticmethod
     def from_bounds(lower_lps: Sequence[float], upper_lps: Sequence[float]) -> BoxPrompt:
         """Create a box aligned with the L, P and S axes from two opposite corners, LPS mm."""
-        a, b = _point(lower_lps, "A box corner"), _point(upper_lps, "A box corner")
-        corners = [(x, y, z) for x in (a[0], b[0]) for y in (a[1], b[1]) for z in (a[2], b[2])]
-        return BoxPrompt(tuple(corners))
+        ends = (_point(corner, "A box corner") for corner in (lower_lps, upper_lps))
+        return BoxPrompt(tuple((x, y, z) for x, y, z in product(*zip(*ends, strict=True))))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, read by `prompt_from_dict`."""
@@ -93,11 +93,8 @@ class ScribblePrompt:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, read by `prompt_from_dict`."""
-        return {
-            "kind": "scribble",
-            "points_lps": [list(p) for p in self.points_lps],
-            "positive": self.is_positive,
-        }
+        points = [list(p) for p in self.points_lps]
+        return {"kind": "scribble", "points_lps": points, "positive": self.is_positive}
 
 
 class MaskPrompt:
@@ -204,16 +201,15 @@ def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
         PromptError: If the kind is unknown or a field is missing.
     """
     try:
-        kind = data["kind"]
+        kind, is_positive = data["kind"], bool(data.get("positive", True))
         if kind == "point":
-            return PointPrompt(tuple(data["point_lps"]), bool(data.get("positive", True)))
-        if kind == "box":
-            if "corners_lps" in data:
-                return BoxPrompt(tuple(tuple(c) for c in data["corners_lps"]))
+            return PointPrompt(tuple(data["point_lps"]), is_positive)
+        if kind == "box" and "corners_lps" not in data:
             return BoxPrompt.from_bounds(data["lower_lps"], data["upper_lps"])
+        if kind == "box":
+            return BoxPrompt(tuple(map(tuple, data["corners_lps"])))
         if kind == "scribble":
-            points = tuple(tuple(p) for p in data["points_lps"])
-            return ScribblePrompt(points, bool(data.get("positive", True)))
+            return ScribblePrompt(tuple(map(tuple, data["points_lps"])), is_positive)
         if kind == "answer":
             return AnswerPrompt(data["number"])
     except (KeyError, TypeError) as error:

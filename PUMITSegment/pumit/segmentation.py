@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -276,8 +277,8 @@ class Segmentation:
         segments = tuple(self.segments)
         if not segments:
             raise ExportError("There is no segment to write; segment something first.")
-        names = [segment.name for segment in segments]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        names = Counter(segment.name for segment in segments)
+        repeated = sorted(name for name, count in names.items() if count > 1)
         if repeated:
             raise ExportError(
                 f"Segment names must differ, got {', '.join(map(repr, repeated))} more than once."
@@ -317,11 +318,7 @@ class UncertainRegion:
 
 @dataclass(frozen=True)
 class AnswerChoice:
-    """Which of several alternative answers is shown.
-
-    Attributes:
-        number: Its number, from 1 (best score).
-    """
+    """Which of several alternative answers is shown: its number, from 1 (best score)."""
 
     number: int = 1
     count: int = 1
@@ -350,9 +347,6 @@ class PromptAnswer:
         """Return whether this is a large, doubtful answer to a first click.
 
         Clicks in small structures often get such answers.
-
-        Args:
-            spacing_mm: Spacing of the scan, (D, H, W).
         """
         is_first = len(prompts) == 1 and isinstance(prompts[0], PointPrompt)
         if not is_first or self.quality not in ("check carefully", "unreliable"):

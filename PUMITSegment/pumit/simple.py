@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PumitError, VolumeError
-from pumit.segmentation import Algorithm, LabelMap, Segmentation
+from pumit.errors import PromptError, PumitError, VolumeError
+from pumit.segmentation import Algorithm, AlgorithmKind, LabelMap, Segmentation
 from pumit.system.files import refuse_replacing
 from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
@@ -64,6 +64,8 @@ def segment(
     session = InteractiveSession(_segmenter(str(model), device))
     session.set_volume(volume)
     if box is not None:
+        if len(box) != 2:
+            raise PromptError(f"A box needs two opposite corners, got {len(box)}.")
         lower, upper = box
         session.add_box(lower, upper, frame=frame)
     for given, is_positive in ((points, True), (negative, False)):
@@ -143,7 +145,8 @@ def save(
             meaning.segment(label, mask)
             for meaning, label, mask in zip(meanings, masks, grids, strict=True)
         )
-    algorithm = Algorithm("PUMIT", __version__)
+    kind: AlgorithmKind = "AUTOMATIC" if isinstance(result, LabelMap) else "SEMIAUTOMATIC"
+    algorithm = Algorithm("PUMIT", __version__, kind)
     write_segmentation(Segmentation(volume, segments, algorithm), path)
 
 

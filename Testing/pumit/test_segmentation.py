@@ -19,24 +19,16 @@ def a_volume() -> Volume:
     return Volume(np.zeros((3, 4, 5), dtype=np.int16))
 
 
-def test_segment_is_tissue_unless_set_otherwise():
-    segment = Segment("1", a_mask())
-    assert segment.category == segment.type == TISSUE == CodedConcept("85756007", "SCT", "Tissue")
-    assert segment.anatomic_region is None
-
-
 def of(*segments: Segment) -> Segmentation:
     return Segmentation(a_volume(), segments, ALGORITHM)
 
 
-def test_segments_may_overlap():
-    segmentation = of(Segment("a", a_mask()), Segment("b", a_mask()))
-    assert [s.name for s in segmentation.segments] == ["a", "b"]
-
-
-def test_colour_volume_takes_masks_of_its_grid():
-    volume = Volume(np.zeros((3, 3, 4, 5), dtype=np.uint8))
-    assert Segmentation(volume, [Segment("a", a_mask())], ALGORITHM).segments
+def test_segments_may_overlap_and_are_tissue_unless_set_otherwise():
+    volume = Volume(np.zeros((3, 3, 4, 5), dtype=np.uint8))  # in colour
+    segments = Segmentation(volume, [Segment(n, a_mask()) for n in "ab"], ALGORITHM).segments
+    assert [s.name for s in segments] == ["a", "b"]
+    assert segments[0].category == segments[0].type == TISSUE
+    assert segments[0].anatomic_region is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import SimpleITK
 from pumit import simple
 from pumit.errors import ExportError, PromptError, VolumeError
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.segmentation import ClassLabel, LabelMap, Segment
+from pumit.segmentation import ClassLabel, LabelMap, Segment, Segmentation
 from pumit.volume import Frame, Volume
 
 STEP = (3.0, 1.5, 1.0)
@@ -100,6 +100,8 @@ def test_what_is_no_point_and_no_frame_is_refused() -> None:
         pumit.segment(scan()[0], [(0, 0, 0)], frame="XYZ")  # type: ignore[arg-type]
     with pytest.raises(PromptError, match="three numbers"):
         pumit.segment(scan()[0], [(1, 2)])
+    with pytest.raises(PromptError, match="two opposite corners"):
+        pumit.segment(scan()[0], box=[(1, 2, 3)])
 
 
 @pytest.mark.parametrize("suffix", [".seg.nrrd", ".nii.gz"])
@@ -115,6 +117,17 @@ def test_a_mask_is_saved_in_one_line(tmp_path: Path, suffix: str) -> None:
     else:
         assert int((found > 0).sum()) == int(ball.sum())  # the file holds the segment's box alone
         assert "10200004" in image.GetMetaData("Segment0_Tags")
+
+
+def test_labels_of_an_automatic_model_are_saved_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, ball = scan()
+    written: list[Segmentation] = []
+    monkeypatch.setattr("pumit.export.write.write_segmentation", lambda s, path: written.append(s))
+    pumit.save(LabelMap(ball.astype(np.uint8), (ClassLabel("liver"),)), volume, tmp_path / "a.dcm")
+    pumit.save(ball, volume, tmp_path / "b.dcm")
+    assert [made.algorithm.kind for made in written] == ["AUTOMATIC", "SEMIAUTOMATIC"]
 
 
 def test_several_masks_are_saved_by_their_names(tmp_path: Path) -> None:
@@ -139,13 +152,10 @@ def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_volume_is_shown_in_one_line() -> None:
-    assert repr(scan()[0]) == "<Volume: 16 x 40 x 48 voxels, 3 x 1.5 x 1 mm (D x H x W), int16>"
-
-
 def test_results_are_shown_in_one_line_without_voxels() -> None:
     labels = LabelMap(np.zeros((2, 3, 4), np.uint8), (ClassLabel("liver"), ClassLabel("spleen")))
     assert repr(labels) == "<LabelMap: 2 x 3 x 4 voxels (D x H x W), 2 classes: liver, spleen>"
     segment = Segment("liver", np.ones((30, 40, 50), dtype=bool))
     assert "\n" not in repr(segment)
     assert "array" not in repr(segment)
+    assert repr(scan()[0]) == "<Volume: 16 x 40 x 48 voxels, 3 x 1.5 x 1 mm (D x H x W), int16>"

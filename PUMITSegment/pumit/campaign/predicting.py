@@ -233,7 +233,7 @@ def look_at_scans(
     ]
     if not missing:
         return 0
-    from pumit.inference.interactive.scan_embedding import scan_embedding
+    from pumit.inference.interactive.prompt_solver import scan_embedding
     from pumit.inference.interactive.segmenter import load_segmenter
 
     segmenter, done = load_segmenter("default", device), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Depth:
     def inner_part(self, inner: float) -> Depth:
         """Keep only cells deeper than a share of the maximum depth."""
         kept = self.values >= inner * self.values.max()
-        return Depth(np.where(kept, self.values, 0.0), self.cell_mm, self.voxels)
+        return replace(self, values=np.where(kept, self.values, 0.0))
 
     def thinned(self) -> Depth:
         """Max-pool the depth to at most `_MAX_CELLS` cells for a path search."""
@@ -125,8 +125,7 @@ def areas_of(
     """Yield the connected areas of a drawing, the largest first, at most `MAX_AREAS`.
 
     Args:
-        drawn: bool (d, h, w), a crop of the volume's grid.
-        start: Volume index (d, h, w) of the crop's first voxel.
+        drawn: bool (d, h, w), a crop of the volume's grid that begins at the voxel `start`.
 
     Raises:
         PromptError: If nothing is drawn, or the crop leaves the volume.
@@ -193,10 +192,7 @@ def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
 
 
 def _thin_axis(mask: Mask, size: tuple[float, ...], is_filled: bool) -> int | None:
-    """Return the axis along which an area is a thin sheet, or None if it is not.
-
-    A drawing on a slice may have the thickness of the brush, and on an oblique slice it has steps.
-    """
+    """Return the axis along which an area is a sheet, if only as thick as a brush or in steps."""
     if 1 in mask.shape:
         return mask.shape.index(1)
     seen = [int(mask.any(axis=axis).sum()) for axis in range(3)]

@@ -21,16 +21,13 @@ LASSO_INNER = {True: 0.8, False: 1.0}
 
 
 def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = None) -> list[Cell]:
-    """Return the path along the middle of an area's inner part.
+    """Return the path along the middle of an area's inner part, from one end to the other.
 
     Args:
         depth: Distance of each cell to the area's border, 0 outside; any number of axes.
         inner: Minimum depth of the inner part relative to the maximum: 0 for all of it, 1 for the
             deepest cell.
         cell_size: Length of a cell along each axis; 1 if None.
-
-    Returns:
-        Cells from one end of the inner part to the other.
     """
     deepest = deepest_cell(depth)
     if inner >= 1:
@@ -39,12 +36,7 @@ def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = N
 
 
 def longest_path(depth: Depth, cell_size: Sequence[float] | None = None) -> list[Cell]:
-    """Return the path between the two most distant ends of the component with the deepest cell.
-
-    Args:
-        depth: Distance of each cell to the border, 0 where paths are not allowed; not all 0.
-        cell_size: Length of a cell along each axis; 1 if None.
-    """
+    """Return the path between the two most distant ends of the component with the deepest cell."""
     size = np.ones(depth.ndim) if cell_size is None else np.asarray(cell_size, dtype=np.float64)
     even = (depth > 0).astype(float)
     first = _farthest(_search(even, deepest_cell(depth), size)[0])
@@ -69,11 +61,7 @@ def _farthest(distances: dict[Cell, float]) -> Cell:
 def _search(
     depth: Depth, start: Cell, cell_size: Depth
 ) -> tuple[dict[Cell, float], dict[Cell, Cell]]:
-    """Run Dijkstra's algorithm over cells inside; a step costs its length over the squared depth.
-
-    Returns:
-        Distance of every reachable cell, and its predecessor.
-    """
+    """Run Dijkstra's algorithm: a step costs its length over the squared depth."""
     steps = [
         (step, float(np.linalg.norm(np.array(step) * cell_size)))
         for step in product((-1, 0, 1), repeat=depth.ndim)

@@ -34,14 +34,7 @@ class Outline:
 
 
 def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
-    """Make a mask follow the outlines in their slices.
-
-    Args:
-        mask: bool, (D, H, W).
-
-    Returns:
-        A new array, or `mask` itself without outlines.
-    """
+    """Return a mask (D, H, W) that follows the outlines in their slices; itself without any."""
     if not outlines:
         return mask
     result = mask.copy()
@@ -120,19 +113,14 @@ def _sheet(outline: Outline, shape: tuple[int, ...]) -> _Sheet | None:
     )
     index = np.rint(height).astype(int)
     is_in_scan = (index >= 0) & (index < shape[axis])
-    voxels: list[npt.NDArray[np.int_]] = [np.clip(index, 0, shape[axis] - 1)] * 3
-    voxels[across[0]], voxels[across[1]] = columns
+    voxels = [*columns]
+    voxels.insert(axis, np.clip(index, 0, shape[axis] - 1))
     area = _filled(points[:, across], columns.shape[1:])
-    return _Sheet(outline, axis, (voxels[0], voxels[1], voxels[2]), area, is_in_scan)
+    return _Sheet(outline, axis, tuple(voxels), area, is_in_scan)
 
 
 def _filled(points: Floats, shape: tuple[int, ...]) -> Mask:
-    """Return the cells whose centres are in a closed polygon, by the even-odd rule.
-
-    Args:
-        points: (N, 2), cell indices.
-        shape: Shape of the cells, (A, B).
-    """
+    """Return the cells (A, B) whose centres are in a closed polygon (N, 2): the even-odd rule."""
     area = np.zeros(shape, dtype=bool)
     start, end = points, np.roll(points, -1, axis=0)
     low = max(int(np.floor(points[:, 0].min())), 0)

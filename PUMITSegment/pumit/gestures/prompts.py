@@ -26,14 +26,14 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.errors import PromptError
-from pumit.gestures.areas import Area, Depth, Floats, areas_of
+from pumit.gestures.areas import MAX_AREAS, Area, Depth, Floats, areas_of
 from pumit.gestures.middle_line import LASSO_INNER, Cell, longest_path
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-MAX_PROMPTS = 16  # per drawing
+MAX_PROMPTS = MAX_AREAS
 MAX_POINTS = 64  # per line; the network gets eight points along it
 _MAX_SEARCHES = 2 * MAX_PROMPTS  # for a stroke's lines, including lines that are too short
 
@@ -47,8 +47,7 @@ def scribble_prompts(
 
     Args:
         drawn: The strokes, a few voxels thick, in any plane or in space; bool (d, h, w), a crop of
-            the volume's grid.
-        start: Volume index (d, h, w) of the crop's first voxel.
+            the volume's grid that begins at the voxel `start`.
 
     Returns:
         At most `MAX_PROMPTS` prompts, for the largest strokes; their points are centres of drawn
@@ -73,8 +72,7 @@ def lasso_prompts(
 
     Args:
         drawn: The areas, filled or as closed outlines, on slices of any plane or in space; bool
-            (d, h, w), a crop of the volume's grid.
-        start: Volume index (d, h, w) of the crop's first voxel.
+            (d, h, w), a crop of the volume's grid that begins at the voxel `start`.
 
     Returns:
         One prompt per area, at most `MAX_PROMPTS`.
@@ -91,7 +89,7 @@ def lasso_prompts(
             lines.append(depth.voxels(longest_path(depth.values, depth.cell_mm)))
         else:
             lines.append(depth.voxels([depth.deepest()]))
-    return [_line_prompt(volume, line, is_positive) for line in lines[:MAX_PROMPTS]]
+    return [_line_prompt(volume, line, is_positive) for line in lines]
 
 
 def box_prompts(
@@ -174,10 +172,7 @@ def _lengths(path: list[Cell], size: Floats) -> Floats:
 
 
 def _without_tips(path: list[Cell], depth: Depth) -> list[Cell]:
-    """Trim a path's ends, which are closer to the stroke's tips than to its sides.
-
-    For a dot, only the middle remains.
-    """
+    """Trim a path's ends, closer to the tips than to the sides; of a dot the middle remains."""
     length = _lengths(path, np.array(depth.cell_mm))
     deep = depth.values[tuple(np.array(path).T)]
     to_end = np.minimum(length, length[-1] - length)

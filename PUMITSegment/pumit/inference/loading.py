@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,35 @@ from torch import nn
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.card import ModelKind
 from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.consent import check_consent
+from pumit.models.index import find_model
 from pumit.models.weights import not_finite, require_kind
 from pumit.networks.build import build_network
 
+logger = logging.getLogger(__name__)
 
-def read_model(path: Path, kind: ModelKind) -> Checkpoint:
-    """Read a checkpoint and check the kind of its model.
+
+def open_model(
+    model: str | Path, kind: ModelKind, device: str
+) -> tuple[Path, Checkpoint, torch.device]:
+    """Return the file and the checkpoint of a model in the index, or of a file, and its device.
 
     Raises:
-        CheckpointError: If it cannot be read, or is of another kind.
+        CheckpointError: If the model is unknown, damaged or of another kind, or its licence was
+            not accepted.
+        PumitError: If the device is absent.
     """
+    target = pick_device(device)
+    check_consent(str(model))
+    path = find_model(model)
+    checkpoint = read_model(path, kind)
+    header = checkpoint.header
+    logger.info("%s model %s %s on %s", kind, header.name, header.version, target)
+    return path, checkpoint, target
+
+
+def read_model(path: Path, kind: ModelKind) -> Checkpoint:
+    """Read a checkpoint; CheckpointError if it is damaged, or its model of another kind."""
     checkpoint = load_checkpoint(path)
     require_kind(checkpoint.recipe, path.name, kind)
     return checkpoint

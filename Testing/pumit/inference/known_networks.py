@@ -115,6 +115,13 @@ def smooth_scan(
     return Volume(smooth.astype(np.float32), spacing, (5.0, -3.0, 8.0), direction)
 
 
+def on_network_grid(volume: Volume) -> npt.NDArray[Any]:
+    """A scan pre-processed slowly as `PLAN` says; its axes need no turning."""
+    pairs = zip(volume.shape, volume.spacing_mm, PLAN["spacing_mm"], strict=True)
+    shape = tuple(n if n == 1 else max(1, round(n * s / t)) for n, s, t in pairs)
+    return np.clip((resampled(volume.array, shape) + 100) / 400, 0, 1)
+
+
 def resampled(x: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     axes = [(np.arange(n) + 0.5) * (m / n) - 0.5 for n, m in zip(shape, x.shape, strict=True)]
     grid = np.meshgrid(*axes, indexing="ij")

@@ -21,7 +21,7 @@ def phantom_session(default_segmenter: Segmenter) -> tuple[InteractiveSession, A
 
 
 # A floor that a broken path misses and an honest model clears, organ by organ.
-FLOORS = {"liver": 0.5, "spleen": 0.5, "left kidney": 0.4, "right kidney": 0.4, "stomach": 0.4}
+FLOORS = {"liver": 0.5, "left kidney": 0.4}
 
 
 @pytest.mark.slow
@@ -35,15 +35,12 @@ def test_one_click_with_the_default_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("organ", ["liver", "spleen", "left kidney"])
-def test_one_box_with_the_default_model(
-    phantom_session: tuple[InteractiveSession, Any], organ: str
-) -> None:
+def test_one_box_with_the_default_model(phantom_session: tuple[InteractiveSession, Any]) -> None:
     session, phantom = phantom_session
-    where = np.argwhere(phantom.masks[organ])
+    where = np.argwhere(phantom.masks["left kidney"])
     low, high = tuple(where.min(0)), tuple(where.max(0))
-    session.add_prompt(box_of(phantom.volume, low, high), f"box {organ}")  # type: ignore[arg-type]
-    assert dice(session.predict(f"box {organ}"), phantom.masks[organ]) > 0.7
+    session.add_prompt(box_of(phantom.volume, low, high), "box")  # type: ignore[arg-type]
+    assert dice(session.predict("box"), phantom.masks["left kidney"]) > 0.7
 
 
 @pytest.mark.slow
@@ -54,6 +51,7 @@ def test_corrections_do_not_make_it_worse_with_the_default_model(
 
     session, phantom = phantom_session
     session.reset()
-    scores, _ = dice_after_clicks(session, phantom.masks["spleen"], 5)
+    scores, _ = dice_after_clicks(session, phantom.masks["spleen"], 3)
+    assert scores[0] > 0.5
     assert max(scores[1:]) >= scores[0]
     assert scores[-1] > 0.6

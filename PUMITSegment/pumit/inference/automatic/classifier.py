@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, VolumeError
-from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.inference.loading import build_from, open_model, pick_precision
 from pumit.models.card import classes_of
-from pumit.models.index import find_model
 from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.volume import Volume
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,15 +47,10 @@ def class_probabilities(
     device: torch.device,
     precision: torch.dtype,
 ) -> npt.NDArray[np.float32]:
-    """Compute class probabilities of a batch of prepared images.
+    """Compute class probabilities (B, classes) of a batch of images prepared by `form`.
 
     Args:
         network: Maps images (B, channels, d, h, w) to logits (B, classes).
-        images: Images prepared by `form`, (B, C, d, h, w).
-        form: Gives the network's intensity factor and number of channels.
-
-    Returns:
-        (B, classes), 0 to 1.
     """
     x = (images * form.factor).to(device).expand(-1, form.channels, -1, -1, -1)
     with torch.autocast(device.type, precision, enabled=precision != torch.float32):
@@ -70,11 +61,7 @@ def class_probabilities(
 
 @dataclass
 class Classifier:
-    """A classifier ready for inference.
-
-    Attributes:
-        is_multi_label: Whether a scan may have several classes, or none.
-    """
+    """A classifier ready for inference."""
 
     network: nn.Module
     form: ClassifierInput
@@ -120,25 +107,21 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
         model: A name from the model index, or a checkpoint file.
 
     Raises:
-        CheckpointError: If the model is unknown, damaged, or of another kind.
+        CheckpointError: If the model is unknown, damaged, or of another kind, or its licence was
+            not accepted.
         PumitError: If the device is absent.
     """
-    target = pick_device(device)
-    path = find_model(model)
-    checkpoint = read_model(path, "classifier")
+    path, checkpoint, target = open_model(model, "classifier", device)
     recipe, header = checkpoint.recipe, checkpoint.header
     form = ClassifierInput.from_recipe(recipe)
     classes = tuple(label.name for label in classes_of(recipe))
     network = build_from(checkpoint, path, target)
-    vit = network.vit if isinstance(network, VitClassifier) else None
-    if vit is not None and vit.fixed_patch is not None:
-        wrong = [n for n, p in zip(form.size, vit.fixed_patch, strict=True) if n % p]
-        if wrong:
-            raise CheckpointError(
-                f"{path.name} has an input size of {form.size} voxels that is not a multiple of "
-                f"its patch size {vit.fixed_patch}; train or fetch it again."
-            )
-    logger.info("model %s %s on %s", header.name, header.version, target)
+    patch = network.vit.fixed_patch if isinstance(network, VitClassifier) else None
+    if patch is not None and any(n % p for n, p in zip(form.size, patch, strict=True)):
+        raise CheckpointError(
+            f"{path.name} has an input size of {form.size} voxels that is not a multiple of "
+            f"its patch size {patch}; train or fetch it again."
+        )
     return Classifier(
         network,
         form,

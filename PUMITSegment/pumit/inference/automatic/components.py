@@ -15,11 +15,7 @@ TOGETHER = 0  # value for `keep_largest` that means all classes as one
 
 
 def largest_component(mask: Mask) -> Mask:
-    """Return the largest face-connected component of a mask; an empty mask stays empty.
-
-    Args:
-        mask: bool, (D, H, W).
-    """
+    """Return the largest face-connected component of a mask (D, H, W), which may be empty."""
     pieces, count = ndimage.label(mask)
     if count < 2:
         return mask

@@ -23,7 +23,14 @@ from skimage.filters import threshold_otsu
 from pumit.errors import PumitError
 from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
-from pumit.inference.interactive.grid_transfer import Floats, to_volume
+from pumit.inference.interactive.grid_transfer import (
+    Box,
+    Floats,
+    common,
+    start_of,
+    to_volume,
+    within,
+)
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
@@ -67,39 +74,25 @@ class EverythingSettings:
 class _MaskBox:
     """A mask on a box of the volume's grid, depth first."""
 
-    start: npt.NDArray[np.int64]
+    box: Box
     mask: Mask
     score: float
-
-    @property
-    def stop(self) -> npt.NDArray[np.int64]:
-        return self.start + np.asarray(self.mask.shape)
 
     @property
     def size(self) -> int:
         return int(self.mask.sum())
 
-    def window(self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Mask:
-        """Return the mask in a sub-box."""
-        box = tuple(slice(a, b) for a, b in zip(start - self.start, stop - self.start, strict=True))
-        return self.mask[box]
+    def within(self, box: Box) -> Mask:
+        return self.mask[within(box, start_of(self.box))]
 
     def holds(self, index: npt.NDArray[np.int64]) -> bool:
-        at = index - self.start
-        if (at < 0).any() or (at >= self.mask.shape).any():
-            return False
-        return bool(self.mask[tuple(at)])
-
-    def shared(self, other: _MaskBox) -> int:
-        start = np.maximum(self.start, other.start)
-        stop = np.minimum(self.stop, other.stop)
-        if (stop <= start).any():
-            return 0
-        return int((self.window(start, stop) & other.window(start, stop)).sum())
+        at = common(self.box, tuple(slice(i, i + 1) for i in index))
+        return at is not None and bool(self.within(at).all())
 
     def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
         """Return whether it duplicates a better mask, or is mostly inside it."""
-        both, size = self.shared(better), self.size
+        shared, size = common(self.box, better.box), self.size
+        both = 0 if shared is None else int((self.within(shared) & better.within(shared)).sum())
         is_same = both / (size + better.size - both) >= settings.max_overlap
         return is_same or both / size > settings.max_inside
 
@@ -137,14 +130,16 @@ def segment_everything(
     if roi_corners_lps is not None:
         region = Region.between(roi_corners_lps, session.volume)
         region_mask[:] = False
-        box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
-        region_mask[box] = region.inside
+        region_mask[region.window] = region.inside
     region_mask = region_mask.transpose(order)
     body = body_mask(solver)
     target = body & region_mask if (body & region_mask).any() else region_mask
     most = chosen.max_share * int(body.sum())
     # 2. Point grids, from coarse to fine; finer ones find smaller structures.
-    levels = [_points(solver, target, mm, chosen) for mm in _spacings(solver, chosen)]
+    planner = solver.planner
+    halved = (planner.coarsest_mm / 2**i for i in range(chosen.levels))
+    spacings = dict.fromkeys(max(mm, planner.finest_mm) for mm in halved)
+    levels = [_points(solver, target, mm, chosen) for mm in spacings]
     total = sum(len(points) for level in levels for points in level.values())
     prompted = 0
     # 3. Prompt at every point not covered by a mask of its grid, and keep distinct masks.
@@ -179,14 +174,6 @@ def body_mask(solver: PromptSolver) -> Mask:
         filled = filled.repeat(n, axis)
     d, h, w = array.shape
     return np.asarray(filled[:d, :h, :w], dtype=bool)
-
-
-def _spacings(solver: PromptSolver, settings: EverythingSettings) -> list[float]:
-    """Return the in-plane spacings of the fields, the coarsest first, halving each time."""
-    planner = solver.planner
-    spacings = [planner.coarsest_mm / 2**i for i in range(settings.levels)]
-    finest = planner.finest_mm
-    return list(dict.fromkeys(max(mm, finest) for mm in spacings))
 
 
 def _points(
@@ -236,7 +223,7 @@ def _answers_to_click(
             continue
         # Rank by the IoU estimate only: on real scans stability did not predict quality.
         score = estimate - _CONTACT_PENALTY * contact
-        mask = _MaskBox(np.array(patch.start), patch.logits > 0, score)
+        mask = _MaskBox(patch.window, patch.logits > 0, score)
         if settings.min_voxels <= mask.size <= most and mask.holds(point):
             found.append(mask)
     return found
@@ -261,13 +248,11 @@ def _painted(found: list[_MaskBox], region_mask: Mask, min_voxels: int) -> npt.N
     """Paint masks to labels from 1, the largest first, smaller on top; drop tiny remainders."""
     labels = np.zeros(region_mask.shape, dtype=np.uint16)
     for number, mask in enumerate(sorted(found, key=lambda m: -m.size), start=1):
-        box = tuple(slice(a, b) for a, b in zip(mask.start, mask.stop, strict=True))
-        labels[box][mask.mask] = number
+        labels[mask.box][mask.mask] = number
     labels[~region_mask] = 0
     left = np.bincount(labels.ravel(), minlength=len(found) + 1)
     left[0] = 0
     ranked = [number for number in np.argsort(-left, kind="stable") if left[number] >= min_voxels]
     names = np.zeros(len(left), dtype=np.uint8 if len(ranked) < 256 else np.uint16)
-    for rank, number in enumerate(ranked, start=1):
-        names[number] = rank
+    names[ranked] = np.arange(1, len(ranked) + 1)
     return np.asarray(names[labels])

@@ -21,12 +21,17 @@ class Region:
     Attributes:
         start: First voxel of the bounding window (d, h, w).
         stop: One beyond its last voxel.
-        inside: bool, shape (stop - start): voxels whose centres are in the region.
+        inside: bool, in the window: voxels whose centres are in the region.
     """
 
     start: npt.NDArray[np.int64]
     stop: npt.NDArray[np.int64]
     inside: npt.NDArray[np.bool_]
+
+    @property
+    def window(self) -> tuple[slice, ...]:
+        """The bounding window as slices of the volume."""
+        return tuple(slice(a, b) for a, b in zip(self.start, self.stop, strict=True))
 
     @staticmethod
     def between(corners_lps: Sequence[Sequence[float]], volume: Volume) -> Region:
@@ -65,10 +70,3 @@ class Region:
         if not inside.any():
             raise PromptError("The region contains no voxel; make it larger.")
         return Region(start, stop, inside)
-
-    def with_context(
-        self, margin: Sequence[float], shape: Sequence[int]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return start and stop enlarged by a margin in voxels (d, h, w), clipped to the volume."""
-        more = np.ceil(np.asarray(margin)).astype(np.int64)
-        return np.maximum(self.start - more, 0), np.minimum(self.stop + more, np.asarray(shape))

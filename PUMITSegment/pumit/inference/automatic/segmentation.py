@@ -8,7 +8,6 @@ which later regions overwrite earlier ones, as in nnU-Net.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,17 +30,9 @@ from pumit.inference.automatic.openvino_network import (
 )
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
-from pumit.inference.loading import (
-    build_from,
-    computing_in,
-    pick_device,
-    pick_precision,
-    read_model,
-)
+from pumit.inference.loading import build_from, computing_in, open_model, pick_precision
 from pumit.models.card import classes_of
-from pumit.models.consent import check_consent
 from pumit.models.ensemble import members_of
-from pumit.models.index import find_model
 from pumit.models.overlap import is_doubtful, usual_dice
 from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
@@ -50,8 +41,6 @@ from pumit.preprocessing.resize import resize, resize_plane, resized_shape, slic
 from pumit.segmentation import ClassLabel, LabelMap, region_type
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
-
-logger = logging.getLogger(__name__)
 
 # Beyond this many voxels the image alone would take gigabytes.
 MAX_GRID_VOXELS = 1 << 29
@@ -97,10 +86,13 @@ class NetworkPlan:
                 f"The model's recipe lacks a complete plan ({type(error).__name__}: {error}) "
                 "with spacing_mm, patch_size and intensity; train or fetch it again."
             ) from None
-        is_usable = len(spacing) == len(patch) == 3 and min(*patch, channels) >= 1
-        is_usable = is_usable and all(0 < s < math.inf for s in spacing)
-        is_usable = is_usable and len(rules) in (1, channels)
-        if not is_usable or orientation not in get_args(Orientation):
+        if not (
+            len(spacing) == len(patch) == 3
+            and min(*patch, channels) >= 1
+            and all(0 < s < math.inf for s in spacing)
+            and len(rules) in (1, channels)
+            and orientation in get_args(Orientation)
+        ):
             raise CheckpointError(
                 f"The model's plan cannot be used: spacing {spacing} mm, patch {patch}, "
                 f"{channels} channels, {len(rules)} of them with an intensity, orientation "
@@ -200,52 +192,57 @@ class AutomaticSegmenter:
             plans = [member.plan for member in self.members]
             half_mm = np.max([np.array(p.patch) * np.array(p.spacing_mm) for p in plans], 0) / 2
             margin = half_mm[np.argsort(axes.order)] / np.asarray(volume.spacing_mm)
-            start, stop = region.with_context(margin, volume.shape)
-
-        def step(share: float) -> None:
-            watch.check()
-            watch.report(share)
+            more = np.ceil(margin).astype(np.int64)
+            start, stop = np.maximum(region.start - more, 0), np.minimum(region.stop + more, stop)
 
         # 2. Probabilities of each network on the volume's grid, slice by slice.
-        step(0.0)
+        done = [0.0] * len(self.members)
+
+        def step(number: int, share: float) -> None:
+            done[number] = share
+            watch.check()
+            watch.report(sum(done) / len(done))
+
+        step(0, 0.0)
         box = axes.bounds(start, stop, volume.shape)
         found = np.zeros(volume.shape, dtype=self._dtype)
         target = axes.apply(found)[box]
-        done = [0.0] * len(self.members)
-
-        def step_of(number: int, share: float) -> None:
-            done[number] = share
-            step(sum(done) / len(done))
-
         answers = [
             self._shares(
                 number,
                 network_image(volume, member.plan, axes, box=box, channel=channel),
                 SlidingWindow(member.plan.patch, overlap, averages_flips),
-                partial(step_of, number),
+                partial(step, number),
             )
             for number, member in enumerate(self.members)
         ]
-        # 3. Labels from the mean probabilities.
+        # 3. Labels from the mean probabilities; what is outside the region is background.
+        inside: Tensor | None = None
+        if region is not None:
+            whole = np.zeros(volume.shape, dtype=bool)
+            whole[region.window] = region.inside
+            inside = torch.from_numpy(axes.apply(whole)[box].copy())
+        outside = torch.zeros(len(self.classes) + (not self.has_regions), 1, 1)
+        outside[0] = not self.has_regions
         label = _region_plane if self.has_regions else _label_plane
         sums = _OverlapSums(len(self.classes))
         doubt = np.zeros(volume.shape, dtype=np.uint8) if tells_doubt else None
         doubt_target = None if doubt is None else axes.apply(doubt)[box]
         try:
             for planes in zip(*answers, strict=True):
-                shares = planes[0][1]
+                at, shares = planes[0]
                 if len(planes) > 1:
                     shares = torch.stack([plane for _, plane in planes]).mean(0)
-                target[planes[0][0]] = label(shares, sums)
+                if inside is not None:
+                    shares = torch.where(inside[at], shares, outside)
+                target[at] = label(shares, sums)
                 if doubt_target is not None:
-                    doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
+                    doubt_target[at] = _doubt_plane(shares, self.has_regions)
         finally:
             for fast in self._compiled.values():
                 if fast is not None:
                     fast.release()
-        # 4. Mask the region, and keep the largest components.
-        if region is not None:
-            _keep_only(found, region)
+        # 4. Rate the answer, and keep the largest components.
         expected = sums.expected_dice()
         remark = ""
         # A region may cut structures, which makes every model less certain.
@@ -289,11 +286,8 @@ class AutomaticSegmenter:
         """Return the function that computes a member, compiled if that is faster."""
         network = self.members[number].network
         windows = window.count(seen.shape[1:]) * (8 if window.averages_flips else 1)
-        if (
-            not self.is_final
-            or windows < FEWEST_WINDOWS
-            or not suits_openvino(self.torch_device, self.precision)
-        ):
+        is_worth_it = self.is_final and windows >= FEWEST_WINDOWS
+        if not is_worth_it or not suits_openvino(self.torch_device, self.precision):
             return network
         key = (number, len(seen), *window.patch)
         if key not in self._compiled:
@@ -316,10 +310,9 @@ def network_image(
     box: tuple[slice, slice, slice] | None = None,
     channel: int = 0,
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """Pre-process a volume for a network, both for training and inference.
+    """Pre-process a volume, or a box of it on these axes, for a network in training or inference.
 
     Args:
-        box: Part of the volume on these axes; None for all of it.
         channel: Channel to use if the volume has more channels than the network.
 
     Returns:
@@ -358,13 +351,7 @@ class _OverlapSums:
         self._voxels = torch.zeros(classes)
 
     def add(self, shares: Tensor, inside: Tensor, voxels: Tensor) -> None:
-        """Add a slice.
-
-        Args:
-            shares: Class probabilities, (K, H, W).
-            inside: Sum of each class's probabilities inside its mask, (K,).
-            voxels: Voxels of each mask, (K,).
-        """
+        """Add a slice: probabilities (K, H, W), their sum in each mask, and its voxels, (K,)."""
         self._all += shares.sum((1, 2))
         self._inside += inside
         self._voxels += voxels
@@ -388,8 +375,7 @@ def _label_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
     flat, count = labels.flatten(), len(shares)
     within = flat.bincount(highest.flatten(), minlength=count)
     sums.add(shares[1:], within[1:], flat.bincount(minlength=count)[1:])
-    found: npt.NDArray[Any] = labels.numpy()
-    return found
+    return np.asarray(labels.numpy())
 
 
 def _region_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
@@ -406,22 +392,13 @@ def _region_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
 def _doubt_plane(shares: Tensor, has_regions: bool) -> npt.NDArray[np.uint8]:
     """Return the probability of a wrong label, scaled to 0 to 255, from (K, H, W)."""
     wrong = torch.minimum(shares, 1 - shares).amax(0) if has_regions else 1 - shares.amax(0)
-    found: npt.NDArray[np.uint8] = (255 * wrong).round().to(torch.uint8).numpy()
-    return found
+    return np.asarray((255 * wrong).round().to(torch.uint8).numpy())
 
 
 def _planes(
     shares: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
 ) -> Iterator[tuple[int, Tensor]]:
-    """Resample probabilities to the scan's grid, one slice at a time.
-
-    Args:
-        shares: Probabilities (K, h, w) of consecutive slices.
-        shape: The scan's grid over the same box.
-
-    Yields:
-        Slice number and probabilities (K, H, W).
-    """
+    """Resample probabilities (K, h, w) of consecutive slices to the scan's grid, slice by slice."""
     positions = slice_positions(shape[0], depth)
     planes: dict[int, Tensor] = {}
     i = 0
@@ -436,14 +413,6 @@ def _planes(
         planes = {k: plane for k, plane in planes.items() if k >= oldest}
 
 
-def _keep_only(labels: npt.NDArray[np.unsignedinteger[Any]], region: Region) -> None:
-    """Set everything outside a region to background, in place."""
-    box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
-    kept = labels[box] * region.inside
-    labels[:] = 0
-    labels[box] = kept
-
-
 def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmenter:
     """Load an automatic model.
 
@@ -455,17 +424,13 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
             not accepted.
         PumitError: If the device is absent.
     """
-    target = pick_device(device)
-    check_consent(str(model))
-    path = find_model(model)
-    checkpoint = read_model(path, "automatic")
+    path, checkpoint, target = open_model(model, "automatic", device)
     recipe, header = checkpoint.recipe, checkpoint.header
     classes = classes_of(recipe)
     first, *others = (
         Member(build_from(member, path, target), NetworkPlan.from_recipe(member.recipe))
         for member in members_of(checkpoint)
     )
-    logger.info("model %s %s on %s", header.name, header.version, target)
     return AutomaticSegmenter(
         first.network,
         first.plan,

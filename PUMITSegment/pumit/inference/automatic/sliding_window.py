@@ -56,17 +56,20 @@ class SlidingWindow:
         """Return the number of windows that cover a grid."""
         return math.prod(map(len, self.starts(shape)))
 
-    def depth_chunks(self, shape: Sequence[int], classes: int) -> list[DepthChunk]:
+    def depth_chunks(self, shape: Sequence[int], classes: int) -> list[tuple[slice, slice]]:
         """Divide a grid along its depth so that the scores of each chunk fit in memory.
 
         Each chunk uses the same windows as the undivided grid, so the results are equal.
+
+        Returns:
+            Slices to compute, and those of them to keep, for each chunk.
         """
         depth, patch = shape[0], self.patch[0]
         step = max(1, int(patch * (1 - self.overlap)))
         slice_bytes = 4 * (classes + 2) * shape[1] * shape[2]
         most = max(self.max_bytes // slice_bytes, patch + step)
         if depth <= most:
-            return [DepthChunk(0, depth, 0, depth)]
+            return [(slice(0, depth), slice(0, depth))]
         # First slices of all windows; the last window ends with the image.
         starts = self.starts(shape)[0]
         length = max((most - 2 * patch) // step, 1) * step
@@ -74,18 +77,8 @@ class SlidingWindow:
         for begin in range(0, depth, length):
             end = min(begin + length, depth)
             crossing = [s for s in starts if s + patch > begin and s < end]
-            out.append(DepthChunk(crossing[0], crossing[-1] + patch, begin, end))
+            out.append((slice(crossing[0], crossing[-1] + patch), slice(begin, end)))
         return out
-
-
-@dataclass(frozen=True)
-class DepthChunk:
-    """Slices of a chunk: `start` to `stop` are computed, `kept_from` to `kept_to` are kept."""
-
-    start: int
-    stop: int
-    kept_from: int
-    kept_to: int
 
 
 def class_scores(
@@ -99,19 +92,14 @@ def class_scores(
     step: Callable[[float], None],
     activation: Predict | None = None,
 ) -> Iterator[Tensor]:
-    """Compute class scores of an image, chunk by chunk along the depth.
+    """Yield class scores of an image, (classes, n, h, w) float32, of consecutive slices.
 
     Args:
         network: Maps (1, C, *patch) to (1, classes, *patch).
-        image: Pre-processed image, (C, d, h, w), on the CPU.
-        device: Device of the network; scores are accumulated on the CPU.
+        image: Pre-processed image, (C, d, h, w), on the CPU, where scores are accumulated too.
         cast: Returns the context manager for the precision.
         step: Progress callback with the finished share, before each window; may raise to stop.
-        activation: Applied to logits before averaging reflections and windows; None to average
-            logits.
-
-    Yields:
-        Consecutive chunks of slices, (classes, n, h, w), float32.
+        activation: Applied to logits before averaging reflections and windows.
 
     Raises:
         CheckpointError: If the network's output has an unexpected shape.
@@ -119,14 +107,15 @@ def class_scores(
     # 1. Plan chunks and reflections, and count the windows for the progress.
     shape = image.shape[1:]
     chunks = window.depth_chunks(shape, classes)
-    turns = list(_reflections()) if window.averages_flips else [()]
-    crops = [(s.stop - s.start, *shape[1:]) for s in chunks]
+    flips = range(4) if window.averages_flips else range(1)
+    turns = [axes for count in flips for axes in itertools.combinations((2, 3, 4), count)]
+    crops = [(seen.stop - seen.start, *shape[1:]) for seen, _ in chunks]
     total = sum(map(window.count, crops)) * len(turns)
     done = itertools.count()
 
     # 2. Window (1, C, *patch) -> mean over all reflections (1, classes, *patch).
     def predict(x: Tensor) -> Tensor:
-        out: Tensor | None = None
+        total_logits: Any = 0.0
         for turn in turns:
             step(min(next(done) / total, 1.0))
             try:
@@ -148,17 +137,16 @@ def class_scores(
                     "fetch it again."
                 )
             logits = logits.float() if activation is None else activation(logits.float())
-            logits = logits.flip(turn) if turn else logits
-            out = logits if out is None else out + logits
-        assert out is not None
-        return out / len(turns)
+            total_logits = total_logits + (logits.flip(turn) if turn else logits)
+        mean: Tensor = total_logits / len(turns)
+        return mean
 
     # 3. Blend the windows of each chunk, and keep only its own slices.
     air = float(image.min())  # padding value
-    for part in chunks:
+    for seen, kept in chunks:
         with torch.inference_mode():
-            scores = _blended(predict, image[:, part.start : part.stop], window, device, air)
-        yield scores[:, part.kept_from - part.start : part.kept_to - part.start]
+            scores = _blended(predict, image[:, seen], window, device, air)
+        yield scores[:, kept.start - seen.start : kept.stop - seen.start]
     step(1.0)
 
 
@@ -194,9 +182,3 @@ def _gaussian(patch: Sequence[int]) -> Tensor:
         x = torch.arange(n) - (n - 1) / 2
         weight = weight[..., None] * torch.exp(x**2 / (-2 * (n * 0.125) ** 2))
     return weight.clamp(min=max(float(weight.min()), 1e-3))
-
-
-def _reflections() -> Iterator[tuple[int, ...]]:
-    """Yield the axes of (B, C, D, H, W) to flip, for each of the eight reflections."""
-    for count in range(4):
-        yield from itertools.combinations((2, 3, 4), count)

@@ -37,10 +37,6 @@ LAYER_RANGES = "layer_ranges"  # in the recipe of a checkpoint
 def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[Engine, Weights]:
     """Return the engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
-    Args:
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        keeps_graphs: Whether to cache compiled graphs on disk for the next process.
-
     Raises:
         CheckpointError: If it is damaged, or of another network.
         PumitError: If the device is absent, or no installed engine supports it.
@@ -69,7 +65,7 @@ def layer_ranges(weights: Weights | Checkpoint) -> dict[str, list[float]]:
     """Return the least and greatest input of each layer that may multiply in eight bits.
 
     Fine-tuning writes them into the recipe. Those of the shipped weights, measured by
-    `fit_ranges.py`, are in one file. Without any, the result is empty.
+    `fit_ranges.py`, are in one file.
     """
     found = weights.recipe.get(LAYER_RANGES)
     if found is None:

@@ -133,8 +133,8 @@ def _two_way(
     placed = ops.add(image, image_code)
     q = ops.add(layers.layer_norm(tokens, f"{norm}.1"), token_code)
     tokens = ops.add(tokens, _cross(layers, heads, q, placed, image, f"{name}.to_image"))
-    y = layers.linear(layers.layer_norm(tokens, f"{norm}.2"), f"{name}.mlp.0")
-    tokens = ops.add(tokens, layers.linear(ops.gelu(y, "erf"), f"{name}.mlp.2"))
+    y = layers.layer_norm(tokens, f"{norm}.2")
+    tokens = ops.add(tokens, _perceptron(layers, y, f"{name}.mlp"))
     keys = layers.layer_norm(tokens, f"{norm}.3")
     attended = _cross(layers, heads, placed, ops.add(keys, token_code), keys, f"{name}.to_tokens")
     return tokens, ops.add(image, attended)
@@ -157,13 +157,8 @@ def _logits(
     full, half = shapes
     f, count = sizes.widths[0], sizes.num_masks
     # 1. Weights of each mask from its token.
-    weights = ops.concat(
-        [
-            _perceptron(layers, _part(tokens, 1 + i, 2 + i, 1), f"{NAME}.hyper.{i}")
-            for i in range(count)
-        ],
-        1,
-    )  # (1, M, f + shown + 1)
+    each = [(_part(tokens, 1 + i, 2 + i, 1), f"{NAME}.hyper.{i}") for i in range(count)]
+    weights = ops.concat([_perceptron(layers, *of) for of in each], 1)  # (1, M, f + shown + 1)
     last = layers.weight(f"{NAME}.hyper.0.2.bias").size - 1
     voxels = math.prod(full)
     # 2. Contribution of features and prior at full resolution, (1, M, D, H, W).

@@ -21,10 +21,7 @@ R = TypeVar("R")
 
 
 def map_in(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Apply a function to items in the threads of a pool.
-
-    Returns:
-        Results, in the order of the items.
+    """Apply a function to items in the threads of a pool; results keep their order.
 
     Raises:
         Exception: The error of the first failed item, after all threads have finished.
@@ -88,41 +85,23 @@ class Engine(Protocol):
         """In-plane voxels of a training field."""
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Apply a function that encodes and decodes to fields, in parallel if that is faster.
-
-        Args:
-            work: May be called from several threads.
-
-        Returns:
-            Results, in the order of the items.
-        """
+        """Apply a function that encodes and decodes to fields, in parallel if that is faster."""
 
     def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
-        """Prepare for upcoming fields in the background.
-
-        Args:
-            grids: Degree of anisotropy and shape (D, H, W) of each field, in the order of use.
-        """
+        """Prepare for fields, degree of anisotropy and shape of each, in the background."""
 
     def rest(self) -> None:
         """Release memory that is not needed until the next field, such as compiled graphs."""
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:
-        """Encode a field.
+        """Encode a field for `decode` of the same engine.
 
         Args:
             image: Channels of the field, (3, D, H, W); H and W divisible by 8, D by the encoder's
                 depth stride at this degree.
             da0: Degree of anisotropy.
             slice_ratio: See `FieldPrompts`.
-
-        Returns:
-            Features for `decode` of the same engine.
         """
 
     def decode(self, features: Any, prompts: FieldPrompts) -> tuple[Floats, Floats]:
-        """Decode prompts.
-
-        Returns:
-            Mask logits (M, D, H, W) and IoU estimates (M,).
-        """
+        """Return mask logits (M, D, H, W) and IoU estimates (M,)."""

@@ -67,12 +67,12 @@ class GraphCache:
         except OSError:
             return None
         digest, body = content[:_DIGEST], memoryview(content)[_DIGEST:]
-        is_whole = hmac.compare_digest(self._digest(da0, shape, body), digest)
-        if not is_whole:
+        if not hmac.compare_digest(self._digest(da0, shape, body), digest):
+            level = logging.DEBUG
             if self.is_writable:
+                level = logging.WARNING
                 with suppress(OSError):
                     path.unlink()
-            level = logging.WARNING if self.is_writable else logging.DEBUG
             logger.log(level, "A cached graph on disk is damaged; it is compiled again.")
             return None
         middle = _HEAD.size + _HEAD.unpack_from(body)[-1]
@@ -95,7 +95,9 @@ class GraphCache:
             self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_path(self._path(da0, shape)) as temporary:
                 temporary.write_bytes(self._digest(da0, shape, body) + body)
-            self._remove_oldest()
+            for path in _by_last_use(self._folder)[MOST_FILES:]:
+                with suppress(OSError):
+                    path.unlink()
         except (OSError, ExportError):
             self.is_writable = False
             logger.warning(
@@ -113,11 +115,6 @@ class GraphCache:
 
     def _key(self, da0: int, shape: Shape) -> bytes:
         return f"{self._identity}\n{da0} {shape} with a head".encode()
-
-    def _remove_oldest(self) -> None:
-        for path in _by_last_use(self._folder)[MOST_FILES:]:
-            with suppress(OSError):
-                path.unlink()
 
 
 def _by_last_use(folder: Path) -> list[Path]:

@@ -32,7 +32,13 @@ def integers(values: Any) -> Node:
 
 def convolve(x: Node, kernel: npt.ArrayLike, step: Sequence[int] = (1, 1, 1)) -> Node:
     """Convolve with constants, without padding; faster than pooling, which moves the channels."""
-    return ops.convolution(x, constant(kernel), step, [0, 0, 0], [0, 0, 0], [1, 1, 1])
+    return _convolution(x, constant(kernel), step)
+
+
+def _convolution(
+    x: Node, kernel: Node, step: Sequence[int] = (1, 1, 1), pads: Sequence[int] = (0, 0, 0)
+) -> Node:
+    return ops.convolution(x, kernel, step, pads, pads, [1, 1, 1])
 
 
 def _per_channel(values: Floats) -> Node:
@@ -108,29 +114,24 @@ class GraphLayers:
         self, x: Node, name: str, level: int, part: slice = slice(None), *, bias: bool = True
     ) -> Node:
         """Add `SACConv` after `level` halvings, restricted to some of its input channels."""
-        kernel = self.weight(f"{name}.weight")[:, part]
-        pads = [1, 1, 1]
+        kernel, depth = self.weight(f"{name}.weight")[:, part], 1
         if level < self.da0:
-            kernel, pads = depth_sum(kernel, 1), [0, 1, 1]
-        ones = [1, 1, 1]
+            kernel, depth = depth_sum(kernel, 1), 0
         whole = part == slice(None)
         x, operand = self._operands(x, kernel, name if whole else f"{name}.{part.start}")
-        out = ops.convolution(x, operand, ones, pads, pads, ones)
+        out = _convolution(x, operand, pads=(depth, 1, 1))
         return self._biased(out, name) if bias else out
 
     def point(self, x: Node, name: str) -> Node:
         """Add a 1^3 convolution."""
-        ones, none = [1, 1, 1], [0, 0, 0]
         x, kernel = self._operands(x, self.weight(f"{name}.weight"), name)
-        return self._biased(ops.convolution(x, kernel, ones, none, none, ones), name)
+        return self._biased(_convolution(x, kernel), name)
 
     def down(self, x: Node, name: str, level: int) -> Node:
         """Add `SACDownsample` by two from a level."""
         step = 1 if level < self.da0 else 2
         x, kernel = self._operands(x, depth_sum(self.weight(f"{name}.weight"), step), name)
-        none = [0, 0, 0]
-        out = ops.convolution(x, kernel, [step, 2, 2], none, none, [1, 1, 1])
-        return self._biased(out, name)
+        return self._biased(_convolution(x, kernel, step=(step, 2, 2)), name)
 
     def up(
         self, x: Node, name: str, level: int, shown: tuple[Floats, Floats] | None = None

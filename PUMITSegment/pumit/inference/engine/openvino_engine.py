@@ -37,7 +37,7 @@ from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, to
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
 from pumit.inference.engine.graph_cache import Blob, GraphCache
 from pumit.inference.engine.graph_layers import GraphLayers, Ranges
-from pumit.inference.engine.prompt_maps import MapGrid, PromptTokens, class_vectors_at, prompt_maps
+from pumit.inference.engine.prompt_maps import MapGrid, PromptTokens, prompt_maps, vectors_at
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import PROMPTABLE
 from pumit.preprocessing.fields import grids
@@ -52,15 +52,12 @@ _OF_PROMPTS = (
     "mask_decoder.mask_tokens.",
     "prototypes.",  # training only
 )
-# Number of compiled graph pairs kept in memory; one scan needs about four.
-MOST_COMPILED = 12
+MOST_COMPILED = 12  # graph pairs kept in memory; one scan needs about four
 # Number of compiled graph pairs that keep their working memory: those of one answer. To allocate
 # it for every field made a first click on a further scan 1.2 times as long.
 MOST_WARM = 4
-# While one field computes on all cores, pre- and post-processing of another one runs.
-FIELDS_AT_ONCE = 2
-# Graph pairs loaded from the disk cache before the scan is known, for a first click.
-MOST_FORESEEN = 4
+FIELDS_AT_ONCE = 2  # one computes on all cores, another one is pre- or post-processed
+MOST_FORESEEN = 4  # graph pairs loaded from the disk cache before the scan is known
 # Delay before a compiled graph is written to disk: right after compiling, a click needs the cores.
 KEEP_AFTER_S = 1.5
 # Variables by which oneDNN, in OpenVINO, uses only some of the CPU's instructions.
@@ -97,12 +94,9 @@ def multiplies_eight_bits() -> bool:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     x = ops.parameter([1, 64, 8, 8, 8], np.float32)
-    ends = [ops.constant(np.float32(end)) for end in (0, 255)]
-    whole = ops.constant(np.full((64, 64, 1, 1, 1), 127, np.int8))
-    kernel = ops.multiply(ops.convert(whole, "f32"), ops.constant(np.float32(1 / 127)))
-    ones, none = [1, 1, 1], [0, 0, 0]
-    rounded = ops.fake_quantize(x, *ends, *ends, 256)
-    y = ops.convolution(rounded, kernel, ones, none, none, ones)
+    ones = np.ones((64, 64, 1, 1, 1), np.float32)
+    layers = GraphLayers({"a.weight": ones, "a.bias": ones[0] * 0}, 0, {"a": (0, 255)})
+    y = layers.point(x, "a")
     model, single = openvino.Model([ops.result(y)], [x]), {"INFERENCE_PRECISION_HINT": "f32"}
     try:
         request = shared_core().compile_model(model, "CPU", single).create_infer_request()
@@ -133,11 +127,9 @@ def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
 
 @dataclass(frozen=True)
 class GraphFeatures:
-    """Encoder output of a field, and the prompt-independent part of its maps.
+    """Outputs of `encoder_graph` for a field, and the prompt-independent part of its maps.
 
     Attributes:
-        half: The image's part of the features at 1/2 resolution.
-        quarter: The image's part of the features at 1/4 resolution.
         places: Position codes of the tokens, (1, N, dim).
         classes: Class vectors at 1/2 resolution, (E, d, h, w), or None.
     """
@@ -161,16 +153,14 @@ class GraphFeatures:
     @property
     def summary(self) -> Floats:
         """Mean of the transformer's features, (dim,)."""
-        mean: Floats = self.tokens[0].mean((1, 2, 3))
-        return mean
+        return np.asarray(self.tokens[0].mean((1, 2, 3)))
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """Compiled encoder and decoder for one degree and field shape.
+    """Compiled graph and inference request of each, for one degree and field shape.
 
     Attributes:
-        encoder: Compiled graph and its inference request; likewise `decoder`.
         distances: Pairwise token distances, (1, 1, N, N).
     """
 
@@ -178,11 +168,6 @@ class _Compiled:
     decoder: tuple[Any, Any]
     distances: Floats
     in_use: Lock = field(default_factory=Lock)
-
-    def release(self) -> None:
-        """Release working memory; the next inference allocates it again."""
-        for graph, _ in (self.encoder, self.decoder):
-            graph.release_memory()
 
 
 class OpenVinoEngine:
@@ -317,15 +302,12 @@ class OpenVinoEngine:
     def decode(self, features: GraphFeatures, prompts: FieldPrompts) -> tuple[Floats, Floats]:
         """Decode prompts; see `Engine`."""
         shape = features.maps.full
-        classes = features.classes
+        classes, prior = features.classes, prompts.prior
         maps = prompt_maps(prompts, features.maps, self.field_size, classes)[None]
         vectors = None
         if classes is not None:
-            ratio = prompts.slice_ratio
-            vectors = class_vectors_at(prompts.points, features.maps, classes, ratio)
-        prior = (
-            np.zeros(shape, dtype=np.float32) if prompts.prior is None else 2 * prompts.prior - 1
-        )
+            vectors = vectors_at(prompts.points, classes, shape, prompts.slice_ratio)
+        prior = np.zeros(shape, dtype=np.float32) if prior is None else 2 * prior - 1
         tokens = self._tokens.of(prompts, features.tokens[0], shape, vectors)[None]
         given = [features.full, features.half, features.quarter, features.tokens]
         given += [maps, prior[None, None], tokens, features.places]
@@ -415,14 +397,13 @@ class OpenVinoEngine:
                 future.set_running_or_notify_cancel()  # no other thread may take it
             self._graphs[key] = future
             self._forget()
-        if is_mine:
-            try:
-                future.set_result(self._compile_both(da0, shape))
-            except BaseException as error:
-                future.set_exception(error)
         try:
+            if is_mine:
+                future.set_result(self._compile_both(da0, shape))
             return future.result()
-        except BaseException:
+        except BaseException as error:
+            if is_mine:
+                future.set_exception(error)
             with self._lock:
                 if self._graphs.get(key) is future:  # the next request tries again
                     del self._graphs[key]
@@ -443,8 +424,9 @@ class OpenVinoEngine:
             cooling, self._warm = self._warm[:-MOST_WARM], self._warm[-MOST_WARM:]
         for other in cooling:
             if other.in_use.acquire(blocking=False):
-                try:
-                    other.release()
+                try:  # the next inference allocates it again
+                    other.encoder[0].release_memory()
+                    other.decoder[0].release_memory()
                 finally:
                     other.in_use.release()
         return results

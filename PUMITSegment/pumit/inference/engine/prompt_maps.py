@@ -3,6 +3,9 @@
 The prompt-independent part of the maps is computed once per field with its features: the image at
 1/2 resolution and its path costs. The rest costs a fraction of a decoding. Padding tokens are left
 out: nothing attends to them.
+
+Arrays (d, h, w) are on the maps' grid; points (P, 3) and boxes (2, 3) are those of `FieldPrompts`,
+as is `ratio`.
 """
 
 from __future__ import annotations
@@ -36,14 +39,11 @@ Mask = npt.NDArray[np.bool_]
 
 
 def path_costs(image: Floats, depth_step: float) -> list[Floats]:
-    """Return the costs of straight paths from the first voxel along each axis.
+    """Return the costs of straight paths from the first voxel along each axis, (d, h, w) each.
 
     Args:
         image: Shape (C, d, h, w), channels about [0, 1].
         depth_step: Depth step over in-plane step on this grid.
-
-    Returns:
-        Three arrays (d, h, w), each increasing along its own axis.
     """
     costs = []
     for axis in range(3):
@@ -56,11 +56,7 @@ def path_costs(image: Floats, depth_step: float) -> list[Floats]:
 
 
 def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
-    """Return the cost of the cheapest axis-aligned path to a seed, (d, h, w).
-
-    Args:
-        seeds: Bool (d, h, w).
-    """
+    """Return the cost of the cheapest axis-aligned path to a seed, (d, h, w)."""
     distance = np.where(seeds, np.float32(0), np.float32(UNREACHED))
     for _ in range(ROUNDS):
         before = distance
@@ -201,12 +197,12 @@ def prompt_maps(
     return np.stack(maps)
 
 
-def class_vectors_at(points: Floats, grid: MapGrid, classes: Floats, ratio: float) -> Floats:
-    """Return class vectors at points, (P, E), interpolated from the grid (E, d, h, w)."""
-    out = np.zeros((len(points), len(classes)), dtype=np.float32)
+def vectors_at(points: Floats, vectors: Floats, full: Shape, ratio: float) -> Floats:
+    """Return vectors (P, E) at points of a field of shape `full`, from a coarser (E, d, h, w)."""
+    out = np.zeros((len(points), len(vectors)), dtype=np.float32)
     for i, index in enumerate(voxel_index(points, ratio)):
-        for (d, h, w), weight in trilinear(index, grid.full, grid.shape):
-            out[i] += np.float32(weight) * classes[:, d, h, w]
+        for (d, h, w), weight in trilinear(index, full, vectors.shape[1:]):
+            out[i] += np.float32(weight) * vectors[:, d, h, w]
     return out
 
 
@@ -217,7 +213,7 @@ def _class_maps(
     flat = classes.reshape(len(classes), -1)
     blank = np.zeros(grid.shape, dtype=np.float32)
     maps = [blank, blank, blank]
-    vectors = class_vectors_at(prompts.points, grid, classes, prompts.slice_ratio)
+    vectors = vectors_at(prompts.points, classes, grid.full, prompts.slice_ratio)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     for i, kind in enumerate((True, False)):
         own = vectors[prompts.is_positive == kind]
@@ -350,11 +346,7 @@ def _outside(box: Floats, grid: MapGrid, ratio: float) -> Mask:
 
 
 class PromptTokens:
-    """Conversion of prompts to tokens.
-
-    Args:
-        field_size: In-plane voxels of a training field.
-    """
+    """Conversion of prompts to tokens; `field_size` is the in-plane voxels of a training field."""
 
     def __init__(self, weights: Mapping[str, Floats], field_size: int) -> None:
         self._frequencies = weights["prompt_encoder.frequencies"]
@@ -382,7 +374,7 @@ class PromptTokens:
         self,
         prompts: FieldPrompts,
         features: Floats,
-        full: tuple[int, int, int],
+        full: Shape,
         class_vectors: Floats | None = None,
     ) -> Floats:
         """Return the network's output tokens, then point tokens and box tokens, (T, dim).
@@ -393,10 +385,7 @@ class PromptTokens:
         """
         parts = [self._own]
         if len(prompts.points):
-            seen = np.zeros((len(prompts.points), len(features)), dtype=np.float32)
-            for i, index in enumerate(voxel_index(prompts.points, prompts.slice_ratio)):
-                for (d, h, w), weight in trilinear(index, full, features.shape[1:]):
-                    seen[i] += np.float32(weight) * features[:, d, h, w]
+            seen = vectors_at(prompts.points, features, full, prompts.slice_ratio)
             kinds = self._kinds[np.where(prompts.is_positive, POSITIVE, NEGATIVE)]
             tokens = self.positional(prompts.points) + kinds
             tokens = tokens + seen @ self._feature.T + self._feature_bias

@@ -33,11 +33,7 @@ class SideBySide:
         self._lock = Lock()
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Apply a function to each item.
-
-        Raises:
-            Exception: The error of the first failed item, after all threads have finished.
-        """
+        """Apply a function to each item; see `map_in`."""
         threads = torch.get_num_threads()
         if min(threads, len(items)) < 2:
             return [work(item) for item in items]

@@ -1,4 +1,8 @@
-"""Consistency of an answer with its prompts: the drawn box and the clicks."""
+"""Consistency of an answer with its prompts: the drawn box and the clicks.
+
+Masks (D, H, W) and logits (M, D, H, W) are those of a field. Boxes are a lower and an upper corner,
+volume indices (d, h, w).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ from scipy import ndimage
 from pumit.geometry import window_of
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.solver_settings import BoxWeights
+from pumit.inference.interactive.solver_state import BoxWeights
 from pumit.preprocessing.fields import Field
 
 Box = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # lower and upper corner
-Place = tuple[float, float, float]
+Place = tuple[float, ...]
 FITTING = 0.85  # in-plane IoU of bounding box and drawn box from which an answer fits
 LEAST_GAP = 1.0  # field voxels from which an answer does not reach a face of the drawn box
 
@@ -28,16 +32,9 @@ def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
 
 
 def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
-    """Return the in-plane overlap of a mask's bounding box with a drawn box.
+    """Return the share of a mask's bounding box inside a drawn box, and that of the box it fills.
 
     Depth is ignored: for a box drawn on one slice it is a guess.
-
-    Args:
-        mask: Bool (D, H, W) in a field.
-        box: Lower and upper corner, volume indices (d, h, w).
-
-    Returns:
-        Share of the bounding box inside the drawn box, and share of the drawn box that it fills.
     """
     bounds = bounds_of(mask)
     if bounds is None:
@@ -55,18 +52,11 @@ def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
 
 
 def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> Floats:
-    """Return a score bonus for each answer to a box: agreement with the others, and fit.
+    """Return a score bonus (M,) for each answer to a box: agreement with the others, and fit.
 
     Boxes are often drawn loosely, so reaching beyond one counts more than not filling it. Filling
     still matters: in a box around the heart's wall, the cavity alone does not fill the box. In a
     box around the cavity, the wall fills it better, but most answers are the cavity.
-
-    Args:
-        answers: Logits (M, D, H, W) in a field.
-        box: Lower and upper corner, volume indices (d, h, w).
-
-    Returns:
-        Bonus to add to each IoU estimate, (M,).
     """
     shares = np.array([box_shares(answer > 0, where, box) for answer in answers], np.float32)
     penalties = np.array([weights.outside, weights.unfilled], np.float32)
@@ -95,18 +85,15 @@ def clicked_in_box(
     with both.
 
     Args:
-        decode: Decode prompts in the field: logits (M, D, H, W) and IoU estimates (M,), the main
-            answer first.
+        decode: Decode prompts: logits and IoU estimates (M,), the main answer first.
         answers: The same for the box alone.
-
-    Returns:
-        Logits (M + N, D, H, W) and estimates (M + N,), N at most M + 1.
     """
     (logits, iou), box = answers, prompts.box
     assert box is not None
 
     def with_answer_to(places: Iterable[Place]) -> tuple[Floats, Floats]:
-        again, estimates = decode(replace(prompts, points=[(*place, True) for place in places]))
+        points = [(d, h, w, True) for d, h, w in places]
+        again, estimates = decode(replace(prompts, points=points))
         return np.concatenate([logits, again[:1]]), np.concatenate([iou, estimates[:1]])
 
     # 1. Add a click at the deepest place of each answer.
@@ -122,17 +109,10 @@ def clicked_in_box(
 
 
 def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Place]:
-    """Return places half-way between a mask and the in-plane box faces that it does not reach.
+    """Return places (d, h, w) half-way between a mask and the in-plane box faces it does not reach.
 
     A structure touches each face of its box. A gap there means that the mask misses an outer part,
     such as the heart's wall around the cavity.
-
-    Args:
-        mask: Bool (D, H, W) in a field.
-        box: Lower and upper corner, volume indices (d, h, w).
-
-    Returns:
-        Volume indices (d, h, w), at most four.
     """
     low, high = _faces(where, box)
     half = 0.5 / np.asarray(where.step)
@@ -146,8 +126,7 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
             if (face - end - to_face) * np.sign(to_face) >= LEAST_GAP:
                 place = index[index[:, axis] == end].mean(0)
                 place[axis] = (face + end + to_face) / 2
-                d, h, w = where.to_volume(place).tolist()
-                places.append((d, h, w))
+                places.append(tuple(where.to_volume(place).tolist()))
     return places
 
 
@@ -161,11 +140,9 @@ def _faces(where: Field, box: Box) -> Box:
 def depth_of(
     mask: npt.NDArray[np.bool_], spacing: npt.NDArray[np.float64], is_flat: Sequence[bool]
 ) -> npt.NDArray[np.float64]:
-    """Return the distance of each voxel of a mask to the nearest background voxel.
+    """Return the distance of each voxel of a mask to the nearest background, also beyond the array.
 
     Args:
-        mask: Bool (D, H, W); outside the array is background.
-        spacing: Voxel spacing, (D, H, W).
         is_flat: Axes along which the whole image has one voxel and so no border.
     """
     rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
@@ -174,15 +151,7 @@ def depth_of(
 
 
 def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place | None:
-    """Return the voxel deepest inside a mask, within a box.
-
-    Args:
-        mask: Bool (D, H, W) in a field.
-        box: Lower and upper corner, volume indices (d, h, w).
-
-    Returns:
-        Volume index (d, h, w), or None if no voxel of the mask is in the box.
-    """
+    """Return the volume index deepest inside a mask within a box; None if it has no voxel there."""
     low, high = (np.round(where.to_field(corner)).astype(int).clip(0) for corner in box)
     window = tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))
     inside = mask[window]
@@ -192,8 +161,7 @@ def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place
     spacing = np.array([where.prompt_ratio or 1.0, 1.0, 1.0])
     depth = depth_of(inside, spacing, [n == 1 for n in inside.shape])
     at = np.add(np.unravel_index(int(depth.argmax()), depth.shape), low)
-    d, h, w = where.to_volume(at).tolist()
-    return d, h, w
+    return tuple(where.to_volume(at).tolist())
 
 
 def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:

@@ -9,8 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import FieldAnswer
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverSettings
 from pumit.preprocessing.fields import Field, box_of, resampled
 
 POINTS = 4096
@@ -22,19 +21,13 @@ def consensus(
     click: npt.ArrayLike,
     spacing_mm: tuple[float, float, float],
 ) -> list[list[float]]:
-    """Return the support of every answer by the other fields.
+    """Return the support (per field and answer, 0 to 1) of every answer by the other fields.
 
-    A structure found at only one field size is usually not there. Answers are compared at random
-    points whose distance from the click is log-uniform, weighted by the volume each represents.
-    This works for structures of any size at the cost of a few thousand look-ups.
-
-    Args:
-        answers: Fields, each with the logits (d, h, w) of its answers.
-        click: Volume index (d, h, w) to compare around.
-
-    Returns:
-        Per field and answer, the IoU with the most similar answer of another field, averaged over
-        the other fields, 0 to 1; 0 if there is only one field.
+    A structure found at only one field size is usually not there. Support is the IoU with the most
+    similar answer of another field, averaged over the other fields; 0 if there is only one field.
+    Answers are compared at random points whose distance from the click is log-uniform, weighted by
+    the volume each represents. This works for structures of any size at the cost of a few thousand
+    look-ups.
     """
     # 1. Sample points (n, 3) around the click, each with the volume that it represents, (n,).
     fields = [where for where, _ in answers]
@@ -67,7 +60,6 @@ def most_trusted(
 
     Args:
         candidates: Answers of each field, the finest field first; their scores are modified.
-        click: Volume index (d, h, w) to compare around.
     """
     if len(candidates) > 1 and len(candidates[0]) > 1:
         support = consensus(field_logits(candidates), click, spacing_mm)
@@ -87,17 +79,9 @@ def field_logits(
 
 
 def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[Floats]]]) -> Floats:
-    """Average an answer with matching answers of other fields.
+    """Average an answer with the most similar answer of each other field, if similar enough.
 
     A coarse field identifies a structure better, a fine one shows its border better.
-
-    Args:
-        own: Logits (D, H, W) of the answer.
-        others: Other fields, each with the logits of its answers.
-
-    Returns:
-        Logits (D, H, W): the mean of the answer and the most similar answer of each other field, if
-        that is similar enough, where the field covers the voxel.
     """
     total, count = own.copy(), np.ones_like(own)
     for other, answers in others:

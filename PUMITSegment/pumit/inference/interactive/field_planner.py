@@ -57,31 +57,26 @@ class FieldPlanner:
     def largest_mm(self) -> float:
         """Largest useful in-plane spacing: the field covers the volume's longest axis."""
         extents = [n * s for n, s in zip(self.shape, self.spacing_mm, strict=True)]
-        return max(
-            1.4 * max(extents if self.shape[0] > 1 else extents[1:]) / self.size, self.finest_mm
-        )
+        longest = max(extents if self.shape[0] > 1 else extents[1:])
+        return max(1.4 * longest / self.size, self.finest_mm)
 
     def field(
         self, centre_index: npt.ArrayLike, in_plane_mm: float, width_mm: float = math.inf
     ) -> Field:
-        """Return a field around an index, shifted to stay inside the volume where it fits.
+        """Return a field around a volume index, shifted to stay inside the volume where it fits.
 
         Its slice spacing is never finer than the volume's.
 
         Args:
-            centre_index: Volume index (d, h, w).
             width_mm: Sufficient in-plane extent.
         """
         in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.largest_mm)
-        planar = self.shape[0] == 1
         slice_mm, da0 = self._slices(in_plane_mm)
         grid = self._grid(in_plane_mm, self._most(lambda _: in_plane_mm, width_mm))
         ratio = slice_mm / in_plane_mm
-        steps = (
-            slice_mm / self.spacing_mm[0],
-            in_plane_mm / self.spacing_mm[1],
-            in_plane_mm / self.spacing_mm[2],
-        )
+        sizes = (slice_mm, in_plane_mm, in_plane_mm)
+        d, h, w = (a / b for a, b in zip(sizes, self.spacing_mm, strict=True))
+        steps = (d, h, w)
         centre = np.asarray(centre_index, dtype=np.float64).copy()
         for axis in range(3):
             half = grid[axis] * steps[axis] / 2
@@ -89,7 +84,7 @@ class FieldPlanner:
             middle = (self.shape[axis] - 1) / 2
             inside = min(max(centre[axis], low), high) if low < high else middle
             centre[axis] = _aligned(inside, steps[axis], grid[axis])
-        if grid[0] == 1 and not planar:
+        if grid[0] == 1 and self.shape[0] > 1:
             centre[0] = round(float(np.asarray(centre_index)[0]))
         return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
 
@@ -111,12 +106,7 @@ class FieldPlanner:
         return min(depth, max(slices, unit)), height, width
 
     def _most(self, in_plane_mm: Callable[[int], float], width_mm: float = math.inf) -> int:
-        """Return the largest in-plane size with no more voxels in total than an isotropic field.
-
-        Args:
-            in_plane_mm: In-plane spacing as a function of the size.
-            width_mm: Sufficient in-plane extent.
-        """
+        """Return the largest in-plane size with no more voxels in total than an isotropic field."""
         for size in range(self.largest, self.size, -SIZE_STEP):
             spacing = in_plane_mm(size)
             is_needed = (size - SIZE_STEP) * spacing < width_mm
@@ -170,11 +160,9 @@ class FieldPlanner:
         *,
         ends_count: bool = True,
     ) -> Field:
-        """Return a field that contains a box with some margin.
+        """Return a field that contains a box, from its first to its last voxel, with some margin.
 
         Args:
-            lower: First voxel (d, h, w).
-            upper: Last voxel.
             margin: In-plane size of the field relative to the box; at most 1.15 along depth.
             ends_count: Whether to leave out the margin beyond the scan's first and last slice.
         """
@@ -190,12 +178,9 @@ class FieldPlanner:
             first, last = max(first, -0.5), min(last, self.shape[0] - 0.5)
         for _ in range(12):
             field = self.field(centre, in_plane, width)
-            if is_flat and field.shape[0] == 1:
-                return field
             below, above = field.bounds()
-            if above[0] - below[0] >= last - first - 1e-6:
-                return field
-            if in_plane >= self.largest_mm:
+            is_deep = above[0] - below[0] >= last - first - 1e-6
+            if is_deep or (is_flat and field.shape[0] == 1) or in_plane >= self.largest_mm:
                 return field
             in_plane *= 1.25
         return self.field(centre, in_plane, width)
@@ -205,10 +190,6 @@ def _aligned(centre: float, step: float, count: int) -> float:
     """Snap a field's centre so that its voxels coincide with the volume's, if equally large.
 
     Otherwise eight planes over seven slices would fall between them, each a mean of two.
-
-    Args:
-        centre: Volume index.
-        step: Volume voxels per field voxel.
     """
     if abs(step - 1) > 1e-6:
         return centre

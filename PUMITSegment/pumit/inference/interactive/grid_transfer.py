@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +14,16 @@ from pumit.geometry import window_of
 from pumit.preprocessing.fields import Field, box_of, resampled
 
 Floats = npt.NDArray[np.float32]
-Box = tuple[slice, slice, slice]  # voxels of the volume
+Box = tuple[slice, ...]  # voxels of the volume
 SLICES = 8  # slices per slab
 INSIDE, OUTSIDE = 4.0, -4.0  # logits of certain foreground and background
 
 
 @dataclass
 class LogitBox:
-    """Logits on a box of the volume's grid.
+    """Logits (d, h, w) on a box of the volume, and its first voxel; outside is background."""
 
-    Attributes:
-        start: First voxel (d, h, w).
-        logits: (d, h, w) float32; outside the box is background.
-    """
-
-    start: tuple[int, int, int]
+    start: tuple[int, ...]
     logits: Floats
 
     @property
@@ -38,8 +34,7 @@ class LogitBox:
     @property
     def window(self) -> Box:
         """The box as slices of the volume."""
-        d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
-        return (d, h, w)
+        return tuple(slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
 
 
 def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
@@ -47,8 +42,7 @@ def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
     window = window_of(mask)
     assert window is not None
     values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)
-    d, h, w = (s.start for s in window)
-    return LogitBox((d, h, w), values)
+    return LogitBox(start_of(window), values)
 
 
 def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
@@ -60,14 +54,7 @@ def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
 
 
 def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
-    """Resample a field's logits (d, h, w) to the volume's grid.
-
-    Only the box around the foreground is computed, so the cost depends on the segment, not on the
-    volume.
-
-    Returns:
-        The patch, or None if there is no foreground.
-    """
+    """Resample a field's logits (d, h, w) to the volume, only in the box of their foreground."""
     box = foreground_box(logits, field, shape)
     return None if box is None else on_box(logits, field, box)
 
@@ -76,7 +63,7 @@ def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
     """Return the voxels of the volume that a field covers, or None if it covers none."""
     low, high = field.bounds()
     first = np.ceil(low).astype(int).clip(0)
-    return _box_between(first, np.minimum(np.floor(high).astype(int) + 1, shape))
+    return box_between(first, np.minimum(np.floor(high).astype(int) + 1, shape))
 
 
 def foreground_box(
@@ -88,37 +75,34 @@ def foreground_box(
         return None
     low, high = field.to_volume([[s.start - 1 for s in window], [s.stop for s in window]])
     first = np.maximum(np.floor(low).astype(int), [s.start for s in covered])
-    return _box_between(first, np.minimum(np.ceil(high).astype(int) + 1, [s.stop for s in covered]))
+    return box_between(first, np.minimum(np.ceil(high).astype(int) + 1, [s.stop for s in covered]))
 
 
 def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
     """Resample values (d, h, w) of a field to the voxels of a box of the volume."""
     axes = [field.along(axis, np.arange(s.start, s.stop))[0] for axis, s in enumerate(box)]
-    d, h, w = box
-    return LogitBox((d.start, h.start, w.start), resampled(values, axes))
+    return LogitBox(start_of(box), resampled(values, axes))
 
 
 def slabs(box: Box) -> Iterator[Box]:
     """Split a box into slabs of a few slices, to bound memory."""
-    d, h, w = box
-    for first in range(d.start, d.stop, SLICES):
-        yield (slice(first, min(first + SLICES, d.stop)), h, w)
+    depth, *plane = box
+    for first in range(depth.start, depth.stop, SLICES):
+        yield (slice(first, min(first + SLICES, depth.stop)), *plane)
 
 
 def enclosing(boxes: Iterable[Box]) -> Box:
     """Return the smallest box that contains all boxes."""
-    d, h, w = (
+    return tuple(
         slice(min(s.start for s in parts), max(s.stop for s in parts))
         for parts in zip(*boxes, strict=True)
     )
-    return (d, h, w)
 
 
 def filled(box: Box, value: float) -> LogitBox:
     """Return a `LogitBox` with one value everywhere."""
-    d, h, w = box
     shape = [s.stop - s.start for s in box]
-    return LogitBox((d.start, h.start, w.start), np.full(shape, value, dtype=np.float32))
+    return LogitBox(start_of(box), np.full(shape, value, dtype=np.float32))
 
 
 def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
@@ -132,21 +116,34 @@ def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
 def common(a: Box, b: Box) -> Box | None:
     """Return the intersection of two boxes, or None."""
     pairs = zip(a, b, strict=True)
-    d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in pairs)
-    return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
+    both = tuple(slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in pairs)
+    return both if all(s.start < s.stop for s in both) else None
+
+
+def shared_voxels(a: LogitBox, b: LogitBox) -> int:
+    """Return the number of foreground voxels that two answers share."""
+    box = common(a.window, b.window)
+    if box is None:
+        return 0
+    first, second = (patch.logits[within(box, patch.start)] > 0 for patch in (a, b))
+    return int((first & second).sum())
 
 
 def within(part: Box, start: Sequence[int]) -> Box:
     """Return a box as slices of an array whose first voxel is `start`."""
-    d, h, w = (slice(s.start - a, s.stop - a) for s, a in zip(part, start, strict=True))
-    return (d, h, w)
+    return tuple(slice(s.start - a, s.stop - a) for s, a in zip(part, start, strict=True))
 
 
-def _box_between(first: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Box | None:
+def start_of(box: Box) -> tuple[int, ...]:
+    """Return the first voxel of a box."""
+    return tuple(s.start for s in box)
+
+
+def box_between(first: npt.NDArray[Any], stop: npt.NDArray[Any]) -> Box | None:
+    """Return the box from a first voxel to one beyond the last, or None if it has no voxel."""
     if (stop <= first).any():
         return None
-    d, h, w = (slice(a, b) for a, b in zip(first.tolist(), stop.tolist(), strict=True))
-    return (d, h, w)
+    return tuple(slice(int(a), int(b)) for a, b in zip(first, stop, strict=True))
 
 
 def to_field(patch: LogitBox | None, field: Field) -> Floats:

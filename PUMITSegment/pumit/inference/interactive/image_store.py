@@ -52,11 +52,7 @@ def storage_bytes(arrays: Iterable[npt.NDArray[np.generic]]) -> int:
 
 
 class PackedVoxels:
-    """A losslessly compressed array.
-
-    Args:
-        array: Numeric array with at least one axis; not kept.
-    """
+    """A losslessly compressed numeric array, which is not kept."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         import blosc2
@@ -69,11 +65,7 @@ class PackedVoxels:
             part = np.ascontiguousarray(array[start : start + step]).reshape(-1).view(np.uint8)
             for at in range(0, part.size, _CHUNK_BYTES):
                 self._chunks.append(_packed(part[at : at + _CHUNK_BYTES], self._dtype.itemsize))
-
-    @property
-    def nbytes(self) -> int:
-        """Compressed size, bytes."""
-        return sum(map(len, self._chunks))
+        self.nbytes = sum(map(len, self._chunks))
 
     def unpacked(self) -> npt.NDArray[Any]:
         """Return the decompressed array."""
@@ -93,25 +85,17 @@ class PackedVoxels:
 def _packed(part: npt.NDArray[np.uint8], itemsize: int) -> bytes:
     import blosc2
 
-    is_aligned = part.size % itemsize == 0
+    size = itemsize if part.size % itemsize == 0 else 1
+    order = blosc2.Filter.SHUFFLE if size > 1 else blosc2.Filter.NOFILTER
     chunk: bytes = blosc2.compress2(
-        part.data,
-        typesize=itemsize if is_aligned else 1,
-        codec=blosc2.Codec.ZSTD,
-        clevel=1,
-        filters=[blosc2.Filter.SHUFFLE if is_aligned and itemsize > 1 else blosc2.Filter.NOFILTER],
+        part.data, typesize=size, codec=blosc2.Codec.ZSTD, clevel=1, filters=[order]
     )
     return chunk
 
 
 @dataclass(frozen=True)
 class ScanSize:
-    """Size of a scan in memory, bytes.
-
-    Attributes:
-        awake: Voxels and the image pyramid.
-        asleep: Packed voxels; an upper bound if the scan was never packed.
-    """
+    """Bytes of a scan awake (with its pyramids) and packed (at most, if it was never packed)."""
 
     awake: int
     asleep: int
@@ -247,16 +231,17 @@ class OpenScan:
 
     def sleep(self) -> None:
         """Release everything but the packed voxels."""
-        self._volume = self._pyramid = None
-        self._scan.awake.discard(self)
         self._scan.asleep.add(self)
-        self._scan.settle()
+        self._release()
 
     def close(self) -> None:
         """Release everything."""
+        self._scan.asleep.discard(self)
+        self._release()
+
+    def _release(self) -> None:
         self._volume = self._pyramid = None
         self._scan.awake.discard(self)
-        self._scan.asleep.discard(self)
         self._scan.settle()
 
 
@@ -387,8 +372,7 @@ def _depth_first(
     volume: Volume, order: tuple[int, int, int]
 ) -> tuple[tuple[int, int, int], Spacing]:
     """Return shape and spacing (d, h, w) of a volume, depth first."""
-    (a, b, c), (d, h, w) = (tuple(values[i] for i in order) for values in
-                            (volume.shape, volume.spacing_mm))  # fmt: skip
+    (a, b, c), (d, h, w) = ([x[i] for i in order] for x in (volume.shape, volume.spacing_mm))
     return (int(a), int(b), int(c)), (d, h, w)
 
 

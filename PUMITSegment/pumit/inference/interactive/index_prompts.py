@@ -63,12 +63,9 @@ def is_same_box(a: Corners | None, b: Corners | None) -> bool:
 
 
 def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> FieldPrompts:
-    """Convert prompts to field coordinates; see `FieldPrompts`.
-
-    Clicks outside the field are left out.
+    """Convert prompts to field coordinates; see `FieldPrompts`. Clicks outside it are left out.
 
     Args:
-        prompts: Prompts in volume indices.
         prior: Previous answer in this field, probabilities (D, H, W), or None.
     """
     ratio = where.prompt_ratio
@@ -81,15 +78,9 @@ def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> Field
             signs.append(is_positive)
     box = None
     if prompts.box is not None:
-        corners = np.stack([where.to_field(corner) * scale for corner in prompts.box])
-        box = corners.astype(np.float32)
-    return FieldPrompts(
-        np.array(points, dtype=np.float32).reshape(-1, 3),
-        np.array(signs, dtype=bool),
-        box,
-        prior,
-        float(np.float32(ratio)),
-    )
+        box = (where.to_field(np.stack(prompts.box)) * scale).astype(np.float32)
+    places = np.array(points, dtype=np.float32).reshape(-1, 3)
+    return FieldPrompts(places, np.array(signs, dtype=bool), box, prior, float(np.float32(ratio)))
 
 
 def points_along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
@@ -124,13 +115,12 @@ def to_index(
     for prompt in prompts:
         if isinstance(prompt, PointPrompt):
             # 1. A point is one click; on the scan's outer face it is moved to the voxel there.
-            d, h, w = index_of(prompt.point_lps).clip(0, limit)
-            result.points.append((float(d), float(h), float(w), prompt.is_positive))
+            d, h, w = index_of(prompt.point_lps).clip(0, limit).tolist()
+            result.points.append((d, h, w, prompt.is_positive))
         elif isinstance(prompt, ScribblePrompt):
             # 2. A scribble becomes clicks at equal distances.
-            stroke = index_of(prompt.points_lps).clip(0, limit)
-            for d, h, w in points_along(stroke, SCRIBBLE_POINTS):
-                result.points.append((float(d), float(h), float(w), prompt.is_positive))
+            stroke = points_along(index_of(prompt.points_lps).clip(0, limit), SCRIBBLE_POINTS)
+            result.points += [(d, h, w, prompt.is_positive) for d, h, w in stroke.tolist()]
         elif isinstance(prompt, BoxPrompt):
             # 3. A box becomes the axis-aligned bounding box of its corners (8, 3), extruded if
             #    flat, and clipped to the volume.

@@ -5,6 +5,9 @@ connected to the newest click is kept: in one field (`change_at`), or on the vol
 (`changed_at`). A negative click in the heart leaves the liver untouched, and a mask that the user
 gave or painted is kept voxel by voxel.
 
+Logits before and after are (D, H, W) of a field, or a `LogitBox` of the volume; a place is an index
+(d, h, w) of the same. `slice_ratio` is slice spacing over in-plane spacing, 0 in 2D.
+
 Source:
     Chen et al., FocalClick, CVPR 2022, "Progressive merge". Differs from the source: in 3D, and
     the change is found on the field's grid, then resampled to the volume's.
@@ -34,6 +37,7 @@ from pumit.inference.interactive.grid_transfer import (
     on_box,
     on_other_box,
     slabs,
+    start_of,
     to_field,
     within,
 )
@@ -75,7 +79,6 @@ def correction_field(
     """Return the field for a corrective click: the shown one, unless it is too coarse.
 
     Args:
-        place: The click, volume index (d, h, w).
         margin: Size of the field relative to the segment.
         is_given: Whether the answer began with a mask prompt, which has no own field.
         is_averaged: Whether answers are averaged over fields; a finer field then helps less often.
@@ -110,18 +113,10 @@ def follow_click(
     is_positive: bool,
     must_change: bool,
 ) -> tuple[Floats, Mask | None]:
-    """Return a new answer that follows the click, and the region to change.
+    """Return a new answer that follows the click, and the region to change; None if there is none.
 
     Args:
-        before: Previous answer, logits (D, H, W).
-        after: New answer, logits of the same shape.
-        place: The click, field index (d, h, w).
-        slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        is_positive: Whether the click adds or removes.
         must_change: Whether the previous answer contradicts the click.
-
-    Returns:
-        Logits (D, H, W); and bool (D, H, W), or None if nothing changes.
     """
     # 1. Users click in the middle of what is missing: far from the answer, much is missing.
     raised = after + far_bonus(before, place, slice_ratio) if is_positive else after
@@ -134,12 +129,7 @@ def follow_click(
 
 
 def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
-    """Return the logit bonus of a click by its distance from the previous answer.
-
-    Args:
-        place: The click, field index (d, h, w).
-        slice_ratio: Slice spacing over in-plane spacing (the next thick slice is far); 0 in 2D.
-    """
+    """Return the logit bonus of a click by its distance from the previous answer."""
     scale = np.array([slice_ratio or 1.0, 1.0, 1.0])
     away = (np.argwhere(before > 0) - np.asarray(place, dtype=np.float64)) * scale
     distance = np.sqrt((away**2).sum(1).min(initial=FARTHEST**2))
@@ -149,18 +139,11 @@ def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.fl
 def change_at(
     before: Floats, after: Floats, place: npt.ArrayLike, slice_ratio: float, *, is_positive: bool
 ) -> Mask | None:
-    """Return the part of a change that a click asks for.
+    """Return the part of a change that a click asks for; None if nothing changed there in its way.
 
     A new prediction also moves the rest of the border a little, often connected to the intended
     change. So a removal is limited to a multiple of its depth at the click: a real error is deep
     and mostly removed, a thin shell around a good answer is hardly touched.
-
-    Args:
-        place: The click, field index (d, h, w).
-        slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
-
-    Returns:
-        Bool (D, H, W), or None if nothing changed at the click in its direction.
     """
     # 1. Find the voxels added (or removed), and their connected components near the click.
     changed = (before > 0) != (after > 0)
@@ -168,19 +151,13 @@ def change_at(
     labels, count = ndimage.label(changed, _NEIGHBOURS)
     if count == 0:
         return None
-    scale = np.array([slice_ratio if slice_ratio > 0 else 1.0, 1.0, 1.0])
+    scale = np.array([slice_ratio or 1.0, 1.0, 1.0])
     at = np.asarray(place, dtype=np.float64)
-    axes = [((np.arange(n) - c) * s) ** 2 for n, c, s in zip(changed.shape, at, scale, strict=True)]
-    d2, h2, w2 = np.ix_(*axes)
-    distance = np.sqrt(d2 + h2 + w2)
+    distance = np.sqrt(_squared_distances(tuple(map(slice, changed.shape)), at, scale))
     held = [np.abs(np.arange(n) - c) <= 0.5 for n, c in zip(changed.shape, at, strict=True)]
     near = (distance <= REACH) | box_of(held)  # a thick slice's centre may be farther away
-    touched = np.unique(labels[near])
-    touched = touched[touched > 0]
-    if len(touched) == 0:
-        return None
-    pieces = np.isin(labels, touched)
-    if is_positive:
+    pieces = _touched(labels, near)
+    if is_positive or pieces is None:
         return pieces
     # 2. Limit a removal to a few times its depth at the click.
     window = ndimage.find_objects(pieces.astype(np.uint8))[0]
@@ -194,9 +171,6 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
 
     Where the network is very certain, a click moves the logits without changing their sign. The
     connected region where they moved at least half as far as at the click gets the click's sign.
-
-    Args:
-        place: The click, field index (d, h, w).
     """
     sign, place = np.float32(1 if is_positive else -1), np.asarray(place, np.float64).round(6)
     moved = sign * (after - before)
@@ -214,22 +188,15 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
 def apply_change(
     patch: LogitBox, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
 ) -> LogitBox:
-    """Apply the change at a click to the previous answer.
-
-    Args:
-        after: New answer of a field, logits (D, H, W).
-        change: Region to replace, (D, H, W), not empty.
-    """
+    """Replace the changed region (D, H, W) of a field, not empty, in the previous answer."""
     # 1. The change with a rim, and its window in the field.
     rim = np.ones([1 if n == 1 else 2 * RIM + 1 for n in change.shape], dtype=bool)
     region = ndimage.binary_dilation(change, rim)
     found = window_of(region)
     assert found is not None
     # One voxel more for interpolation.
-    window = tuple(
-        slice(max(s.start - 1, 0), min(s.stop + 1, n))
-        for s, n in zip(found, region.shape, strict=True)
-    )
+    pairs = zip(found, region.shape, strict=True)
+    window = tuple(slice(max(s.start - 1, 0), min(s.stop + 1, n)) for s, n in pairs)
     part = crop(where, window)
     box = covered_box(part, shape)
     if box is None:
@@ -259,34 +226,43 @@ def changed_at(
     places: Sequence[Sequence[float]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """Apply the changes of a new answer that are connected to some places.
-
-    Args:
-        places: The newest prompt's points, volume indices (d, h, w).
-
-    Returns:
-        The merged answer; `before` itself if nothing changed at the places.
-    """
+    """Apply the changes of a new answer that are connected to some places, if there are any."""
     if after is None:
         after = LogitBox(before.start, np.full(before.logits.shape, OUTSIDE, np.float32))
     # 1. Crop both to where they differ, with a rim.
     box = _difference(before, after)
     if box is None:
         return before
-    d, h, w = (slice(max(s.start - RIM, 0), s.stop + RIM) for s in box)
-    both = enclosing([before.window, after.window])
-    box = common((d, h, w), both) or box
+    wider = tuple(slice(max(s.start - RIM, 0), s.stop + RIM) for s in box)
+    box = common(wider, enclosing([before.window, after.window])) or box
     old, new = on_other_box(before, box), on_other_box(after, box)
     # 2. Find the connected components of the change near the places.
     labels, _ = ndimage.label((old.logits > 0) != (new.logits > 0), _NEIGHBOURS)
     near = _near(places, old.start, labels.shape, np.asarray(spacing_mm, dtype=np.float64))
-    touched = np.unique(labels[near])
-    touched = touched[touched > 0]
-    if len(touched) == 0:
+    pieces = _touched(labels, near)
+    if pieces is None:
         return before
     # 3. Replace them with a rim, so that the border is new.
-    taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
-    return _taken_over(before, new, taken)
+    return _taken_over(before, new, ndimage.binary_dilation(pieces, _NEIGHBOURS))
+
+
+def _touched(labels: npt.NDArray[np.intp], near: Mask) -> Mask | None:
+    """Return the labelled components that have a voxel in a region, or None."""
+    touched = np.unique(labels[near])
+    touched = touched[touched > 0]
+    return np.isin(labels, touched) if len(touched) else None
+
+
+def _squared_distances(
+    box: Box, at: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the squared distance of each voxel of a box from an index, in units of the scale."""
+    axes = [
+        ((np.arange(s.start or 0, s.stop) - c) * mm) ** 2
+        for s, c, mm in zip(box, at, scale, strict=True)
+    ]
+    d2, h2, w2 = np.ix_(*axes)
+    return np.asarray(d2 + h2 + w2)
 
 
 def near_places(
@@ -301,10 +277,6 @@ def near_places(
     An answer that began with a mask is mostly right, and better than the network's own. A new
     prediction moves its whole border, connected to the intended change. So the change is applied
     only within a multiple of the click's distance from the border: near it, the error is small.
-
-    Args:
-        points: Points of the newest prompt, volume indices (d, h, w) and whether each is positive.
-        shape: The volume's shape, (D, H, W).
     """
     box = _difference(before, after)
     if box is None:
@@ -324,12 +296,7 @@ def near_places(
     # 3. Apply it within that reach of any place.
     kept = np.zeros(changed.shape, dtype=bool)
     for place in places:
-        axes = [
-            ((np.arange(n) + first - at) * mm) ** 2
-            for n, first, at, mm in zip(kept.shape, old.start, place, sampling, strict=True)
-        ]
-        d2, h2, w2 = np.ix_(*axes)
-        kept |= d2 + h2 + w2 <= reach**2
+        kept |= _squared_distances(box, place, sampling) <= reach**2
     return _taken_over(before, new, kept)
 
 
@@ -339,17 +306,14 @@ def _from_border(
     spacing: npt.NDArray[np.float64],
     shape: Sequence[int],
 ) -> float:
-    """Return the distance from a place to an answer's border, mm; infinite if it is far away.
-
-    The edge of the volume is no border.
-    """
+    """Return the distance, mm, from a place to an answer's border; the volume's edge is none."""
     most = BORDER_SEARCH * float(spacing[1:].max())
     half = np.ceil(most / spacing).astype(int)
     last = np.asarray(shape) - 1
     at = np.rint(place).astype(int).clip(0, last)
     low, high = (at - half).clip(0), (at + half).clip(None, last)
-    d, h, w = (slice(int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
-    inside = on_other_box(answer, (d, h, w)).logits > 0
+    around = tuple(slice(int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
+    inside = on_other_box(answer, around).logits > 0
     other = np.argwhere(inside != inside[tuple(at - low)]) + low
     nearest = np.sqrt((((other - place) * spacing) ** 2).sum(1).min(initial=np.inf))
     return float(nearest) if nearest <= most else np.inf
@@ -381,17 +345,12 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
 def _difference(a: LogitBox, b: LogitBox) -> Box | None:
     """Return the smallest box around all voxels where two answers differ, or None."""
     whole = enclosing([a.window, b.window])
-    start, differs = [s.start for s in whole], filled(whole, 0).logits > 0
+    start, differs = start_of(whole), filled(whole, 0).logits > 0
     for slab in slabs(whole):
         masks = [on_other_box(each, slab).logits > 0 for each in (a, b)]
         differs[within(slab, start)] = masks[0] != masks[1]
     window = window_of(differs)
-    if window is None:
-        return None
-    d, h, w = (
-        slice(s.start + first, s.stop + first) for s, first in zip(window, start, strict=True)
-    )
-    return (d, h, w)
+    return None if window is None else within(window, [-first for first in start])
 
 
 def _near(

@@ -33,7 +33,6 @@ class _Extent:
 
     @staticmethod
     def of(view: FieldAnswer) -> _Extent | None:
-        """Return the mask of an answer; None if it is empty."""
         assert view.logits is not None
         mask = view.logits > 0
         found = bounds_of(mask)
@@ -60,14 +59,9 @@ def distinct_answers(
     prompts: IndexPrompts,
     shape: tuple[int, int, int],
 ) -> tuple[FieldAnswer, ...]:
-    """Choose the alternatives to the shown answer.
+    """Choose at most three alternatives to the shown answer, the best-scored first.
 
-    Args:
-        candidates: All answers of all fields, with their scores.
-
-    Returns:
-        At most three answers, the best-scored first, with Dice below 0.8 with the shown one and
-        each other. None of them contradicts a click.
+    None contradicts a click. Their Dice with the shown one and each other is below `DISTINCT`.
     """
     limit = np.array(shape) - 0.5
     first = _Extent.of(shown)
@@ -88,13 +82,9 @@ def distinct_answers(
 
 
 def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) -> SolverState:
-    """Return the state with an alternative answer shown.
+    """Return the state with an alternative answer shown; numbers beyond the last wrap around.
 
     Nothing is decoded, so the answer has its field's resolution.
-
-    Args:
-        state: Answer to a first prompt, with its alternatives.
-        number: Number of the answer, from 1; larger numbers wrap around.
     """
     number = (number - 1) % state.count + 1
     if number == 1:

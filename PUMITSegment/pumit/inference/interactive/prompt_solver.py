@@ -30,18 +30,19 @@ from pumit.inference.interactive.field_consensus import (
 )
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
+    INSIDE,
+    OUTSIDE,
     Floats,
     LogitBox,
-    common,
     is_inside,
     logit,
     patch_of,
+    shared_voxels,
     sigmoid,
     to_field,
     to_volume,
-    within,
 )
-from pumit.inference.interactive.image_store import OpenScan
+from pumit.inference.interactive.image_store import ImageStore, OpenScan
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
 from pumit.inference.interactive.local_change import (
     apply_change,
@@ -60,10 +61,15 @@ from pumit.inference.interactive.refinement import (
     uncertain_windows,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettings
-from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
+from pumit.inference.interactive.solver_state import (
+    BoxWeights,
+    FieldAnswer,
+    SolverSettings,
+    SolverState,
+)
 from pumit.preprocessing.fields import Field
 from pumit.system.watch import UNWATCHED, Watch
+from pumit.volume import Volume
 
 # Thresholds for the second click in a structure:
 REPEATED = 0.5  # IoU from which two answers count as the same
@@ -74,11 +80,7 @@ MOST_ADDED = 2 / 3  # share of the missing part from which the correction is eno
 
 
 class PromptSolver:
-    """Solver that converts prompts on one volume to masks.
-
-    Args:
-        scan: Scan to segment, awake.
-    """
+    """Solver that converts prompts on one volume, an awake scan, to masks."""
 
     def __init__(
         self, segmenter: Segmenter, scan: OpenScan, settings: SolverSettings | None = None
@@ -112,24 +114,21 @@ class PromptSolver:
     def foresee(self, answer: SolverState) -> None:
         """Embed the field of a corrective click inside the extent of an answer."""
         bounds = None if answer.patch is None else bounds_of(answer.patch.logits > 0)
-        if answer.patch is not None and bounds is not None and self.settings.is_local:
+        if answer.patch is not None and bounds is not None:
             middle = (bounds.mean(0) + answer.patch.start).tolist()
             self.embedding(self._correction_field(answer, middle, is_given=False))
 
     def answer(
         self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
     ) -> SolverState:
-        """Answer prompts, starting from the answer to all but the newest of them.
-
-        Args:
-            before: The previous answer, or None for the first prompt.
+        """Answer prompts, starting from the answer to all but the newest, if there is one.
 
         Raises:
             Cancelled: If the caller cancelled it.
         """
         # 1. A corrective click changes only what is connected to it, unless it is the second click
         #    and shows that the first answer was only a piece.
-        if before is not None and self.settings.is_local:
+        if before is not None:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
                 before = replace(before, patch=patch_of(prompts.mask))
             corrected = self._corrected(prompts, before, watch)
@@ -150,23 +149,18 @@ class PromptSolver:
     ) -> SolverState:
         """Return the best-scored of the answers of each field, refined."""
         # 1. Select the best answer of each field, then the best field.
-        out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
-        best = -np.inf
         middle, spacing_mm = prompted_places(prompts).mean(0), self.planner.spacing_mm
         trusted = most_trusted(candidates, middle, spacing_mm, self.settings)
-        for i, new in enumerate(trusted):
-            score = new.score
-            if before is not None and new.field == before.views[before.chosen].field:
-                score += self.settings.stay
-            out.views.append(replace(new, logits=np.array(new.logits), spare=()))  # frees the batch
-            if score > best:
-                best, out.chosen = score, i
-        chosen = out.views[out.chosen]
+        shown = None if before is None else before.views[before.chosen].field
+        best = int(np.argmax([v.score + self.settings.stay * (v.field == shown) for v in trusted]))
+        views = [replace(v, logits=np.array(v.logits), spare=()) for v in trusted]  # free the batch
+        out = SolverState(views, best, box=prompts.box, num_points=len(prompts.points))
+        chosen = views[best]
         assert chosen.logits is not None
-        other_answers = field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
-        if before is None and self.segmenter.averages_fields:
-            chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
         if before is None:
+            if self.segmenter.averages_fields:
+                others = field_logits(candidates[:best] + candidates[best + 1 :])
+                chosen.logits = averaged(chosen.logits, chosen.field, others)
             found = [view for answers in candidates for view in answers]
             everything = [each for view in found for each in (view, *view.spare)]
             out.others = distinct_answers(chosen, everything, prompts, self.shape)
@@ -176,14 +170,25 @@ class PromptSolver:
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, watch)
         # 3. Undo changes that are not connected to the newest points.
-        if before is not None and before.patch is not None and self.settings.is_local:
+        if before is not None and before.patch is not None:
             points = prompts.points[before.num_points :]
             if points and is_same_box(prompts.box, before.box):
                 places = [point[:3] for point in points]
                 out.patch = changed_at(before.patch, out.patch, places, spacing_mm)
-                if prompts.mask is not None:
-                    out.patch = near_places(before.patch, out.patch, points, spacing_mm, self.shape)
+                out.patch = self._near(points, prompts, before.patch, out.patch)
         return out
+
+    def _near(
+        self,
+        points: Sequence[tuple[float, float, float, bool]],
+        prompts: IndexPrompts,
+        before: LogitBox,
+        patch: LogitBox,
+    ) -> LogitBox:
+        """Keep a change of a given mask near the newest points."""
+        if prompts.mask is None:
+            return patch
+        return near_places(before, patch, points, self.planner.spacing_mm, self.shape)
 
     def _insisted(
         self, prompts: IndexPrompts, before: SolverState, found: SolverState
@@ -207,10 +212,7 @@ class PromptSolver:
     def _corrected(
         self, prompts: IndexPrompts, before: SolverState, watch: Watch
     ) -> SolverState | None:
-        """Return the previous answer corrected locally at the newest click, or None.
-
-        None if the click asks for a change and there is none; all fields are then decoded.
-        """
+        """Return the previous answer corrected at the newest click; None asks all fields."""
         chosen = before.views[before.chosen]
         is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
         if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
@@ -292,10 +294,7 @@ class PromptSolver:
         if change is None:
             return before.confirmed(len(prompts.points)) if agrees else None
         patch = apply_change(before.patch, new.logits, change, where, self.shape)
-        if prompts.mask is not None:
-            patch = near_places(
-                before.patch, patch, prompts.points[-1:], self.planner.spacing_mm, self.shape
-            )
+        patch = self._near(prompts.points[-1:], prompts, before.patch, patch)
         # 2. If the result still contradicts the click, all fields are decoded.
         if is_inside(patch, place) != is_positive:
             return None
@@ -306,10 +305,7 @@ class PromptSolver:
     def _with_part(
         self, prompts: IndexPrompts, before: SolverState, watch: Watch
     ) -> SolverState | None:
-        """Return the union of the previous answer and a new part at a distant click, or None.
-
-        For a second lesion: the click is answered like a first click, and the result is added.
-        """
+        """Add the answer to a distant click alone, such as in a second lesion, or return None."""
         part = self.answer(IndexPrompts(points=[prompts.points[-1]]), None, watch)
         if before.patch is None or part.patch is None:
             return None
@@ -317,10 +313,7 @@ class PromptSolver:
         negative = [point for *point, is_positive in prompts.points if not is_positive]
         if any(is_inside(part.patch, point) for point in negative):
             return None
-        if prompts.mask is not None:
-            patch = near_places(
-                before.patch, patch, prompts.points[-1:], self.planner.spacing_mm, self.shape
-            )
+        patch = self._near(prompts.points[-1:], prompts, before.patch, patch)
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
     def _refined(
@@ -359,29 +352,30 @@ class PromptSolver:
         """Return the fields to decode, each with its prior answer."""
         if before is None or not is_same_box(prompts.box, before.box):
             # First prompt, mask to start from, or another box: ignore the shown answer.
-            return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
-        covering = views_holding(prompted_places(prompts), before.views, self.planner)
-        if not covering:
-            covering = [FieldAnswer(f) for f in self._fresh_fields(prompts)]
-        elif not self.settings.shares_answer:
-            return covering
-        shown = before.patch
-        return [replace(v, logits=logit(to_field(shown, v.field))) for v in covering]
-
-    def _start(self, prompts: IndexPrompts, where: Field) -> Floats | None:
-        """Return the prior mask in a field, as logits, or None without one."""
-        if prompts.mask is None:
-            return None
-        whole = LogitBox((0, 0, 0), np.where(prompts.mask, np.float32(4), np.float32(-4)))
-        return logit(to_field(whole, where))
+            fields = self._fresh_fields(prompts)
+            if prompts.mask is None:
+                return [FieldAnswer(f) for f in fields]
+            given = LogitBox((0, 0, 0), np.where(prompts.mask, INSIDE, OUTSIDE).astype(np.float32))
+            return [FieldAnswer(f, logit(to_field(given, f))) for f in fields]
+        # Move a field that is wide enough but was centred on a click near the structure's end.
+        places = prompted_places(prompts)
+        middle = (places.min(0) + places.max(0)) / 2
+        holding = []
+        for view in before.views:
+            if not covers(view.field, places):
+                spacing = view.field.step[1] * self.planner.spacing_mm[1]
+                view = replace(view, field=self.planner.field(middle, spacing))
+            if covers(view.field, places):
+                holding.append(view)
+        holding = holding or [FieldAnswer(f) for f in self._fresh_fields(prompts)]
+        return [replace(v, logits=logit(to_field(before.patch, v.field))) for v in holding]
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
         """Return new fields that contain every positive prompt."""
         places = prompted_places(prompts)
         low, high = places.min(0), places.max(0)
         if prompts.box is not None:
-            tried = [self.planner.around_box(low, high, m) for m in self.settings.box_margins]
-            return list(dict.fromkeys(tried))
+            return [self.planner.around_box(low, high, self.settings.box_margin)]
         if prompts.mask is None:
             holding = [f for f in self.planner.around_click((low + high) / 2) if covers(f, places)]
             if holding:
@@ -474,28 +468,33 @@ def is_far_more(
     as the correction does. The correction is then kept.
 
     Args:
-        first: Answer to the first click.
-        corrected: The first answer with the local change of the second click.
         answers: Joint answers of several fields to both clicks, the best-scored first.
-        places: Both clicks, volume indices (d, h, w), shape (2, 3).
     """
     both = answers[0]
     before, now, then = first.voxels, corrected.voxels, both.voxels
     # 1. The best joint answer holds both clicks and most of the first answer, and is far larger.
     if not all(is_inside(both, place) for place in places.tolist()):
         return False
-    if then < WHOLE_GROWS * before or _common(first, both) < WHOLE_HOLDS * before:
+    if then < WHOLE_GROWS * before or shared_voxels(first, both) < WHOLE_HOLDS * before:
         return False
     # 2. The correction adds only a small part of it, and no field gives the same as the correction.
-    shared = [_common(corrected, each) for each in answers]
+    shared = [shared_voxels(corrected, each) for each in answers]
     ious = [n / (now + each.voxels - n) for n, each in zip(shared, answers, strict=True)]
     return now - before < MOST_ADDED * (then - before) and max(ious) < REPEATED
 
 
-def _common(a: LogitBox, b: LogitBox) -> int:
-    """Return the number of voxels that two answers share."""
-    box = common(a.window, b.window)
-    if box is None:
-        return 0
-    first, second = (patch.logits[within(box, patch.start)] > 0 for patch in (a, b))
-    return int((first & second).sum())
+def scan_embedding(segmenter: Segmenter, volume: Volume) -> Floats:
+    """Embed a whole scan as one vector (dim,), which is similar for similar scans.
+
+    It is the mean of the transformer's features of the field that covers the scan.
+
+    Raises:
+        VolumeError: If the scan has no contrast.
+    """
+    scan = ImageStore().open(volume, 0)
+    try:
+        solver = PromptSolver(segmenter, scan)
+        middle = (np.asarray(solver.shape) - 1) / 2
+        return solver.embedding(solver.planner.around_click(middle)[-1]).summary
+    finally:
+        scan.close()

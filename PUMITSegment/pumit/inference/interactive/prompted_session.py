@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,19 +32,8 @@ def prompt_bytes(prompt: Prompt) -> int:
     """Return the approximate memory of a prompt, bytes."""
     if isinstance(prompt, MaskPrompt):
         return _PROMPT_BYTES + prompt.nbytes
-    if isinstance(prompt, ScribblePrompt):
-        return _PROMPT_BYTES + _POINT_BYTES * len(prompt.points_lps)
-    if isinstance(prompt, BoxPrompt):
-        return _PROMPT_BYTES + _POINT_BYTES * len(prompt.corners_lps)
-    return _PROMPT_BYTES + _POINT_BYTES
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A state, and the bytes it adds to the previous one."""
-
-    state: State
-    nbytes: int
+    points = getattr(prompt, "points_lps", getattr(prompt, "corners_lps", (None,)))
+    return _PROMPT_BYTES + _POINT_BYTES * len(points)
 
 
 class PromptHistory:
@@ -53,15 +41,22 @@ class PromptHistory:
 
     def __init__(self, max_bytes: int = 1 << 28) -> None:
         self._max_bytes = max_bytes
-        self._present = _Step({}, 0)
-        self._past: list[_Step] = []
-        self._future: list[_Step] = []
-        self.nbytes = 0
+        self.replace({})
+
+    def replace(self, state: State) -> None:
+        """Replace the current state and clear the history."""
+        self._states, self._present = [state], 0
+        self._sizes = [_added_bytes({}, state)]  # what each state adds to the one before
 
     @property
     def state(self) -> State:
         """Prompts by segment."""
-        return self._present.state
+        return self._states[self._present]
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate memory of all states, bytes."""
+        return sum(self._sizes)
 
     def commit(self, state: State) -> None:
         """Make `state` the current one; the previous one can be restored with `undo`.
@@ -69,56 +64,34 @@ class PromptHistory:
         Raises:
             PromptError: If it is too large; nothing changes then.
         """
-        step = _Step(state, _added_bytes(self._present.state, state))
-        is_full = self.nbytes + step.nbytes > self._max_bytes
+        added = _added_bytes(self.state, state)
+        is_full = self.nbytes + added > self._max_bytes
         if is_full and _added_bytes({}, state) > self._max_bytes:
             raise PromptError(
                 "The prompts exceed the memory limit of a session; remove some of them, or open "
                 "the scan again."
             )
-        self.nbytes += step.nbytes - sum(later.nbytes for later in self._future)
-        self._past.append(self._present)
-        self._future.clear()
-        self._present = step
+        self._present += 1
+        self._states[self._present :], self._sizes[self._present :] = [state], [added]
         # Keep at least one undo step.
-        while self.nbytes > self._max_bytes and len(self._past) > 1:
-            del self._past[: len(self._past) // 2]
-            self._count()
-
-    def replace(self, state: State) -> None:
-        """Replace the current state and clear the history."""
-        self._present = _Step(state, 0)
-        self._past, self._future = [], []
-        self._count()
+        while self.nbytes > self._max_bytes and self._present > 1:
+            dropped = self._present // 2
+            del self._states[:dropped], self._sizes[:dropped]
+            self._sizes[0] = _added_bytes({}, self._states[0])
+            self._present -= dropped
 
     def undo(self) -> bool:
         """Return to the previous state; return False if there is none."""
-        if not self._past:
-            return False
-        self._future.append(self._present)
-        self._present = self._past.pop()
-        return True
+        return self._go_to(self._present - 1)
 
     def redo(self) -> bool:
         """Return to the next state; return False if there is none."""
-        if not self._future:
-            return False
-        self._past.append(self._present)
-        self._present = self._future.pop()
-        return True
+        return self._go_to(self._present + 1)
 
-    def _count(self) -> None:
-        """Recompute the size of every step and the total."""
-        before: State = {}
-        steps = [*self._past, self._present, *reversed(self._future)]
-        counted = []
-        for step in steps:
-            counted.append(_Step(step.state, _added_bytes(before, step.state)))
-            before = step.state
-        self.nbytes = sum(step.nbytes for step in counted)
-        at = len(self._past)
-        self._past, self._present = counted[:at], counted[at]
-        self._future = counted[at + 1 :][::-1]
+    def _go_to(self, number: int) -> bool:
+        is_there = 0 <= number < len(self._states)
+        self._present = number if is_there else self._present
+        return is_there
 
 
 def _added_bytes(before: State, after: State) -> int:

@@ -21,6 +21,7 @@ from pumit.inference.interactive.grid_transfer import (
     on_box,
     on_other_box,
     slabs,
+    start_of,
     within,
 )
 from pumit.preprocessing.fields import Field, interpolate
@@ -30,11 +31,7 @@ SAMPLED_VOXELS = 500_000
 
 @dataclass(frozen=True)
 class Window:
-    """A finer field and the network's answer in it.
-
-    Attributes:
-        logits: Answer on the field's grid (d, h, w).
-    """
+    """A finer field and the logits (d, h, w) of the network's answer in it."""
 
     field: Field
     logits: Floats
@@ -43,15 +40,7 @@ class Window:
 def uncertain_windows(
     patch: LogitBox, candidates: list[Field], *, most: int, band: float = 2.0
 ) -> list[Field]:
-    """Greedily choose the windows that cover most of the uncertain border.
-
-    Args:
-        patch: Coarse answer on the volume's grid, logits (d, h, w).
-        band: Logits closer to zero than this are uncertain.
-
-    Returns:
-        The chosen windows, the one with most of the uncertain border first.
-    """
+    """Greedily choose the windows that cover most of the border: logits within `band` of zero."""
     # 1. Find uncertain voxels, in a subsample if the patch is large, to bound memory.
     stride = max(1, math.ceil((patch.logits.size / SAMPLED_VOXELS) ** (1 / 3)))
     sample = patch.logits[::stride, ::stride, ::stride]
@@ -85,16 +74,9 @@ def agreement(a: Floats, b: Floats) -> float:
 
 
 def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) -> LogitBox:
-    """Blend window answers into the coarse one, on the volume's grid.
+    """Blend window answers into the coarse one, on the box of both where windows exceed -4.
 
     A window's weight falls from 1 in its middle to 0 at its rim, so there are no seams.
-
-    Args:
-        coarse: Answer that the windows refine, logits (d, h, w).
-        windows: Finer answers, each on the grid of its field.
-
-    Returns:
-        Logits on the smallest box around the coarse answer and all window logits above -4.
     """
     # 1. The common box; everything outside it is background.
     found = [foreground_box(w.logits, w.field, shape, above=OUTSIDE) for w in windows]
@@ -111,7 +93,7 @@ def _blended(
 ) -> Floats:
     """Return the weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
     # 1. The coarse answer with a small weight; background (logit -4) outside its box.
-    start, total = [s.start for s in box], on_other_box(coarse, box).logits
+    total = on_other_box(coarse, box).logits
     np.clip(total, -8, 8, out=total)
     weights: Floats = np.full(total.shape, 0.15, dtype=np.float32)
     total *= weights
@@ -125,7 +107,7 @@ def _blended(
         weight = _weight(window.field, part)
         values = np.clip(part.logits, -8, 8, out=part.logits)
         values *= weight
-        here = within(shared, start)
+        here = within(shared, start_of(box))
         total[here] += values
         weights[here] += weight
     total /= weights
@@ -144,12 +126,10 @@ def joined(a: LogitBox, b: LogitBox) -> LogitBox:
 def _weight(where: Field, part: LogitBox) -> Floats:
     """Return a window's weights on the volume's grid: 1 in the middle, 0 at the rim."""
     weights = []
-    for axis, (n, start, length) in enumerate(
-        zip(where.shape, part.start, part.logits.shape, strict=True)
-    ):
+    for axis, (n, voxels) in enumerate(zip(where.shape, part.window, strict=True)):
         t = (np.arange(n, dtype=np.float32) + 0.5) / n
         ramp = (np.minimum(t, 1 - t) / np.float32(0.2)).clip(0, 1) if n > 1 else np.ones_like(t)
-        place, _ = where.along(axis, np.arange(start, start + length))
+        place, _ = where.along(axis, np.arange(voxels.start, voxels.stop))
         weights.append(interpolate(ramp.astype(np.float32), 0, place))
     d, h, w = weights
     return np.asarray(d[:, None, None] * (h[:, None] * w))

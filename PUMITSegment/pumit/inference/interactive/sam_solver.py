@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from pumit.errors import CheckpointError, PumitError
-from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.geometry import window_of
+from pumit.inference.interactive.grid_transfer import LogitBox, enclosing, filled
 from pumit.inference.interactive.image_store import OpenScan
 from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
 from pumit.inference.interactive.solver_state import SolverState
@@ -34,11 +35,7 @@ _EPSILON = 1e-6
 
 @dataclass
 class SamEngine:
-    """SAM as the engine of a `Segmenter`.
-
-    Attributes:
-        field_size: Pixels of the longer side of the encoder's input.
-    """
+    """SAM as the engine of a `Segmenter`; `field_size` is the longer side of its input, pixels."""
 
     network: Any
     device: str
@@ -57,12 +54,8 @@ def load_sam(
     Args:
         path: A `.pth` file of segment-anything or MedSAM, a folder of the transformers package, or
             a checkpoint with the network `sam`.
-        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
         size: Pixels of the longer side of the encoder's input, a multiple of its patch size; None
             for its training size.
-
-    Returns:
-        The engine and the checkpoint.
 
     Raises:
         CheckpointError: If it cannot be read, holds another network, or transformers is not
@@ -103,13 +96,7 @@ class SamSolver:
     """Solver that converts prompts on one volume to masks, slice by slice.
 
     A click segments its own slice. A box segments every slice that it crosses; clicks correct the
-    slice they are on. A mask prompt acts as its bounding box on each slice.
-
-    Args:
-        scan: Scan to segment; colour images keep their colour.
-
-    Attributes:
-        shape: Voxels (d, h, w), the depth axis first.
+    slice they are on. A mask prompt acts as its bounding box on each slice. Colour is kept.
     """
 
     def __init__(self, engine: SamEngine, scan: OpenScan) -> None:
@@ -131,9 +118,6 @@ class SamSolver:
         self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
     ) -> SolverState:
         """Answer prompts; slices without new prompts keep the answer of `before`.
-
-        Args:
-            before: The previous answer, or None for the first prompt.
 
         Raises:
             Cancelled: If the caller cancelled it.
@@ -157,19 +141,18 @@ class SamSolver:
                 logits[depth] = found[0]
                 overlaps.append(found[1])
         iou = float(np.mean(overlaps)) if overlaps else before.iou if before is not None else 0.0
-        patch = _patch(logits, self.shape)
+        patch = _patch(logits)
         return SolverState(patch=patch, iou=iou, box=prompts.box, num_points=len(prompts.points))
 
     def _boxes(self, prompts: IndexPrompts) -> dict[int, tuple[float, float, float, float]]:
         """Return left, top, right and bottom on each slice, continuous indices."""
         if prompts.mask is not None:
             boxes = {}
-            for depth in np.flatnonzero(prompts.mask.any((1, 2))):
-                rows, columns = np.nonzero(prompts.mask[depth])
-                boxes[int(depth)] = (
-                    *(float(columns.min()) - 0.5, float(rows.min()) - 0.5),
-                    *(float(columns.max()) + 0.5, float(rows.max()) + 0.5),
-                )
+            for depth in np.flatnonzero(prompts.mask.any((1, 2))).tolist():
+                window = window_of(prompts.mask[depth])
+                assert window is not None
+                (top, bottom), (left, right) = ((s.start - 0.5, s.stop - 0.5) for s in window)
+                boxes[depth] = (left, top, right, bottom)
             return boxes
         if prompts.box is None:
             return {}
@@ -222,7 +205,6 @@ def answer_slice(
     """Decode the prompts of one slice; differentiable.
 
     Args:
-        network: A `sam` network.
         embedding: Embedding of the slice, (1, width, size / patch, size / patch).
         shape: Rows and columns of the slice.
         size: Pixels of the longer side of the encoder's input.
@@ -267,30 +249,25 @@ def _planes(
     state: SolverState, shape: tuple[int, int, int], depths: list[int]
 ) -> dict[int, npt.NDArray[np.float32]]:
     """Return the logits (H, W) of an answer on the given slices, by slice."""
-    planes = {}
-    for depth in depths:
-        plane = np.full(shape[1:], OUTSIDE, np.float32)
-        if state.patch is not None:
-            first = state.patch.start[0]
-            if first <= depth < first + len(state.patch.logits):
-                _, rows, columns = state.patch.window
-                plane[rows, columns] = state.patch.logits[depth - first]
-        planes[depth] = plane
+    planes = {depth: np.full(shape[1:], OUTSIDE, np.float32) for depth in depths}
+    if state.patch is not None:
+        slices, rows, columns = state.patch.window
+        for depth in depths:
+            if slices.start <= depth < slices.stop:
+                planes[depth][rows, columns] = state.patch.logits[depth - slices.start]
     return planes
 
 
-def _patch(
-    planes: dict[int, npt.NDArray[np.float32]], shape: tuple[int, int, int]
-) -> LogitBox | None:
+def _patch(planes: dict[int, npt.NDArray[np.float32]]) -> LogitBox | None:
     """Return the answer of all slices, cropped to its foreground; None if there is none."""
-    found = {depth: np.argwhere(plane > 0) for depth, plane in planes.items()}
-    found = {depth: places for depth, places in found.items() if len(places)}
-    if not found:
+    windows = {depth: window_of(plane > 0) for depth, plane in planes.items()}
+    boxes = {
+        depth: (slice(depth, depth + 1), *window) for depth, window in windows.items() if window
+    }
+    if not boxes:
         return None
-    low = np.min([places.min(0) for places in found.values()], axis=0)
-    high = np.max([places.max(0) for places in found.values()], axis=0) + 1
-    first, last = min(found), max(found)
-    logits = np.full((last - first + 1, *(high - low)), OUTSIDE, np.float32)
-    for depth in found:
-        logits[depth - first] = planes[depth][low[0] : high[0], low[1] : high[1]]
-    return LogitBox((first, int(low[0]), int(low[1])), logits)
+    patch = filled(enclosing(boxes.values()), OUTSIDE)
+    slices, rows, columns = patch.window
+    for depth in boxes:
+        patch.logits[depth - slices.start] = planes[depth][rows, columns]
+    return patch

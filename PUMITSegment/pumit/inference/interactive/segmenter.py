@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,9 @@ class Segmenter:
 
     def embed(self, pyramid: Pyramid, field: Field) -> Features:
         """Sample and encode a field of a volume."""
-        channels = field_channels(*pyramid.sample(field))
-        features: Features = self.engine.encode(
-            channels, da0=field.da0, slice_ratio=field.prompt_ratio
-        )
-        return features
+        image = field_channels(*pyramid.sample(field))
+        found: Features = self.engine.encode(image, da0=field.da0, slice_ratio=field.prompt_ratio)
+        return found
 
     def map(self, work: Callable[[T], R], fields: Sequence[T]) -> list[R]:
         """Apply a function that embeds and decodes to several fields; results keep their order."""
@@ -116,9 +115,6 @@ def _load_sam(path: Path, device: str, size: int | None) -> Segmenter:
 
     sam, checkpoint = load_sam(path, device, size=size)
     engine: Any = sam
-    header = checkpoint.header
-    name = header.name or path.stem
-    return Segmenter(
-        engine, name, header.version, checkpoint.sha256, checkpoint.recipe,
-        make_solver=lambda scan: SamSolver(sam, scan),
-    )  # fmt: skip
+    header, recipe = checkpoint.header, checkpoint.recipe
+    name, make = header.name or path.stem, partial(SamSolver, sam)
+    return Segmenter(engine, name, header.version, checkpoint.sha256, recipe, make)

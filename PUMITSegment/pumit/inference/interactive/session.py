@@ -16,8 +16,7 @@ from pumit.inference.interactive.other_answers import with_answer
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.prompted_session import PromptedSession, PromptHistory
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import SolverState
+from pumit.inference.interactive.solver_state import SolverSettings, SolverState
 from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
 from pumit.models.card import calibration_of
 from pumit.models.overlap import Evidence, overlap_models
@@ -136,11 +135,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def volume(self) -> Volume:
-        """The open volume.
-
-        Raises:
-            VolumeError: If none is open.
-        """
+        """The open volume; VolumeError if there is none."""
         return self._open_scan().volume
 
     @property
@@ -150,11 +145,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def solver(self) -> PromptSolver:
-        """Solver of the open volume, with its embeddings.
-
-        Raises:
-            VolumeError: If none is open.
-        """
+        """Solver of the open volume, with its embeddings; VolumeError if there is none."""
         self._open_scan()
         assert self._solver is not None
         return self._solver
@@ -197,11 +188,9 @@ class InteractiveSession(PromptedSession):
         """
         answer = self._answer(prompts, watch)
         places = self._places(answer, place_count) if place_count else []
-        dice = self._dice(prompts)
-        quality = None if dice is None or self._overlap is None else self._overlap.quality(dice)
-        choice = AnswerChoice(answer.number, answer.count)
+        dice, choice = self._dice(prompts), AnswerChoice(answer.number, answer.count)
         mask, iou = self._mask(answer), self._iou(answer)
-        return PromptAnswer(mask, iou, dice, tuple(places), quality, choice)
+        return PromptAnswer(mask, iou, dice, tuple(places), self._word(dice), choice)
 
     def foresee(self) -> None:
         """Compute what a click that corrects the latest answer will probably need; answers stay.
@@ -213,17 +202,11 @@ class InteractiveSession(PromptedSession):
                 self._solver.foresee(next(reversed(self._answers.values())))
 
     def answer_count(self, segment: str = "1") -> int:
-        """Return how many alternative answers the prompts of a segment have, at most four.
-
-        Only a first prompt has more than one; `choose_answer` selects another.
-        """
+        """Return how many answers the prompts have to choose from: up to four for a first one."""
         return self._answer(self.prompts(segment)).count
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """Return the estimated IoU of the answer with the ground truth, 0 to 1.
-
-        This is the model's own estimate, calibrated if the model has a calibration.
-        """
+        """Return the estimated IoU of the answer with the ground truth, 0 to 1, as calibrated."""
         return self._iou(self._answer(self.prompts(segment)))
 
     def expected_dice(self, segment: str = "1") -> float | None:
@@ -238,8 +221,7 @@ class InteractiveSession(PromptedSession):
 
     def quality(self, segment: str = "1") -> Quality | None:
         """Return `expected_dice` as a word; None where it is unknown."""
-        dice = self.expected_dice(segment)
-        return None if dice is None or self._overlap is None else self._overlap.quality(dice)
+        return self._word(self.expected_dice(segment))
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """Return regions on the answer's border that are probably wrong, the worst first.
@@ -256,6 +238,9 @@ class InteractiveSession(PromptedSession):
         if answer.patch is not None:
             np.greater(answer.patch.logits, 0, out=mask[answer.patch.window])
         return mask.transpose(np.argsort(self.order))
+
+    def _word(self, dice: float | None) -> Quality | None:
+        return None if dice is None or self._overlap is None else self._overlap.quality(dice)
 
     def _iou(self, answer: SolverState) -> float:
         estimate = float(np.clip(answer.iou, 0, 1))
@@ -274,19 +259,18 @@ class InteractiveSession(PromptedSession):
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1])
         answer = self._answer(prompts)  # last, so that it is the latest one for `foresee`
-        d, h, w = (self.volume.spacing_mm[a] for a in self.order)
-        return evidence_of(answer, before, self.solver.pyramid.array, (d, h, w))
+        image = self._open_scan().pyramid
+        return evidence_of(answer, before, image.array, image.spacing_mm)
 
     def _places(self, answer: SolverState, count: int) -> list[UncertainRegion]:
-        volume = self.volume
-        d, h, w = (volume.spacing_mm[a] for a in self.order)
+        volume, image = self.volume, self._open_scan().pyramid
         places = []
-        for region in uncertain_regions(answer, self.solver.shape, (d, h, w), count=count):
-            index = region.index[np.argsort(self.order)]
+        for found in uncertain_regions(answer, image.array.shape, image.spacing_mm, count=count):
+            index = found.index[np.argsort(self.order)]
             left, posterior, superior = volume.index_to_world(index).tolist()
-            error_ml = None if volume.is_planar else region.share * region.weighed_mm3 / 1000
+            error_ml = None if volume.is_planar else found.share * found.weighed_mm3 / 1000
             point = (left, posterior, superior)
-            places.append(UncertainRegion(point, region.share, region.reach_mm, error_ml))
+            places.append(UncertainRegion(point, found.share, found.reach_mm, error_ml))
         return places
 
     def _answer(self, segment_prompts: Sequence[Prompt], watch: Watch = UNWATCHED) -> SolverState:
@@ -306,8 +290,7 @@ class InteractiveSession(PromptedSession):
         # 3. Start from the cached answer and mark it as most recently used.
         answer: SolverState | None = None
         if cached:
-            answer = self._answers.pop(prompts[:cached])
-            self._answers[prompts[:cached]] = answer
+            answer = self._answers[prompts[:cached]] = self._answers.pop(prompts[:cached])
         # 4. Add the prompts one by one, each refining the previous answer; a mask prompt starts
         #    over.
         for count in range(cached + 1, len(prompts) + 1):
@@ -320,9 +303,9 @@ class InteractiveSession(PromptedSession):
                     answer = solver.answer(prefix, None if is_new_mask else answer, watch)
             if answer is not None:
                 self._answers[prompts[:count]] = answer
-            watch.report(count / len(prompts))
-        if cached == len(prompts):
-            watch.report(1.0)
+            if count < len(prompts):
+                watch.report(count / len(prompts))
+        watch.report(1.0)
         # 5. Evict the least recently used answers beyond the cache limits.
         self._evict_answers()
         assert answer is not None

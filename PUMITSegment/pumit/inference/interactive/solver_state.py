@@ -1,29 +1,72 @@
-"""State of the prompt solver between prompts."""
+"""Settings of the prompt solver, mainly score weights, and its state between prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.answer_checks import covers
-from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox
 from pumit.inference.interactive.image_store import storage_bytes
 from pumit.preprocessing.fields import Field
 
 
-@dataclass
-class FieldAnswer:
-    """A field and its answer to the prompts so far.
+@dataclass(frozen=True)
+class BoxWeights:
+    """Score weights of answers to a box prompt.
 
     Attributes:
-        logits: Logits (D, H, W), or None.
-        spare: Further answers, offered only as alternatives.
+        outside: Penalty per share of the answer's in-plane bounding box outside the drawn box.
+        unfilled: Penalty per share of the drawn box that the answer's bounding box leaves free.
+        consensus: Bonus per mean Dice with the other answers.
     """
+
+    outside: float = 3.0
+    unfilled: float = 0.5
+    consensus: float = 0.3
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """Settings of the prompt solver.
+
+    Attributes:
+        field_scale: In-plane size of inference fields relative to training fields.
+        growth: Ratio of consecutive field sizes.
+        contact_penalty: Score penalty of an answer that is cut off by its field.
+        miss_penalty: Score penalty of an answer that contradicts its clicks.
+        flat_box: Score weights for a box that was drawn on one slice.
+        consensus: Score bonus of a first answer that all other fields agree with.
+        coarse: Score bonus of a first answer in the coarsest field, falling linearly to 0 in the
+            finest. It offsets a bias: the model estimates the IoU with the part of a structure
+            inside the field, which exceeds the IoU with the whole.
+        stay: Score bonus of the previously chosen field.
+        windows: Maximum number of refinement windows per answer; 0 disables them.
+        window_agreement: Windows with a lower IoU with the coarse answer are rejected.
+        box_margin: Field size for a box, relative to the box.
+        correction_margin: Field size of a corrective click, relative to the segment.
+    """
+
+    field_scale: float = 4 / 3
+    growth: float = 2.0
+    contact_penalty: float = 0.5
+    miss_penalty: float = 0.5
+    box: BoxWeights = BoxWeights()
+    flat_box: BoxWeights = BoxWeights(outside=1.0, unfilled=0.6, consensus=0.0)
+    consensus: float = 0.6
+    coarse: float = 0.2
+    stay: float = 0.1
+    windows: int = 2
+    window_agreement: float = 0.5
+    box_margin: float = 1.4
+    correction_margin: float = 1.5
+
+
+@dataclass
+class FieldAnswer:
+    """A field and its logits (D, H, W) after some prompts; `spare` ones are only alternatives."""
 
     field: Field
     logits: Floats | None = None
@@ -66,25 +109,3 @@ class SolverState:
         views = [*self.views, *self.others]
         arrays = [view.logits for view in views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
-
-
-def views_holding(
-    places: npt.NDArray[np.float64], views: Sequence[FieldAnswer], planner: FieldPlanner
-) -> list[FieldAnswer]:
-    """Return the views that contain all places, moved if necessary.
-
-    Moving keeps a field that is wide enough but was centred on a click near the structure's end.
-
-    Args:
-        places: Volume indices (d, h, w), shape (n, 3).
-        views: Fields with their answers; a moved field loses its answer.
-    """
-    middle = (places.min(0) + places.max(0)) / 2
-    holding = []
-    for view in views:
-        if not covers(view.field, places):
-            spacing = view.field.step[1] * planner.spacing_mm[1]
-            view = replace(view, field=planner.field(middle, spacing), logits=None)
-        if covers(view.field, places):
-            holding.append(view)
-    return holding

@@ -17,18 +17,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.geometry import window_of
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox, sigmoid
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.models.overlap import Evidence
-from pumit.preprocessing.fields import Field, box_of, resampled
+from pumit.preprocessing.fields import box_of, resampled
 
 SAMPLED_VOXELS = 400_000
-# Radius of a region: the Gaussian's standard deviation relative to the segment's size.
-REACH = 0.1
-# Minimum distance between two regions, in radii.
-APART = 2.5
-# Margin around the answer's box, where other fields may have foreground.
-MARGIN = 2
+REACH = 0.1  # radius of a region: the Gaussian's standard deviation over the segment's size
+APART = 2.5  # minimum distance between two regions, in radii
+MARGIN = 2  # around the answer's box, where other fields may have foreground
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,42 +48,34 @@ class IndexedRegion:
 
 @dataclass(frozen=True, eq=False)
 class _Lattice:
-    """A regular subsample of the voxels in a box of the volume.
-
-    Attributes:
-        at: Volume indices along each axis.
-        step: Voxels between neighbouring points (d, h, w).
-        spacing_mm: Distance between neighbouring points (d, h, w), mm.
-    """
+    """A regular subsample of the voxels in a box: indices, voxels and mm between points by axis."""
 
     at: tuple[npt.NDArray[np.int64], ...]
     step: npt.NDArray[np.int64]
     spacing_mm: npt.NDArray[np.float64]
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        d, h, w = (len(a) for a in self.at)
-        return (d, h, w)
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.at))
 
 
 def uncertain_regions(
     answer: SolverState,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     spacing_mm: tuple[float, float, float],
     *,
     count: int = 5,
 ) -> list[IndexedRegion]:
-    """Find the regions where an answer may be wrong, the most uncertain first.
+    """Find at most `count` regions where an answer may be wrong, the most uncertain first.
 
-    Returns:
-        At most `count` regions, a minimum distance apart. Each index is a border voxel in the slice
-        that shows most of the uncertainty around it.
+    They are a minimum distance apart. Each index is a border voxel in the slice that shows most of
+    the uncertainty around it.
     """
     if answer.patch is None:
         return []
     # 1. Sample the answer on a lattice, coarse enough for scans of any size.
     lattice = _lattice(answer.patch, shape, spacing_mm)
-    own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
+    own = _on_lattice(answer.patch, lattice)
     mask = own > 0
     if not mask.any():
         return []
@@ -101,21 +91,16 @@ def doubtful_places(
     *,
     count: int = 5,
 ) -> list[npt.NDArray[np.int64]]:
-    """Find where the mask of an automatic model may be wrong, the most uncertain place first.
+    """Find border voxels where the mask of an automatic model may be wrong, the worst first.
 
     Args:
-        mask: The mask, (D, H, W).
         doubt: Probability that a voxel's label is wrong, scaled to 0 to 255, (D, H, W).
-        spacing_mm: Voxel size (D, H, W), mm.
-
-    Returns:
-        Border voxels (d, h, w), a minimum distance apart.
     """
-    places = np.argwhere(mask)
-    if not len(places):
+    window = window_of(mask)
+    if window is None:
         return []
-    start = np.maximum(places.min(0) - MARGIN, 0)
-    box = tuple(slice(a, b + MARGIN + 1) for a, b in zip(start, places.max(0), strict=True))
+    start = tuple(max(s.start - MARGIN, 0) for s in window)
+    box = tuple(slice(a, s.stop + MARGIN) for a, s in zip(start, window, strict=True))
     whole = mask[box]
     step = _step(whole.shape, spacing_mm)
     at = tuple(np.arange(a, a + n, s) for a, n, s in zip(start, whole.shape, step, strict=True))
@@ -124,9 +109,8 @@ def doubtful_places(
     shown = whole[sampled]
     if not shown.any():
         return []
-    first = (int(start[0]), int(start[1]), int(start[2]))
     wrong = doubt[box][sampled].astype(np.float32) / 255
-    return [p.index for p in _places(shown, wrong, lattice, whole, first, count=count)]
+    return [p.index for p in _places(shown, wrong, lattice, whole, start, count=count)]
 
 
 def _places(
@@ -134,7 +118,7 @@ def _places(
     wrong: npt.NDArray[np.floating[Any]],
     lattice: _Lattice,
     whole: npt.NDArray[np.bool_],
-    start: tuple[int, int, int],
+    start: tuple[int, ...],
     *,
     count: int,
 ) -> list[IndexedRegion]:
@@ -143,8 +127,7 @@ def _places(
     Args:
         mask: The mask on the lattice.
         wrong: Error probability at each lattice point.
-        whole: The mask at full resolution in a box that contains it.
-        start: First voxel of that box.
+        whole: The mask at full resolution in a box that contains it, which begins at `start`.
     """
     # 3. Local mean of the error probability, over a radius proportional to the structure's size.
     voxel = lattice.spacing_mm[1:] if lattice.shape[0] == 1 else lattice.spacing_mm
@@ -191,7 +174,7 @@ def evidence_of(
         return None
     # 1. Sample the answer on a coarse lattice.
     lattice = _lattice(answer.patch, image.shape, spacing_mm)
-    own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
+    own = _on_lattice(answer.patch, lattice)
     mask = own > 0
     size = int(mask.sum())
     if size == 0:
@@ -210,7 +193,7 @@ def evidence_of(
     # 4. Dice with the answer before the newest prompt.
     agreement = None
     if before is not None and before.patch is not None:
-        earlier = _on_lattice(before.patch.logits, before.patch.start, lattice) > 0
+        earlier = _on_lattice(before.patch, lattice) > 0
         agreement = 2 * int((mask & earlier).sum()) / (size + int(earlier.sum()))
     return Evidence(
         answer.iou,
@@ -249,7 +232,7 @@ def _step(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> npt
 
 def _at_border(
     mask: npt.NDArray[np.bool_],
-    start: tuple[int, int, int],
+    start: tuple[int, ...],
     index: npt.NDArray[np.int64],
     step: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
@@ -263,15 +246,15 @@ def _at_border(
     return np.asarray(voxels[int(((voxels - local) ** 2).sum(1).argmin())] + start)
 
 
-def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) -> Floats:
+def _on_lattice(patch: LogitBox, lattice: _Lattice) -> Floats:
     """Return a patch's logits at the lattice points; background outside the patch."""
     out = np.full(lattice.shape, -8.0, dtype=np.float32)
     inside, places = [], []
-    for at, first, length in zip(lattice.at, start, logits.shape, strict=True):
-        hit = (at >= first) & (at < first + length)
+    for at, window in zip(lattice.at, patch.window, strict=True):
+        hit = (at >= window.start) & (at < window.stop)
         inside.append(np.flatnonzero(hit))
-        places.append(at[hit] - first)
-    out[np.ix_(*inside)] = logits[np.ix_(*places)].clip(-8, 8)
+        places.append(at[hit] - window.start)
+    out[np.ix_(*inside)] = patch.logits[np.ix_(*places)].clip(-8, 8)
     return out
 
 
@@ -281,16 +264,14 @@ def _mean_opinion(own: Floats, answer: SolverState, lattice: _Lattice) -> Floats
     Where a field does not cover a point, the answer's probability stands in for it.
     """
     probability = (1 / (1 + np.exp(-own))).astype(np.float32)
-    total = probability.copy()
+    total, count = probability.copy(), 1
     for view in answer.views:
         if view.logits is not None:
-            total += _field_opinion(view.logits, view.field, lattice, probability)
-    return np.asarray(total / (1 + sum(v.logits is not None for v in answer.views)))
-
-
-def _field_opinion(logits: Floats, where: Field, lattice: _Lattice, beyond: Floats) -> Floats:
-    places, valid = zip(*(where.along(i, at) for i, at in enumerate(lattice.at)), strict=True)
-    return np.where(box_of(valid), sigmoid(resampled(logits, places)), beyond)
+            pairs = (view.field.along(i, at) for i, at in enumerate(lattice.at))
+            places, valid = zip(*pairs, strict=True)
+            total += np.where(box_of(valid), sigmoid(resampled(view.logits, places)), probability)
+            count += 1
+    return np.asarray(total / count)
 
 
 def _border(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

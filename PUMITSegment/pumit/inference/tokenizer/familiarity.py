@@ -86,10 +86,9 @@ SAYINGS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """Contribution of one metric to the score.
+    """Contribution of one metric (of `SAYINGS`) to the score.
 
     Attributes:
-        name: One of `SAYINGS`.
         usual: 5th, 50th and 95th percentile over known images.
         cost: Decrease of the log-odds that the image is known.
     """
@@ -162,20 +161,16 @@ class Familiarity:
         score = float(values["score"])
         if not 0 <= score <= 100:
             raise ValueError(f"a score of {score}")
-        parts = []
-        for row in values.get("parts", ()):
-            if row["name"] in SAYINGS:
-                low, middle, high = (float(v) for v in row["usual"])
-                parts.append(
-                    Part(row["name"], float(row["value"]), (low, middle, high), float(row["cost"]))
-                )
+        rows = [row for row in values.get("parts", ()) if row["name"] in SAYINGS]
+        parts = [
+            Part(row["name"], float(row["value"]), _usual(row), float(row["cost"])) for row in rows
+        ]
         return Familiarity(score, tuple(parts))
 
 
-@dataclass(frozen=True)
-class _Figure:
-    usual: tuple[float, float, float]
-    weight: tuple[float, float]
+def _usual(row: Mapping[str, Any]) -> tuple[float, float, float]:
+    low, middle, high = (float(v) for v in row["usual"])
+    return low, middle, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,11 +178,12 @@ class FamiliarityScale:
     """Familiarity scale of one tokenizer.
 
     Attributes:
+        figures: `usual` and `weight` of each metric.
         bias: Log-odds of an image with all metrics at the median.
         usual_shares: Usual share of each token, positive, (K,).
     """
 
-    figures: Mapping[str, _Figure]
+    figures: Mapping[str, tuple[tuple[float, float, float], tuple[float, float]]]
     bias: float
     usual_shares: npt.NDArray[np.float64]
 
@@ -200,11 +196,11 @@ class FamiliarityScale:
             bias = float(regression["bias"])
             figures = {}
             for name, row in regression["figures"].items():
-                low, middle, high = (float(v) for v in row["usual"])
+                low, middle, high = usual = _usual(row)
                 below, above = (float(v) for v in row["weight"])
                 if not (low <= middle <= high and min(below, above) >= 0 and name in SAYINGS):
                     return None
-                figures[name] = _Figure((low, middle, high), (below, above))
+                figures[name] = usual, (below, above)
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
         is_right = shares.shape == (num_tokens,) and bool(np.isfinite(shares).all())
@@ -218,11 +214,11 @@ class FamiliarityScale:
         A missing metric, such as the step between slices of a 2D image, costs nothing.
         """
         parts = []
-        for name, figure in self.figures.items():
+        for name, (usual, weight) in self.figures.items():
             if name in figures:
-                below, above = distances(figures[name], figure.usual)
-                cost = figure.weight[0] * below + figure.weight[1] * above
-                parts.append(Part(name, figures[name], figure.usual, cost))
+                below, above = distances(figures[name], usual)
+                cost = weight[0] * below + weight[1] * above
+                parts.append(Part(name, figures[name], usual, cost))
         parts.sort(key=lambda part: -part.cost)
         log_odds = self.bias - sum(part.cost for part in parts)
         return Familiarity(100 / (1 + math.exp(-max(log_odds, -50.0))), tuple(parts))

@@ -22,18 +22,14 @@ Floats = npt.NDArray[np.float64]
 Grid = tuple[int, int, int]
 Spacing = tuple[float, float, float]
 
-# With fewer cells the metrics say little.
-LEAST_CELLS = 8
-# Half an 8-bit grey level, squared: smaller errors do not count.
-_NOISE_FLOOR = (0.5 / 255) ** 2
+LEAST_CELLS = 8  # with fewer cells the metrics say little
+_NOISE_FLOOR = (0.5 / 255) ** 2  # half an 8-bit grey level, squared: smaller errors do not count
 _LEAST_STEP = 1e-4
 _LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _FAR_LAG = 8
-# Far enough that borders count for more than a scan's own noise.
-_BORDER_LAG = 4
+_BORDER_LAG = 4  # far enough that borders count for more than a scan's own noise
 _GREY_LEVELS = 64
-# Slice spacing over in-plane spacing from which the order of the axes can be checked.
-_THICK = 1.5
+_THICK = 1.5  # slice spacing over in-plane spacing from which the order of axes can be checked
 _SAMPLED_VOXELS = 2_000_000
 
 
@@ -80,10 +76,7 @@ def colour_of(volume: Volume) -> float:
 
 
 def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
-    """Return the mean squared error of the reconstruction, and of interpolated cell means.
-
-    The second is the baseline: what a grid as coarse keeps of the image without any learning.
-    """
+    """Return the mean squared errors of the reconstruction and of interpolated cell means."""
     x = torch.from_numpy(np.ascontiguousarray(seen))
     missing = [(-n) % c for n, c in zip(seen.shape, cell, strict=True)]
     pad = [m for n in reversed(missing) for m in (0, n)]
@@ -121,16 +114,14 @@ def _borders(seen: Image) -> dict[str, float]:
 def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
     """Return metrics of how intensity differences grow with distance along each axis.
 
-    Natural images vary equally in all directions: neighbours along one axis should differ as much
-    as voxels at the same distance along another.
+    Natural images vary equally in all directions.
     """
     d, h, w = seen.shape
     if min(h, w) < 2:
         return {}
     rows, columns = _Steps.along(seen, 1), _Steps.along(seen, 2)
     fineness = (rows.at(1) - rows.at(_FAR_LAG) + columns.at(1) - columns.at(_FAR_LAG)) / 2
-    ratio = spacing[1] / spacing[2]
-    figures = {"fineness": fineness, "row_step": abs(rows.at(1 / ratio) - columns.at(ratio))}
+    figures = {"fineness": fineness, "row_step": _within(rows, columns, spacing)}
     if d > 1:
         slices = _Steps.along(seen, 0)
         figures["slice_step"] = _across(slices, rows, columns, spacing)
@@ -138,7 +129,9 @@ def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
             # The given axis order should fit the spacing best.
             anisotropy = figures["row_step"] + abs(figures["slice_step"])
             others = ((rows, slices, columns), (columns, rows, slices))
-            best = min(_misfit(*steps, spacing) for steps in others)
+            best = min(
+                _within(b, c, spacing) + abs(_across(a, b, c, spacing)) for a, b, c in others
+            )
             figures["axis_order"] = max(anisotropy - best, 0.0)
     return figures
 
@@ -170,10 +163,10 @@ def _across(slices: _Steps, rows: _Steps, columns: _Steps, spacing: Spacing) -> 
     return slices.at(1) - (rows.at(lag) + columns.at(lag)) / 2
 
 
-def _misfit(slices: _Steps, rows: _Steps, columns: _Steps, spacing: Spacing) -> float:
+def _within(rows: _Steps, columns: _Steps, spacing: Spacing) -> float:
+    """Return how much more voxels differ along one axis in-plane than along the other."""
     ratio = spacing[1] / spacing[2]
-    within = abs(rows.at(1 / ratio) - columns.at(ratio))
-    return within + abs(_across(slices, rows, columns, spacing))
+    return abs(rows.at(1 / ratio) - columns.at(ratio))
 
 
 def _rms(difference: Image) -> float:

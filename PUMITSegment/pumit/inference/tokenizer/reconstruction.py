@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,18 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import CheckpointError, VolumeError
-from pumit.inference.loading import (
-    build_from,
-    computing_in,
-    pick_device,
-    pick_precision,
-    read_model,
-)
-from pumit.inference.tokenizer.familiarity import Familiarity, FamiliarityScale
+from pumit.inference.loading import build_from, computing_in, open_model, pick_precision
+from pumit.inference.tokenizer.familiarity import FamiliarityScale
 from pumit.inference.tokenizer.image_figures import LEAST_CELLS, colour_of, figures_of
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse, quality
 from pumit.models.card import installed_models
-from pumit.models.index import find_model
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.preprocessing.channels import grey
@@ -39,7 +31,6 @@ from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 Grid = tuple[int, int, int]
-logger = logging.getLogger(__name__)
 NO_TOKENIZER = (
     "No tokenizer is installed, and the one that comes with this program is missing. Install the "
     "program again, add a tokenizer to the model index, or give a checkpoint file as the model."
@@ -51,10 +42,9 @@ _SSIM_SLICES = 100
 
 
 class TokenCells:
-    """Accumulator over the cells of an image; each cell counts once, however many windows see it.
+    """Accumulator over the real cells (d, h, w) of an image, without padding.
 
-    Args:
-        real: Cells (d, h, w) of the image; the rest is padding.
+    Each cell counts once, however many windows see it.
     """
 
     def __init__(self, real: Grid) -> None:
@@ -64,11 +54,7 @@ class TokenCells:
         self._entropy = torch.zeros(real)
 
     def expect(self, start: Grid, weights: Tensor) -> None:
-        """Register a window; all must be registered before the first `add`.
-
-        Args:
-            weights: Blending weight of each of its cells, (d, h, w).
-        """
+        """Register the weights (d, h, w) of a window's cells; all before the first `add`."""
         place, inside = self._within(start, weights.shape)
         self._expected[place] += weights[inside]
 
@@ -93,9 +79,9 @@ class TokenCells:
         self, start: Grid, shape: tuple[int, ...]
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return a window's slices in the image's cells, and the matching slices in the window."""
-        stops = [max(s, min(s + n, m)) for s, n, m in zip(start, shape, self.real, strict=True)]
-        place = tuple(slice(s, e) for s, e in zip(start, stops, strict=True))
-        return place, tuple(slice(0, e - s) for s, e in zip(start, stops, strict=True))
+        sizes = [max(0, min(n, m - s)) for s, n, m in zip(start, shape, self.real, strict=True)]
+        place = tuple(slice(s, s + n) for s, n in zip(start, sizes, strict=True))
+        return place, tuple(map(slice, sizes))
 
 
 @dataclass(frozen=True)
@@ -147,11 +133,7 @@ class TokenizerPlan:
 
 @dataclass
 class Tokenizer:
-    """A visual tokenizer ready for inference.
-
-    Attributes:
-        channels: Image channels; a grey image is repeated.
-    """
+    """A visual tokenizer ready for inference; a grey image is repeated in `channels`."""
 
     network: VisualTokenizer
     plan: TokenizerPlan
@@ -201,9 +183,12 @@ class Tokenizer:
             spacing=(spacing[0], spacing[1], spacing[2]),
             colour=colour_of(volume),
         )
-        judged = None
+        judged, prefix = None, ""
         if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
             judged = scale.rate(measured)
+            prefix = f"{judged.sentence} "
+        elif scale is not None:
+            prefix = "The image is too small to measure its familiarity. "
         # 4. Restore the scan's axes and intensities.
         undo = np.argsort(order)
         return Reconstruction(
@@ -212,7 +197,7 @@ class Tokenizer:
             use,
             psnr,
             _ssim(seen, back, span),
-            _sentence(judged, psnr, self.plan.reference, is_too_small=scale is not None),
+            f"{prefix}{quality(psnr, self.plan.reference)}",
             judged,
             None if scale is None else scale.usual_shares,
             measured,
@@ -232,10 +217,9 @@ class Tokenizer:
             )
         planned = self.plan.normalization
         scaling = planned.scaling(source)
-        ends = np.clip([scaling.factor * v + scaling.offset for v in (lowest, highest)],
-                       *planned.target)  # fmt: skip
+        ends = [scaling.factor * v + scaling.offset for v in (lowest, highest)]
         # In a mask all values above the minimum are equal, so percentiles do not work.
-        if not abs(ends[1] - ends[0]) > 1e-6:
+        if not np.ptp(np.clip(ends, *planned.target)) > 1e-6:
             return Scaling.between((lowest, highest), planned.target)
         return scaling
 
@@ -260,12 +244,10 @@ class Tokenizer:
         for i, start in enumerate(places):
             watch.check()
             watch.report(i / len(places))
-            inside = tuple(
-                slice(s, min(s + n, m)) for s, n, m in zip(start, window, image.shape, strict=True)
-            )
+            inside = tuple(slice(s, s + n) for s, n in zip(start, window, strict=True))
             crop = image[inside]
             back, probabilities = self._window(crop, window, anisotropy)
-            bump = _bump((crop.shape[0], crop.shape[1], crop.shape[2]))
+            bump = _bump(crop.shape)
             total[inside] += back * bump
             weights[inside] += bump
             cells.add(first[i], cell_weights, probabilities)
@@ -294,23 +276,21 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
             tokenizer.
 
     Raises:
-        CheckpointError: If there is no tokenizer, or the model is damaged or of another kind.
+        CheckpointError: If there is no tokenizer, the model is damaged or of another kind, or its
+            licence was not accepted.
         PumitError: If the device is absent.
     """
-    target = pick_device(device)
     if model is None:
         names = [card.name for card in installed_models() if card.kind == "tokenizer"]
         if not names:
             raise CheckpointError(NO_TOKENIZER)
         model = names[0]
-    path = find_model(model)
-    checkpoint = read_model(path, "tokenizer")
+    path, checkpoint, target = open_model(model, "tokenizer", device)
     recipe, header = checkpoint.recipe, checkpoint.header
     plan = TokenizerPlan.from_recipe(recipe)
     network = build_from(checkpoint, path, target)
     if not isinstance(network, VisualTokenizer):
         raise CheckpointError(f"{path.name} is not a tokenizer; choose another model.")
-    logger.info("tokenizer %s %s on %s", header.name, header.version, target)
     return Tokenizer(
         network,
         plan,
@@ -342,7 +322,7 @@ def _windows(shape: Grid, window: Grid, unit: Grid) -> Iterator[Grid]:
     yield from itertools.product(*axes)
 
 
-def _bump(shape: Grid) -> Tensor:
+def _bump(shape: tuple[int, ...]) -> Tensor:
     """Return blending weights: 1 in the middle, falling to a small positive value at the rim."""
     out = torch.ones(shape)
     for axis, n in enumerate(shape):
@@ -350,17 +330,6 @@ def _bump(shape: Grid) -> Tensor:
         ramp = (torch.minimum(t, 1 - t) / _OVERLAP).clamp(1e-3, 1)
         out = out * ramp.view([-1 if a == axis else 1 for a in range(3)])
     return out
-
-
-def _sentence(
-    judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
-) -> str:
-    sentence = quality(psnr_db, reference)
-    if judged is not None:
-        return f"{judged.sentence} {sentence}"
-    if is_too_small:
-        return f"The image is too small to measure its familiarity. {sentence}"
-    return sentence
 
 
 def _ssim(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], span: float) -> float | None:

@@ -98,8 +98,8 @@ def quality(psnr_db: float, reference: object) -> str:
     """Describe the reconstruction quality in one sentence.
 
     Args:
-        reference: `reference` of the tokenizer's recipe; `psnr_db` has the 5th and 50th percentile
-            over known images.
+        reference: Of the tokenizer's recipe; `psnr_db` has the 5th and 50th percentile over known
+            images.
     """
     try:
         low, usual = (float(v) for v in reference["psnr_db"])  # type: ignore[index]
@@ -115,10 +115,8 @@ def quality(psnr_db: float, reference: object) -> str:
     elif psnr_db >= low:
         how = "about as well as images"
     elif psnr_db >= low - _CLEARLY_WORSE_DB:
-        how, advice = (
-            "less well than most images",
-            "; check the error image before relying on it",
-        )
+        how = "less well than most images"
+        advice = "; check the error image before relying on it"
     else:
         how = "clearly worse than images"
     return f"The model reconstructs this image {how} like its training data ({measured}){advice}."

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.inference.interactive.field_planner import FieldPlanner
-from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import SolverSettings
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch

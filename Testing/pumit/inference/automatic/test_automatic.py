@@ -15,19 +15,25 @@ import torch
 from known_networks import (
     OBLIQUE,
     PLAN,
+    REGIONS,
     known_networks,
+    on_network_grid,
     resampled,
     save_model,
     smooth_scan,
 )
 from monai.inferers import SlidingWindowInferer
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
+from pumit.export.classes import segments_of
 from pumit.inference.automatic import segmentation as automatic
-from pumit.inference.automatic.segmentation import load_automatic
+from pumit.inference.automatic.components import keep_largest, largest_component
+from pumit.inference.automatic.segmentation import AutomaticSegmenter, load_automatic
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
+from pumit.segmentation import ClassLabel, LabelMap, region_type
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
+from torch import Tensor, nn
 
 pytestmark = pytest.mark.usefixtures("known_networks")
 __all__ = ["known_networks"]
@@ -48,12 +54,7 @@ SIZES: dict[str, Any] = {
 
 def slow_labels(volume: Volume) -> npt.NDArray[Any]:
     """Resample, scale, threshold, resample back: all at once; the volume's axes need no turning."""
-    target = PLAN["spacing_mm"]
-    shape = tuple(
-        max(1, round(n * s / t))
-        for n, s, t in zip(volume.shape, volume.spacing_mm, target, strict=True)
-    )
-    x = np.clip((resampled(volume.array, shape) + 100) / 400, 0, 1)
+    x = on_network_grid(volume)
     logits = 20 * np.stack([0 * x, x - 0.3, 2 * x - 1.0])
     e = np.exp(logits - logits.max(0))
     back = np.stack([resampled(p, volume.shape) for p in e / e.sum(0)])
@@ -84,7 +85,7 @@ def scores_of(
     [
         ((13, 40, 36), (4.0, 0.8, 0.9)),  # finer along the depth, coarser in the plane
         ((30, 25, 20), (1.5, 1.2, 1.2)),
-        ((5, 9, 8), (2.0, 1.0, 1.0)),  # smaller than a patch
+        ((1, 9, 8), (1e8, 1.0, 1.0)),  # an image, smaller than a patch
     ],
 )
 def test_labels_equal_those_of_a_direct_computation(
@@ -130,7 +131,7 @@ def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
     volume = smooth_scan((12, 20, 22), (1.5, 1.0, 1.0))
     expected = model.segment(volume, overlap=0.5).labels
     assert set(np.unique(expected)) == {0, 1, 2, 3}
-    for order, flips in (((0, 2, 1), (0, 1, 0)), ((2, 1, 0), (1, 1, 0)), ((1, 2, 0), (0, 1, 1))):
+    for order, flips in (((2, 1, 0), (1, 1, 0)), ((1, 2, 0), (0, 1, 1))):
         step = tuple(slice(None, None, -1 if f else 1) for f in flips)
         array = volume.array.transpose(order)[step]
         first = np.array([n - 1 if f else 0 for n, f in zip(array.shape, flips, strict=True)])
@@ -173,6 +174,21 @@ def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path: 
     assert np.mean(labels[inside] != whole[inside]) < 0.03
 
 
+def test_a_region_is_rated_by_what_lies_in_it(tmp_path: Path) -> None:
+    array = np.full((8, 24, 24), -100, np.float32)
+    array[:, :, :8], array[:, 4:12, 16:20] = 300, 100  # "hard" next to the region, "soft" in it
+    volume = Volume(array, (2.0, 1.0, 1.0))
+    corners = volume.index_to_world(np.array(list(np.ndindex(2, 2, 2))) * [7, 23, 11] + [0, 0, 12])
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    found = model.segment(volume, roi_corners_lps=corners.tolist(), tells_doubt=True)
+    assert np.unique(found.labels).tolist() == [0, 1]
+    assert found.expected_dice[0] is not None
+    assert found.expected_dice[1] is None
+    assert found.doubt is not None
+    assert found.doubt[:, :, 12:].any()
+    assert not found.doubt[:, :, :12].any()
+
+
 def test_a_region_elsewhere_or_without_size_is_refused(tmp_path: Path) -> None:
     volume = smooth_scan((6, 20, 20), (2.0, 1.0, 1.0))
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
@@ -195,15 +211,15 @@ def test_chunks_give_what_all_at_once_gives() -> None:
 
     whole = scores_of(network, image, SlidingWindow((8, 16, 16), 0.5))
     assert whole.shape == (3, 61, 20, 24)
-    for slices in (20, 27, 40):
+    for slices in (20, 27):
         max_bytes = slices * 4 * 5 * 20 * 24
         window = SlidingWindow((8, 16, 16), 0.5, False, max_bytes)
         assert len(window.depth_chunks((61, 20, 24), 3)) > 1
         torch.testing.assert_close(scores_of(network, image, window), whole)
 
 
-@pytest.mark.parametrize("shape", [(8, 16, 16), (5, 19, 16), (21, 33, 40), (1, 11, 90)])
-@pytest.mark.parametrize("overlap", [0.0, 0.5, 0.75])
+@pytest.mark.parametrize("shape", [(5, 19, 16), (21, 33, 40), (1, 11, 90)])
+@pytest.mark.parametrize("overlap", [0.0, 0.75])
 def test_windows_give_the_numbers_of_monai(shape: tuple[int, int, int], overlap: float) -> None:
     torch.manual_seed(1)
     network = torch.nn.Conv3d(2, 3, 3, padding=1).eval()
@@ -228,11 +244,8 @@ def test_flips_are_averaged() -> None:
     window = SlidingWindow((8, 16, 16), 0.75, averages_flips=True)
     shares: list[float] = []
     got = scores_of(network, image, window, shares.append)
-    x = image[None]
-    turned = [
-        network(x.flip(axes)).flip(axes)
-        for axes in ([], [2], [3], [4], [2, 3], [2, 4], [3, 4], [2, 3, 4])
-    ]
+    axes = ([], [2], [3], [4], [2, 3], [2, 4], [3, 4], [2, 3, 4])
+    turned = [network(image[None].flip(each)).flip(each) for each in axes]
     torch.testing.assert_close(got, torch.stack(turned).mean(0)[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(shares, [*(i / 8 for i in range(8)), 1.0])
 
@@ -266,19 +279,17 @@ def test_two_channels_are_taken_where_the_scan_has_them(tmp_path: Path) -> None:
     assert (single.segment(two, channel=1).labels == 2).all()
 
 
-def test_a_picture_of_one_slice_is_segmented(tmp_path: Path) -> None:
-    flat = Volume(np.linspace(-100, 300, 400).reshape(1, 20, 20), (1e8, 1.0, 1.0))
-    labels = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu").segment(flat).labels
-    assert labels.shape == (1, 20, 20)
-    assert set(np.unique(labels)) == {0, 1, 2}
-
-
 def test_the_segmentation_network_of_the_paper_answers(tmp_path: Path) -> None:
     plan = {**PLAN, "patch_size": [16, 64, 64]}
     path = save_model(tmp_path / "m.safetensors", "pumit_segmentation_btcv", sizes=SIZES, plan=plan)
     volume = smooth_scan((10, 40, 44), (2.0, 1.0, 1.0))
-    answer = load_automatic(path, "cpu").segment(volume, overlap=0.25, averages_flips=True)
-    assert answer.labels.shape == volume.shape
+    assert load_automatic(path, "cpu").segment(volume).labels.shape == volume.shape
+    path = save_model(
+        tmp_path / "small.safetensors", "pumit_segmentation_btcv", sizes=SIZES,
+        plan={**PLAN, "patch_size": [8, 32, 32]},
+    )  # fmt: skip
+    with pytest.raises(CheckpointError, match="patch size"):
+        load_automatic(path, "cpu").segment(volume)
 
 
 @pytest.mark.parametrize(
@@ -305,13 +316,6 @@ def test_a_recipe_that_cannot_be_used_is_refused(
         load_automatic(path, "cpu").segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))
 
 
-def test_a_patch_too_small_for_its_network_is_refused(tmp_path: Path) -> None:
-    plan = {**PLAN, "patch_size": [8, 32, 32]}
-    path = save_model(tmp_path / "m.safetensors", "pumit_segmentation_btcv", sizes=SIZES, plan=plan)
-    with pytest.raises(CheckpointError, match="patch size"):
-        load_automatic(path, "cpu").segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))
-
-
 def test_a_scan_too_large_for_the_spacing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,3 +323,137 @@ def test_a_scan_too_large_for_the_spacing_is_refused(
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     with pytest.raises(VolumeError, match="choose a region"):
         model.segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))
+
+
+# Regions, predicted whole however much they overlap; a label map keeps the innermost
+
+
+def made_model(folder: Path, **changes: Any) -> AutomaticSegmenter:
+    path = save_model(folder / "m.safetensors", "nested", **{**REGIONS, **changes})
+    model = load_automatic(path, "cpu")
+    model.precision = torch.float32
+    return model
+
+
+def slow_masks(volume: Volume) -> list[npt.NDArray[np.bool_]]:
+    """Resample, scale, sigmoid, resample back, threshold."""
+    x = on_network_grid(volume)
+    return [
+        resampled(1 / (1 + np.exp(-20 * (x - edge))), volume.shape) > 0.5 for edge in (0.3, 0.5)
+    ]
+
+
+def test_regions_equal_those_of_a_direct_computation(tmp_path: Path) -> None:
+    volume = smooth_scan((13, 40, 36), (4.0, 0.8, 0.9))
+    model = made_model(tmp_path)
+    assert model.has_regions
+    answer = model.segment(volume, overlap=0.5)
+    whole, core = slow_masks(volume)
+    assert 100 < core.sum() < whole.sum() - 100
+    assert np.mean(answer.mask(1) != whole) < 1e-3  # ties in single precision
+    assert np.mean(answer.mask(2) != core) < 1e-3
+    assert (answer.mask(1) & answer.mask(2)).sum() == answer.mask(2).sum()
+    # The label map: the later region stands.
+    np.testing.assert_array_equal(answer.labels == 2, answer.mask(2))
+    np.testing.assert_array_equal(answer.labels == 1, answer.mask(1) & ~answer.mask(2))
+    segments = segments_of(answer)
+    assert [s.name for s in segments] == ["whole", "core"]
+    assert segments[0].mask.sum() == answer.mask(1).sum()
+
+
+class Rim(nn.Module):
+    """Sure of one answer at the first slices of its window, unsure of the other behind them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.full_like(x, -1.0)
+        out[:, :, :2] = 100.0
+        return out
+
+
+def test_windows_are_averaged_as_probabilities(tmp_path: Path) -> None:
+    """As logits, one window that is sure by a hundred would outvote all the others."""
+    model = made_model(tmp_path, classes=[{"name": "x"}], sizes={"num_classes": 1})
+    model.network = Rim()
+    volume = Volume(np.zeros((14, 8, 8), dtype=np.float32), (2.0, 1.0, 1.0))
+    mask = model.segment(volume, overlap=0.75).mask(1)
+    assert mask[0].all()
+    assert not mask[-6:].any()
+
+
+def test_many_regions_get_a_type_with_enough_bits() -> None:
+    assert [np.dtype(region_type(n)).itemsize for n in (1, 8, 9, 16, 32, 33, 64)] == [
+        *(1, 1, 2, 2, 4, 8, 8)
+    ]
+    with pytest.raises(VolumeError, match="At most 64"):
+        region_type(65)
+    labels = tuple(ClassLabel(f"c{i}") for i in range(64))
+    bits = np.zeros((1, 1, 3), dtype=np.uint64)
+    bits[0, 0, 1] = (1 << 63) | 1
+    answer = LabelMap.of_regions(bits, labels)
+    assert answer.labels.tolist() == [[[0, 64, 0]]]
+    assert answer.mask(1).tolist() == answer.mask(64).tolist() == [[[False, True, False]]]
+    with pytest.raises(VolumeError, match="8 bits"):
+        LabelMap(np.zeros((1, 1, 3), np.uint8), labels, np.zeros((1, 1, 3), np.uint8))
+
+
+def test_missing_channels_are_named(tmp_path: Path) -> None:
+    training = {"channels": ["T1", "FLAIR"], "repeat_single_channel": False}
+    changes = {"plan": {**PLAN, "channels": 2}, "sizes": {"in_channels": 2, "num_classes": 2}}
+    model = made_model(tmp_path, **changes, training=training)
+    volume = smooth_scan((6, 20, 20), (2.0, 1.0, 1.0))
+    with pytest.raises(VolumeError, match=r"2 channels \(T1, FLAIR\) .* the scan has 1"):
+        model.segment(volume)
+    three = Volume(np.stack([volume.array] * 3), volume.spacing_mm)
+    with pytest.raises(VolumeError, match="the scan has 3"):
+        model.segment(three)
+    model.segment(Volume(np.stack([volume.array] * 2), volume.spacing_mm))
+    repeats = made_model(tmp_path, **changes, training={**training, "repeat_single_channel": True})
+    repeats.segment(volume)
+
+
+# Classes of one piece
+
+
+def test_the_largest_piece_stays_and_other_classes_are_left_alone() -> None:
+    labels = np.zeros((6, 20, 20), dtype=np.uint8)
+    labels[1:4, 2:8, 2:8] = 1
+    labels[4, 8:10, 8:10] = 1  # touches an edge only
+    labels[1:4, 12:15, 12:15] = 1
+    labels[5, 0, 0] = labels[0, 19, 19] = 2
+    expected = np.where(labels == 1, 0, labels)
+    expected[1:4, 2:8, 2:8] = 1
+    keep_largest(labels, [1, 3])
+    np.testing.assert_array_equal(labels, expected)
+
+
+def test_what_lies_apart_from_all_classes_together_goes_first() -> None:
+    labels = np.zeros((3, 20, 20), dtype=np.uint8)
+    labels[:, 2:8, 2:8] = 1
+    labels[:, 8:10, 2:8] = 2  # next to it, and smaller than what is taken for it elsewhere
+    labels[:, 14:18, 14:18] = 2
+    expected = labels.copy()
+    expected[:, 14:18, 14:18] = 0
+    each = labels.copy()
+    keep_largest(each, [1, 2])
+    assert not (each == expected).all()
+    keep_largest(labels, [0, 2])
+    np.testing.assert_array_equal(labels, expected)
+
+
+def test_a_model_says_which_classes_are_one_piece(tmp_path: Path) -> None:
+    array = np.zeros((8, 32, 32), dtype=np.float32)
+    array[2:6, 4:16, 4:16] = 300
+    array[2:6, 24:28, 24:28] = 300
+    volume = Volume(array, (1.0, 1.0, 1.0))
+    plain = load_automatic(save_model(tmp_path / "plain.safetensors"), "cpu").segment(volume)
+    one = load_automatic(save_model(tmp_path / "one.safetensors", single_piece=[2]), "cpu")
+    expected = plain.labels == 2
+    assert expected.any()
+    np.testing.assert_array_equal(one.segment(volume).labels == 2, largest_component(expected))
+
+
+@pytest.mark.parametrize("values", ["all", [-1], [9]])
+def test_what_is_no_class_is_refused(tmp_path: Path, values: object) -> None:
+    path = save_model(tmp_path / "bad.safetensors", single_piece=values)
+    with pytest.raises(CheckpointError, match="largest component"):
+        load_automatic(path, "cpu")

@@ -12,6 +12,8 @@ from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.automatic.classifier import load_classifier
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import save_checkpoint
+from pumit.models.consent import accept
+from pumit.models.user_index import register
 from pumit.networks.build import build_network
 from pumit.volume import Volume
 
@@ -58,11 +60,6 @@ def test_probabilities_are_those_of_the_logits(tmp_path: Path, rng: np.random.Ge
     assert found.probabilities["sick"] == pytest.approx(1 / (1 + np.exp(-1.5)), abs=5e-3)
     assert sum(found.probabilities.values()) == pytest.approx(1)
     assert (model.name, model.version) == ("made", "7")
-
-
-def test_several_labels_have_probabilities_of_their_own(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
     path = save(tmp_path, bias=(2.0, 2.0), is_multi_label=True)
     found = load_classifier(path, device="cpu").classify(scan(rng))
     assert found.is_multi_label
@@ -116,6 +113,17 @@ def test_a_scan_or_a_recipe_with_other_numbers_is_refused(
     model = load_classifier(save(tmp_path, classes=three), device="cpu")
     with pytest.raises(CheckpointError, match="2 outputs for 3 classes"):
         model.classify(scan(rng))
+
+
+def test_a_classifier_of_research_data_needs_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    register(save(tmp_path, licence="CC BY-NC-SA 4.0"), name="mine")
+    with pytest.raises(CheckpointError, match="pumit models accept mine"):
+        load_classifier("mine", device="cpu")
+    accept("mine")
+    assert load_classifier("mine", device="cpu").name == "mine"
 
 
 def test_a_classifier_is_no_segmenter(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pumit.inference.automatic.everything import (
     _painted,
     body_mask,
     segment_everything,
-    stability,
 )
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -68,6 +67,25 @@ def test_two_balls_become_two_structures_the_larger_first(session: InteractiveSe
         found = answer.labels == number
         assert 2 * (found & ball).sum() / (found.sum() + ball.sum()) > 0.9
     assert session.segments == []
+    few = replace(SETTINGS, max_segments=1)
+    assert segment_everything(session, settings=few).labels.max() == 1
+
+
+def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same() -> None:
+    def found(start: int, size: int, score: float) -> _MaskBox:
+        return _MaskBox((slice(start, start + size),) * 3, np.ones((size,) * 3, bool), score)
+
+    good, same, other, crumb = (
+        found(0, 10, 0.9),
+        found(1, 10, 0.8),
+        found(8, 6, 0.7),
+        found(15, 1, 0.6),
+    )
+    kept = _distinct([other, crumb, same, good], SETTINGS)
+    assert kept == [good, other, crumb]
+    labels = _painted(kept, np.ones((16, 16, 16), dtype=bool), min_voxels=5)
+    assert [(labels == number).sum() for number in (1, 2, 3)] == [1000 - 8, 216, 0]
+    assert _distinct([good, found(1, 4, 0.5)], SETTINGS) == [good]
 
 
 def test_a_region_holds_the_answer(session: InteractiveSession) -> None:
@@ -96,41 +114,6 @@ def test_progress_rises_to_one_and_cancelling_stops(session: InteractiveSession)
             watch=Watch(lambda: len(shares) >= 3, shares.append),
         )
     assert len(shares) == 3
-
-
-def test_a_segment_count_is_kept(session: InteractiveSession) -> None:
-    few = replace(SETTINGS, max_segments=1)
-    assert segment_everything(session, settings=few).labels.max() == 1
-
-
-def test_stability_compares_a_stricter_and_a_looser_cut() -> None:
-    logits = np.array([-3.0, -0.5, 0.5, 3.0, 4.0])
-    assert stability(logits) == 2 / 4
-    assert stability(np.full((4,), -9.0)) == 0.0
-
-
-def test_of_masks_that_overlap_much_the_better_stays() -> None:
-    def found(start: int, score: float) -> _MaskBox:
-        return _MaskBox(np.array([start, 0, 0]), np.ones((10, 10, 10), dtype=bool), score)
-
-    good, same, other = found(0, 0.9), found(2, 0.8), found(8, 0.7)
-    assert good.shared(same) == 800
-    assert good.shared(found(20, 0.1)) == 0
-    assert _distinct([other, same, good], SETTINGS) == [good, other]
-    part = _MaskBox(np.array([1, 1, 1]), np.ones((4, 4, 4), dtype=bool), 0.5)
-    assert _distinct([good, part], SETTINGS) == [good]
-    assert _distinct([good, part], replace(SETTINGS, max_inside=1.0)) == [good, part]
-
-
-def test_a_smaller_segment_lies_on_top_and_crumbs_vanish() -> None:
-    allowed = np.ones((10, 10, 10), dtype=bool)
-    whole = _MaskBox(np.array([0, 0, 0]), np.ones((6, 6, 6), dtype=bool), 0.5)
-    part = _MaskBox(np.array([1, 1, 1]), np.ones((3, 3, 3), dtype=bool), 0.9)
-    crumb = _MaskBox(np.array([9, 9, 9]), np.ones((1, 1, 1), dtype=bool), 0.9)
-    labels = _painted([crumb, part, whole], allowed, min_voxels=5)
-    assert labels.max() == 2
-    assert (labels == 2).sum() == 27
-    assert (labels == 1).sum() == 216 - 27
 
 
 def test_the_body_has_no_holes_and_no_air(session: InteractiveSession) -> None:

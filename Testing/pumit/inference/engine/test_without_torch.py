@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pumit
 import pytest
 import torch
 from absent_torch import WITHOUT
 from ball_scan import BALL, at, scan, session_on
+from pumit.client import LocalWorker, RemoteSession
+from pumit.client.http_client import Client
 from pumit.errors import PumitError
 from pumit.inference.engine import choice, openvino_engine
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.model_file import export_model
+from pumit.nninteractive.client.session import NNInteractiveSession
 
 CORE = Path(__file__).resolve().parents[4] / "PUMITSegment"
 
@@ -29,57 +36,51 @@ def without_torch(code: str, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    run = "from pumit.cli.main import main\nsys.exit(main())"
-    return without_torch(run, *arguments)
+PROGRAM = """
+import contextlib, io, json, sys
+import numpy as np, pumit, pumit.server.serve, pumit.server.app, pumit.nninteractive.client
+from pumit.cli.main import main
+from pumit.errors import PumitError
+
+def refused(call, *given):
+    try:
+        return call(*given)
+    except (PumitError, ValueError) as error:
+        return str(error)
+
+def command(*arguments):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        return [main(arguments), said.getvalue().strip()]
+
+handed_on, folder = sys.argv[1:]
+loaded = command("models", "import", handed_on, "--name", "ours")
+print(json.dumps({
+    "name": pumit.load_segmenter("ours").name,
+    "imported": loaded,
+    "telemetry": [m for m in sys.modules if m.startswith("openvino_telemetry") and sys.modules[m]],
+    "gpu": refused(lambda: pumit.load_segmenter(device="cuda")),
+    "automatic": refused(lambda: pumit.predict(np.zeros((4, 4)), "abdomen-ct")),
+    "training": command("train", "segmentation", "--data", folder, "-o", folder + "/run"),
+}))
+"""
 
 
-def test_no_telemetry_is_loaded() -> None:
-    code = (
-        "import pumit\npumit.load_segmenter()\nprint([m for m in sys.modules if 'telemetry_' in m"
-    )
-    ran = without_torch(code + " or m == 'openvino_telemetry' and sys.modules[m]])")
-    assert "openvino_telemetry" not in ran.stdout, ran.stderr
-    assert ran.returncode == 0
-
-
-def test_the_server_needs_no_torch() -> None:
-    ran = without_torch("import pumit.server.serve, pumit.server.app, pumit.nninteractive.client")
-    assert ran.returncode == 0, ran.stderr
-
-
-@pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_a_gpu_without_torch_is_refused_in_one_line(device: str) -> None:
-    code = "import pumit\nfrom pumit.errors import PumitError\ntry: pumit.load_segmenter(device="
-    ran = without_torch(code + f"{device!r})\nexcept PumitError as error: print(error)")
-    assert "pip install torch monai einops" in ran.stdout
-    assert len(ran.stdout.splitlines()) == 1
-
-
-def test_an_automatic_model_without_torch_is_refused_in_one_line() -> None:
-    code = "import numpy as np\nimport pumit\ntry: pumit.predict(np.zeros((4, 4)), 'abdomen-ct')\n"
-    ran = without_torch(f"{code}except ValueError as error: print(error)")
-    assert "pip install torch monai einops" in ran.stdout, ran.stderr
-    assert len(ran.stdout.splitlines()) == 1
-
-
-def test_training_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
-    ran = command("train", "segmentation", "--data", str(tmp_path), "-o", str(tmp_path / "run"))
-    assert ran.returncode == 2
-    assert len(ran.stderr.splitlines()) == 1
-
-
-def test_a_model_that_was_handed_on_is_imported_and_clicked_with(
+def test_clicking_works_without_torch_and_what_needs_it_says_so_in_one_line(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a model that was handed on; neither server nor client imports PyTorch."""
     handed_on = tmp_path / "tiny.pumit.zip"
     export_model(tiny_checkpoint, handed_on)
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "home"))
-    ran = command("models", "import", str(handed_on), "--name", "ours")
+    ran = without_torch(PROGRAM, str(handed_on), str(tmp_path))
     assert ran.returncode == 0, ran.stderr
-    code = "import pumit\nsegmenter = pumit.load_segmenter('ours')\nprint(segmenter.name)"
-    ran = without_torch(code)
-    assert ran.stdout.split() == ["ours"], ran.stderr
+    said = json.loads(ran.stdout.splitlines()[-1])
+    assert (said["name"], said["imported"][0], said["telemetry"]) == ("ours", 0, [])
+    for refusal in (said["gpu"], said["automatic"]):
+        assert "pip install torch monai einops" in refusal
+    assert said["training"][0] == 2
+    for line in (said["gpu"], said["automatic"], said["training"][1]):
+        assert "\n" not in line
 
 
 @pytest.mark.parametrize(
@@ -168,3 +169,43 @@ def test_a_cpu_whose_instructions_are_too_old_is_one_line_or_torch(
     command = [sys.executable, "-c", code]
     taken = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert taken.stdout.split() == ["torch"], taken.stderr
+
+
+CENTRE = (6, 20, 18)
+
+
+@pytest.fixture
+def client(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Client]:
+    """Of a worker, which is what the panel of PUMIT Segment starts."""
+    # Python runs this module, where it finds one, before anything else.
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.delenv("PUMIT_ENGINE", raising=False)
+    worker = LocalWorker(str(tiny_checkpoint))
+    with worker, worker.client() as client:
+        yield client
+
+
+@pytest.mark.slow
+def test_a_worker_without_torch_clicks_and_refuses_the_rest_in_one_line(client: Client) -> None:
+    d, h, w = np.indices((12, 40, 40))
+    ball = (d - 6) ** 2 + (h - 20) ** 2 / 4 + (w - 18) ** 2 / 4 < 25
+    noise = np.random.default_rng(0).normal(0, 5, ball.shape)
+    scan = pumit.Volume((100 * ball + noise).astype(np.float32))
+    for protocol in (RemoteSession, NNInteractiveSession):
+        with protocol(client) as session:
+            session.set_volume(scan)
+            session.add_point(tuple(scan.index_to_world(CENTRE)))
+            first = session.predict()
+            session.add_point((0.0, 0.0, 0.0), positive=False)
+            session.predict()
+            session.undo()
+            assert np.array_equal(session.predict(), first)
+            if isinstance(session, RemoteSession):
+                with pytest.raises(PumitError, match="needs PyTorch: pip install") as refused:
+                    session.reconstruct()
+                assert "\n" not in str(refused.value)
+                assert np.array_equal(session.predict(), first)

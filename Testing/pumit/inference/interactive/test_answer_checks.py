@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.inference.interactive.answer_checks import (
-    bounds_of,
     box_bonus,
     box_fit,
-    box_shares,
     clicked_in_box,
     deepest_in_box,
     gaps_in_box,
@@ -16,7 +14,7 @@ from pumit.inference.interactive.answer_checks import (
 )
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.solver_settings import BoxWeights
+from pumit.inference.interactive.solver_state import BoxWeights
 from pumit.preprocessing.fields import Field
 
 FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)
@@ -35,6 +33,10 @@ def filled(low: tuple[int, ...], high: tuple[int, ...]) -> np.ndarray:
     mask = np.zeros(FIELD.shape, bool)
     mask[tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))] = True
     return mask
+
+
+def logits_of(masks: np.ndarray) -> Floats:
+    return np.where(masks, 3, -3).astype(np.float32)
 
 
 BOX = volume_box((2, 4, 4), (5, 11, 11))
@@ -62,50 +64,24 @@ def test_a_mask_fits_as_far_as_it_reaches_the_sides_of_the_box(
     assert box_fit(mask, FIELD, box) == pytest.approx(fit)
 
 
-@pytest.mark.parametrize("more", [1, 2, 3])
-def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it(more: int) -> None:
+def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it() -> None:
     """Boxes are drawn loosely; no one draws one smaller than the structure."""
-    beyond = filled((2, 4 - more, 4 - more), (5, 11 + more, 11 + more))
-    within = filled((2, 4 + more, 4 + more), (5, 11 - more, 11 - more))
-    masks = np.stack([beyond, within])
-    logits = np.where(masks, 3, -3).astype(np.float32)
-    bonus = box_bonus(logits, FIELD, BOX, BoxWeights(consensus=0.0))
+    masks = np.stack([filled((2, 2, 2), (5, 13, 13)), filled((2, 6, 6), (5, 9, 9))])
+    bonus = box_bonus(logits_of(masks), FIELD, BOX, BoxWeights(consensus=0.0))
     assert bonus[0] < bonus[1] < 0
-
-
-def test_shares_of_a_box_are_counted_in_plane() -> None:
-    inside, filled_share = box_shares(filled((0, 4, 8), (7, 11, 15)), FIELD, BOX)
-    assert inside == pytest.approx(0.5)
-    assert filled_share == pytest.approx(0.5)
-
-
-def test_bounds_are_first_and_last_voxels() -> None:
-    mask = np.zeros((4, 6, 8), bool)
-    assert bounds_of(mask) is None
-    mask[1:3, 2, 4:7] = True
-    bounds = bounds_of(mask)
-    assert bounds is not None
-    assert bounds.tolist() == [[1, 2, 4], [2, 2, 6]]
 
 
 def test_the_deepest_voxel_within_a_box_is_one_of_the_mask() -> None:
     ring = WHOLE & ~filled((2, 5, 5), (5, 8, 8))  # two sides are thick
     place = deepest_in_box(ring, FIELD, BOX)
-    assert place is not None
     at = np.round(FIELD.to_field(place)).astype(int)
     assert ring[tuple(at)]
     assert at[1:].max() == 10  # in the middle of the thick sides
-    far = np.array([90.0, 90.0, 90.0])  # what the field shows of a larger box is inspected
-    assert deepest_in_box(WHOLE, FIELD, (BOX[0] - far, BOX[1] + far)) is not None
-
-
-def test_what_lies_outside_the_box_is_no_place_in_it() -> None:
-    box = volume_box((2, 4, 4), (5, 6, 6))
-    both = filled((2, 4, 4), (3, 5, 5)) | filled((0, 8, 8), (7, 15, 15))  # the larger one outside
-    place = deepest_in_box(both, FIELD, box)
-    assert place is not None
+    # What lies outside the box is no place in it.
+    box, outside = volume_box((2, 4, 4), (5, 6, 6)), filled((0, 8, 8), (7, 15, 15))
+    place = deepest_in_box(filled((2, 4, 4), (3, 5, 5)) | outside, FIELD, box)
     assert (FIELD.to_field(place)[1:] <= 5.5).all()
-    assert deepest_in_box(filled((0, 8, 8), (7, 15, 15)), FIELD, box) is None
+    assert deepest_in_box(outside, FIELD, box) is None
 
 
 @pytest.mark.parametrize("slices", [1, 8])
@@ -123,18 +99,11 @@ def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices: int) -> None:
 
 
 def test_support_is_the_mean_overlap_with_the_others() -> None:
-    whole, half, elsewhere = (
-        WHOLE,
-        filled((2, 4, 4), (5, 7, 11)),
-        filled((0, 0, 0), (1, 1, 1)),
-    )
-    support = mutual_support(np.stack([whole, half, elsewhere]))
+    half, elsewhere = filled((2, 4, 4), (5, 7, 11)), filled((0, 0, 0), (1, 1, 1))
+    support = mutual_support(np.stack([WHOLE, half, elsewhere]))
     assert support == pytest.approx([1 / 3, 1 / 3, 0])  # Dice of the whole and its half is 2 / 3
-    assert mutual_support(np.stack([whole, whole])) == pytest.approx([1, 1])
-    assert mutual_support(whole[None]) == pytest.approx([0])
-    empty = np.zeros((3, *FIELD.shape), bool)
-    assert mutual_support(empty) == pytest.approx([0, 0, 0])
-    assert mutual_support(empty[:1]) == pytest.approx([0])
+    for masks in (WHOLE[None], np.zeros((3, *FIELD.shape), bool)):
+        assert mutual_support(masks) == pytest.approx(np.zeros(len(masks)))
 
 
 def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
@@ -144,20 +113,12 @@ def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
     # Half-way from the mask's faces at 4.5 and 10.5 to those of the box at 1.5 and 13.5.
     expected = [[3.5, 3.0, 7.5], [3.5, 12.0, 7.5], [3.5, 7.5, 3.0], [3.5, 7.5, 12.0]]
     assert places == pytest.approx(np.array(expected), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [WHOLE, filled((0, 2, 2), (7, 15, 15)), np.zeros(FIELD.shape, bool)],
-    ids=["as large as the box", "larger", "empty"],
-)
-def test_an_answer_that_reaches_its_box_leaves_no_gap(mask: np.ndarray) -> None:
-    assert gaps_in_box(mask, FIELD, BOX) == []
+    for mask in (WHOLE, filled((0, 2, 2), (7, 15, 15)), np.zeros(FIELD.shape, bool)):
+        assert gaps_in_box(mask, FIELD, BOX) == []
 
 
 def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
     """The network knows the cavity only; asked with clicks in the wall it answers the wall."""
-    low, high = volume_box((2, 2, 2), (5, 13, 13))
     cavity = filled((2, 5, 5), (5, 10, 10))
     wall = filled((2, 2, 2), (5, 13, 13)) & ~cavity
     requests: list[IndexPrompts] = []
@@ -165,40 +126,20 @@ def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
     def decode(prompts: IndexPrompts) -> tuple[Floats, Floats]:
         requests.append(prompts)
         answer = wall if len(prompts.points) == 4 else cavity
-        logits = np.where(answer, 3, -3).astype(np.float32)[None]
-        return np.repeat(logits, 2, axis=0), np.array([0.7, 0.1], np.float32)
+        return logits_of(np.stack([answer, answer])), np.array([0.7, 0.1], np.float32)
 
-    alone = IndexPrompts(box=(low, high))
-    first = (np.where(cavity, 3, -3).astype(np.float32)[None], np.array([0.7], np.float32))
+    alone = IndexPrompts(box=volume_box((2, 2, 2), (5, 13, 13)))
+    first = logits_of(cavity[None]), np.array([0.7], np.float32)
     logits, iou = clicked_in_box(decode, first, FIELD, alone, BoxWeights())
     assert [len(prompts.points) for prompts in requests] == [1, 4]
     assert all(is_positive for *_, is_positive in requests[1].points)
     assert iou == pytest.approx([0.7, 0.7, 0.7])
     assert [np.array_equal(answer > 0, wall) for answer in logits] == [False, False, True]
-
-
-def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> None:
-    low, high = BOX
-    part = filled((2, 4, 5), (5, 11, 11))  # a voxel from one of the faces
-    assert len(gaps_in_box(part, FIELD, (low, high))) == 1
-    mask = np.where(part, 3, -3).astype(np.float32)[None]
-    first = (mask, np.array([0.7], np.float32))
-    requests = []
-
-    def decode(prompts: IndexPrompts) -> tuple[Floats, Floats]:
-        requests.append(prompts)
-        return first
-
-    clicked_in_box(decode, first, FIELD, IndexPrompts(box=(low, high)), BoxWeights())
+    # An answer that fits its box, but for a voxel at one face, is not asked for what is around it.
+    requests.clear()
+    first = logits_of(filled((2, 4, 5), (5, 11, 11))[None]), np.array([0.7], np.float32)
+    clicked_in_box(decode, first, FIELD, IndexPrompts(box=BOX), BoxWeights())
     assert [len(prompts.points) for prompts in requests] == [1]
-
-
-def test_of_a_box_that_leaves_its_field_the_shown_part_counts() -> None:
-    low, high = BOX
-    mask = filled((0, 0, 0), (7, 15, 15))
-    assert gaps_in_box(mask, FIELD, (low - 90, high + 90)) == []
-    (place,) = gaps_in_box(filled((2, 0, 0), (5, 15, 11)), FIELD, (low - [0, 90, 90], high + 90))
-    assert FIELD.to_field(place) == pytest.approx([3.5, 7.5, 13.5])
 
 
 def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box() -> None:
@@ -207,6 +148,6 @@ def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in
     cavity = WHOLE
     wall = filled((2, 3, 3), (5, 12, 12)) & ~cavity
     masks = np.stack([cavity, wall, cavity, cavity])
-    bonus = box_bonus(np.where(masks, 3, -3).astype(np.float32), FIELD, box, BoxWeights())
+    bonus = box_bonus(logits_of(masks), FIELD, box, BoxWeights())
     assert box_fit(wall, FIELD, box) > box_fit(cavity, FIELD, box)
     assert bonus[0] > bonus[1]

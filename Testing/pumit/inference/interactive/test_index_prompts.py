@@ -10,12 +10,13 @@ from pumit.inference.interactive.index_prompts import (
     SCRIBBLE_POINTS,
     IndexPrompts,
     check_prompt,
+    extrude_flat_box,
     in_field,
     points_along,
     to_index,
 )
 from pumit.preprocessing.fields import Field
-from pumit.prompts import MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 
 
@@ -77,19 +78,6 @@ def test_a_mask_replaces_what_was_said_before_it(volume: Volume) -> None:
     assert out.mask.shape == (30, 10, 20)
 
 
-def test_what_can_be_answered(volume: Volume) -> None:
-    negative = PointPrompt(at(volume, (1, 2, 3)), False)
-    mask = MaskPrompt(np.ones(volume.shape, bool))
-    for prompts, expected in (
-        ([], False),
-        ([negative], False),
-        ([negative, PointPrompt(at(volume, (1, 2, 3)))], True),
-        ([negative, box_of(volume, (0, 0, 0), (5, 5, 5))], True),
-        ([negative, mask, negative], True),
-    ):
-        assert to_index(prompts, volume, (0, 1, 2)).is_answerable is expected  # type: ignore[arg-type]
-
-
 # Scribbles
 
 
@@ -99,12 +87,8 @@ def test_a_scribble_becomes_points_at_equal_distances() -> None:
     assert len(points) == 8
     np.testing.assert_allclose(points[[0, -1]], [[0, 0, 0], [0, 4, 20]])
     assert steps.max() / steps.min() < 1.6  # one step cuts the corner
-
-
-def test_a_scribble_within_a_voxel_is_one_point_or_two() -> None:
-    assert len(points_along(np.array([[1.0, 2, 3]]), 8)) == 1
-    assert len(points_along(np.array([[1.0, 2, 3]] * 5), 8)) == 1
-    assert len(points_along(np.array([[1.0, 2, 3], [1, 2, 3.5]]), 8)) == 2
+    for within_a_voxel, count in (([[1.0, 2, 3]] * 5, 1), ([[1.0, 2, 3], [1, 2, 3.5]], 2)):
+        assert len(points_along(np.array(within_a_voxel), 8)) == count
 
 
 def test_a_long_scribble_stays_affordable(volume: Volume) -> None:
@@ -137,9 +121,9 @@ def test_points_count_in_plane_voxels_from_the_first_one() -> None:
     prompts = in_field(IndexPrompts([(5.0, 10.0, 15.0, True)]), where, None)
     np.testing.assert_allclose(prompts.points[0], (1.5 * 3.0, 3.5, 3.5))
     assert prompts.is_positive.tolist() == [True]
-    assert prompts.slice_ratio == 3.0
-    assert prompts.box is None
-    assert prompts.prior is None
+    assert (prompts.slice_ratio, prompts.box, prompts.prior) == (3.0, None, None)
+    flat = in_field(IndexPrompts([(5.0, 10.0, 15.0, True)]), field(64.0, 5), None)
+    assert (flat.slice_ratio, float(flat.points[0, 0])) == (0.0, 0.0)  # depth has no scale
 
 
 def test_clicks_of_another_field_are_left_out() -> None:
@@ -158,11 +142,55 @@ def test_boxes_may_reach_beyond_the_field() -> None:
     box = (np.array([0.0, 0, 0]), np.array([9.0, 19, 29]))
     prompts = in_field(IndexPrompts(box=box), field(), None)
     assert prompts.box is not None
-    np.testing.assert_allclose(prompts.box[0], ((1.5 - 5) * 3, 3.5 - 5, 3.5 - 7.5))
-    np.testing.assert_allclose(prompts.box[1], ((1.5 + 4) * 3, 3.5 + 4.5, 3.5 + 7))
+    expected = (((1.5 - 5) * 3, 3.5 - 5, 3.5 - 7.5), ((1.5 + 4) * 3, 3.5 + 4.5, 3.5 + 7))
+    np.testing.assert_allclose(prompts.box, expected)
 
 
-def test_depth_has_no_scale_in_one_slice() -> None:
-    prompts = in_field(IndexPrompts([(5.0, 10.0, 15.0, True)]), field(64.0, 5), None)
-    assert prompts.slice_ratio == 0.0
-    assert float(prompts.points[0, 0]) == 0.0
+# Boxes on a slice
+
+
+SQUARE = np.array([(0.0, 0.0, 0.0), (20.0, 0.0, 0.0), (20.0, 10.0, 0.0), (0.0, 10.0, 0.0)])
+
+
+def rotation(seed: int) -> np.ndarray:
+    q, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))
+    return q
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_flat_box_is_as_deep_as_its_sides_mean(order: tuple[int, ...], seed: int) -> None:
+    turned = SQUARE[list(order)] @ rotation(seed).T + 30.0
+    found = extrude_flat_box(turned)
+    assert found.shape == (8, 3)
+    upright = (found - 30.0) @ rotation(seed)
+    np.testing.assert_allclose(upright.min(0), (0, 0, -7.5), atol=1e-9)
+    np.testing.assert_allclose(upright.max(0), (20, 10, 7.5), atol=1e-9)
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_flat_box_of_two_corners_is_extruded_as_well(axis: int) -> None:
+    upper = np.array([20.0, 20.0, 20.0])
+    upper[axis] = 0.0
+    found = extrude_flat_box(BoxPrompt.from_bounds((0, 0, 0), upper).corners_lps)
+    assert np.ptp(found, axis=0) == pytest.approx((20, 20, 20))
+    assert found.mean(axis=0) == pytest.approx(upper / 2)
+
+
+def test_box_with_depth_stays_as_it_is() -> None:
+    corners = BoxPrompt.from_bounds((0, 0, 0), (20, 10, 3)).corners_lps
+    assert np.array_equal(extrude_flat_box(corners), np.array(corners))
+
+
+def test_flat_box_on_a_volume_spans_slices_and_on_an_image_does_not() -> None:
+    volume = Volume(np.zeros((20, 40, 40), np.int16), (2.0, 1.0, 1.0))
+    box = BoxPrompt.from_bounds((10, 10, 18), (22, 22, 18))
+    deep = BoxPrompt.from_bounds((10, 10, 10), (22, 22, 22))
+    found = to_index([box], volume, (0, 1, 2))
+    np.testing.assert_allclose(found.box, ((6, 10, 10), (12, 22, 22)))
+    assert found.is_depth_guessed
+    assert not to_index([box, deep], volume, (0, 1, 2)).is_depth_guessed
+    image = Volume(np.zeros((1, 40, 40), np.int16), (1e8, 1.0, 1.0))
+    found = to_index([box], image, (0, 1, 2))
+    np.testing.assert_allclose(np.ptp(found.box, axis=0), (0, 12, 12))
+    assert not found.is_depth_guessed

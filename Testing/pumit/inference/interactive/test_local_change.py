@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.grid_transfer import LogitBox, is_inside
+from ball_scan import session_on
+from pumit.inference.interactive.grid_transfer import LogitBox, patch_of
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import (
-    FARTHEST,
     MOST_BONUS,
     apply_change,
     change_at,
-    crop,
+    changed_at,
     far_bonus,
     follow_click,
     forced,
+    near_places,
 )
+from pumit.inference.interactive.prompt_solver import PromptSolver
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.preprocessing.fields import Field
+from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.volume import Volume
 
 SHAPE = (12, 40, 40)
 # Half the volume's resolution in-plane, all of it.
@@ -34,33 +41,23 @@ FAR = (slice(2, 8), slice(13, 18), slice(13, 18))
 WIDER = (slice(2, 8), slice(2, 8), slice(2, 11))
 
 
-def test_only_the_change_at_the_click_is_taken() -> None:
+@pytest.mark.parametrize(
+    ("place", "ratio"),
+    [((4, 4, 9), 2.0), ((4, 4, 12), 2.0), ((7.5, 4, 9), 10.0)],
+    ids=["in it", "next to it", "half-way between thick slices"],
+)
+def test_only_the_change_at_the_click_is_taken(place: tuple[float, ...], ratio: float) -> None:
     """The far block disappears from the new answer; the click was in the near one."""
-    before, after = logits(NEAR, FAR), logits(WIDER)
-    change = change_at(before, after, (4, 4, 9), 2.0, is_positive=True)
-    assert change is not None
+    change = change_at(logits(NEAR, FAR), logits(WIDER), place, ratio, is_positive=True)
     expected = np.zeros((12, 20, 20), bool)
     expected[2:8, 2:8, 8:11] = True
-    assert (change == expected).all()
-
-
-def test_a_click_next_to_a_change_reaches_it() -> None:
-    change = change_at(logits(NEAR), logits(WIDER), (4, 4, 12), 2.0, is_positive=True)
-    assert change is not None
-    assert change.any()
+    np.testing.assert_array_equal(change, expected)
 
 
 @pytest.mark.parametrize("place", [(4, 15, 15), (11, 4, 9)], ids=["in-plane", "slices away"])
 def test_nothing_changed_there(place: tuple[int, int, int]) -> None:
     assert change_at(logits(NEAR), logits(WIDER), place, 2.0, is_positive=True) is None
     assert change_at(logits(NEAR), logits(NEAR), (4, 4, 4), 2.0, is_positive=True) is None
-
-
-def test_a_thick_slice_holds_its_click_however_far_its_middle_is() -> None:
-    """Field planes at half-way between slices: both are five in-plane voxels from the click."""
-    change = change_at(logits(NEAR), logits(WIDER), (7.5, 4, 9), 10.0, is_positive=True)
-    assert change is not None
-    assert change.any()
 
 
 @pytest.mark.parametrize("is_positive", [True, False])
@@ -81,16 +78,15 @@ def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
     assert np.array_equal(change, expected)
 
 
-def test_where_nothing_moved_the_voxels_around_the_click_alone_follow() -> None:
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [((1, 7.2, 7), [[1, 7, 7], [1, 8, 7]]), ((-0.6, 19.7, 0), [[0, 19, 0]])],
+    ids=["between voxels", "at the rim of the field"],
+)
+def test_where_nothing_moved_the_voxels_around_the_click_alone_follow(place, expected) -> None:
     before = np.full((4, 20, 20), -6.0, np.float32)
-    followed = forced(before, before.copy(), (1, 7.2, 7), is_positive=True)
-    assert np.argwhere(followed > 0).tolist() == [[1, 7, 7], [1, 8, 7]]
-
-
-def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None:
-    before = np.full((4, 20, 20), -6.0, np.float32)
-    followed = forced(before, before.copy(), (-0.6, 19.7, 0), is_positive=True)
-    assert np.argwhere(followed > 0).tolist() == [[0, 19, 0]]
+    followed = forced(before, before.copy(), place, is_positive=True)
+    assert np.argwhere(followed > 0).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -109,14 +105,7 @@ def test_a_click_means_more_the_farther_it_is_from_the_answer(
     place: tuple[int, int, int], ratio: float, share: float
 ) -> None:
     assert float(far_bonus(logits(NEAR), place, ratio)) == pytest.approx(share * MOST_BONUS)
-
-
-def test_where_nothing_is_shown_a_click_means_most() -> None:
-    assert float(far_bonus(logits(), (5, 5, 5), 1.0)) == pytest.approx(MOST_BONUS)
-    flat = np.full((1, 20, 20), -3.0, np.float32)
-    flat[0, 5, 5] = 3.0
-    assert float(far_bonus(flat, (0, 5, 6), 0.0)) == 0
-    assert float(far_bonus(flat, (0, 5, 5 + FARTHEST), 0.0)) == pytest.approx(MOST_BONUS)
+    assert float(far_bonus(logits(), place, ratio)) == pytest.approx(MOST_BONUS)
 
 
 def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts() -> None:
@@ -140,17 +129,8 @@ def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts
     assert int(change.sum()) == int((after > 0).sum() - (before > 0).sum())
 
 
-@pytest.mark.parametrize("must_change", [True, False])
-def test_only_a_click_that_the_answer_contradicts_is_insisted_on(must_change: bool) -> None:
-    before = logits(NEAR)
-    _, change = follow_click(
-        before, before, (5, 9, 5), 2.0, is_positive=True, must_change=must_change
-    )
-    assert (change is not None) == must_change
-
-
-@pytest.mark.parametrize("moved", [0.0, 1.0, 1.9, 2.5])
-@pytest.mark.parametrize("rest", [-6.0, -5.0, -8.5])
+@pytest.mark.parametrize("moved", [0.0, 1.9, 2.5])
+@pytest.mark.parametrize("rest", [-5.0, -8.5])
 def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
     moved: float, rest: float
 ) -> None:
@@ -166,25 +146,9 @@ def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
     assert change[5, 30, 30]
     change[around] = False
     assert not change.any()
-
-
-@pytest.mark.parametrize("place", [(5.5, 14.5, 14.5), (5, 14.2, 13.7), (0, 0.25, 18.75)])
-def test_a_click_that_is_insisted_on_is_in_the_answer(place: tuple[float, float, float]) -> None:
-    before = np.full((12, 20, 20), -9.0, np.float32)
-    followed, change = follow_click(before, before, place, 2.0, is_positive=True, must_change=True)
-    assert change is not None
-    merged = apply_change(
-        LogitBox((0, 0, 0), np.full(SHAPE, -4.0, np.float32)), followed, change, FIELD, SHAPE
-    )
-    assert is_inside(merged, FIELD.to_volume(place).tolist())
-
-
-def test_depth_does_not_count_in_one_slice() -> None:
-    before, after = np.full((1, 20, 20), -3.0, np.float32), np.full((1, 20, 20), -3.0, np.float32)
-    after[0, 5:9, 5:9] = 3.0
-    change = change_at(before, after, (0, 6, 6), 0.0, is_positive=True)
-    assert change is not None
-    assert int(change.sum()) == 16
+    # What the answer agrees with is not insisted on.
+    _, change = follow_click(before, before, (5, 9, 5), 2.0, is_positive=True, must_change=False)
+    assert change is None
 
 
 def test_a_click_inside_removes_nothing_and_one_outside_adds_nothing() -> None:
@@ -237,21 +201,146 @@ def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
     assert np.array_equal(patch.logits, noise)  # the earlier answer is kept for undo
 
 
-def test_an_answer_grows_where_the_change_lies_beyond_it() -> None:
-    patch = LogitBox((2, 4, 4), np.full((4, 6, 6), 2.0, np.float32))
-    change = np.zeros((12, 20, 20), bool)
-    change[2:8, 14:17, 14:17] = True
-    merged = apply_change(patch, logits(FAR), change, FIELD, SHAPE)
-    whole = np.full(SHAPE, -4.0, np.float32)
-    whole[merged.window] = merged.logits
-    assert bool((whole[2:6, 4:10, 4:10] == 2.0).all())
-    assert bool((whole[3:7, 29:33, 29:33] > 0).all())
-    assert bool((whole[2:6, 12:24, 12:24] < 0).all())
+# On the volume's grid: what a later prompt leaves as it is
 
 
-def test_a_crop_shows_the_same_places() -> None:
-    part = crop(FIELD, (slice(3, 7), slice(0, 20), slice(5, 6)))
-    assert part.shape == (4, 20, 1)
-    for index in ((0, 0, 0), (3, 19, 0), (1.5, 2.25, 0)):
-        whole = FIELD.to_volume(np.add(index, (3, 0, 5)))
-        np.testing.assert_allclose(part.to_volume(index), whole)
+# Two organs, 5 cm apart, in a scan of 2 mm slices.
+LIVER = (slice(4, 16), slice(4, 24), slice(4, 24))
+HEART = (slice(4, 16), slice(60, 76), slice(60, 76))
+GRID, SPACING_MM = (20, 80, 80), (2.0, 1.0, 1.0)
+
+
+def mask(*blocks: tuple[slice, ...]) -> np.ndarray:
+    out = np.zeros(GRID, dtype=bool)
+    for block in blocks:
+        out[block] = True
+    return out
+
+
+def voxels(patch: LogitBox | None, shape: tuple[int, ...] = GRID) -> np.ndarray:
+    out = np.zeros(shape, dtype=bool)
+    if patch is not None:
+        out[patch.window] = np.asarray(patch.logits) > 0
+    return out
+
+
+SHRUNK = (slice(6, 12), slice(8, 16), slice(8, 16))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "places", "expected"),
+    [
+        ([LIVER, HEART], [SHRUNK], [(10, 68, 68)], [LIVER]),
+        ([LIVER, HEART], None, [(10, 68, 68)], [LIVER]),
+        ([LIVER], [HEART], [(10, 68, 68), (10, 40, 40), (10, 10, 10)], [HEART]),
+    ],
+    ids=["an outside in the heart", "all of it vanishes", "every point of a stroke"],
+)
+def test_what_is_connected_to_a_place_changes(before, after, places, expected) -> None:
+    new = None if after is None else patch_of(mask(*after))
+    merged = changed_at(patch_of(mask(*before)), new, places, SPACING_MM)
+    np.testing.assert_array_equal(voxels(merged), mask(*expected))
+
+
+@pytest.mark.parametrize("place", [(10, 40, 40), (0, 0, 0), (19, 79, 79), (-3, 90, 5)])
+def test_nothing_changes_where_the_new_answer_is_the_same_at_the_place(place) -> None:
+    before = patch_of(mask(LIVER))
+    for after in (patch_of(mask(LIVER, HEART)), None):
+        assert changed_at(before, after, [place], SPACING_MM) is before
+
+
+def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it() -> None:
+    """The network would make all of it one voxel larger, and cut off a part: one shell."""
+    wider = mask((slice(3, 14), slice(3, 25), slice(3, 25)))
+    click = (10.0, 14.0, 24.0, True)
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM, GRID))
+    assert found[10, 14, 24]
+    assert (found >= mask(LIVER)).all()
+    assert found.sum() - mask(LIVER).sum() < 30
+    click = (15.0, 14.0, 14.0, False)
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM, GRID))
+    assert (found <= mask(LIVER)).all()
+    assert not found[15, 14, 14]
+    assert found[15, 4, 4]
+
+
+def test_a_click_near_the_border_of_a_given_mask_leaves_what_is_deep() -> None:
+    """The network would remove half of the mask; the user removes a shell of two voxels."""
+    half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
+    click = (10.0, 14.0, 22.0, False)
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM, GRID))
+    removed = mask(LIVER) & ~found
+    assert removed[10, 14, 22]
+    assert not removed[:, :, :16].any()
+    click = (10.0, 14.0, 16.0, False)  # in the middle of what is too much
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(half), [click], SPACING_MM, GRID))
+    assert (found & ~half).sum() < 0.3 * (mask(LIVER) & ~half).sum()
+
+
+def test_the_edge_of_the_scan_is_no_border_of_a_given_mask() -> None:
+    """A mask that the scan cuts off: the last slice is no end of it."""
+    given = mask((slice(4, 20), slice(4, 24), slice(4, 24)))
+    half = mask((slice(4, 20), slice(4, 24), slice(4, 12)))
+    click = (19.0, 14.0, 18.0, False)
+    found = voxels(near_places(patch_of(given), patch_of(half), [click], SPACING_MM, GRID))
+    assert (given & ~found).sum() > 800
+
+
+def test_a_click_in_a_large_part_that_is_missing_brings_most_of_it() -> None:
+    half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
+    click = (10.0, 14.0, 18.0, True)
+    found = voxels(near_places(patch_of(half), patch_of(mask(LIVER)), [click], SPACING_MM, GRID))
+    assert (found & ~half).sum() > 0.7 * (mask(LIVER) & ~half).sum()
+    assert not (found & ~mask(LIVER)).any()
+
+
+@pytest.fixture
+def solver(bright_segmenter: Segmenter, opened_scan: Volume) -> PromptSolver:
+    """Answers every bright voxel of a field, whatever the prompts."""
+    return session_on(opened_scan, bright_segmenter).solver
+
+
+@pytest.fixture
+def opened_scan() -> Volume:
+    """Two bright boxes, 5 cm apart."""
+    noise = np.random.default_rng(0).normal(0, 4, GRID)
+    array = (100 * mask(LIVER, HEART) + noise).astype(np.int16)
+    return Volume(array, SPACING_MM, (0.0, 0.0, 0.0), np.eye(3))
+
+
+LIVER_CLICK = (10.0, 14.0, 14.0, True)
+
+
+def test_an_outside_where_nothing_is_segmented_changes_nothing(solver: PromptSolver) -> None:
+    liver = patch_of(mask(LIVER))
+    first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
+    before = SolverState(first.views, first.chosen, liver, first.iou, None, 1)
+    after = solver.answer(IndexPrompts([LIVER_CLICK, (10.0, 50.0, 50.0, False)]), before)
+    assert after.patch is not None
+    np.testing.assert_array_equal(voxels(after.patch), mask(LIVER))
+    assert after.num_points == 2
+
+
+def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver: PromptSolver) -> None:
+    """The network answers both; what the user had cut out of the first one stays out."""
+    cut = mask(LIVER)
+    cut[4:16, 4:14, 4:24] = False
+    first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
+    before = SolverState(first.views, first.chosen, patch_of(cut), first.iou, None, 1)
+    after = solver.answer(IndexPrompts([LIVER_CLICK, (10.0, 68.0, 68.0, True)]), before)
+    found = voxels(after.patch)
+    np.testing.assert_array_equal(found[LIVER], cut[LIVER])
+    assert found[HEART].mean() > 0.9
+
+
+def test_a_painted_mask_stays_but_for_what_a_click_changes(
+    bright_segmenter: Segmenter, opened_scan: Volume
+) -> None:
+    """The model sees the two bright boxes; what was painted elsewhere is no mistake to it."""
+    painted = (slice(8, 12), slice(30, 36), slice(30, 36))
+    session = session_on(opened_scan, bright_segmenter)
+    x, y, z = opened_scan.index_to_world((10, 68, 68))
+    answer = session.answer([MaskPrompt(mask(LIVER, painted)), PointPrompt((x, y, z))])
+    np.testing.assert_array_equal(answer.mask[painted], mask(painted)[painted])
+    np.testing.assert_array_equal(answer.mask[LIVER], mask(LIVER)[LIVER])
+    assert answer.mask[HEART].mean() > 0.9

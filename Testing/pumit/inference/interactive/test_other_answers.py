@@ -69,10 +69,8 @@ def test_the_second_answer_is_the_other_structure(
     shown = session.predict()
     masks = masks_of(session)
     np.testing.assert_array_equal(masks[0], shown)
-    assert [max(dice(mask, truth) for mask in masks) > 0.9 for truth in (ball(), around())] == [
-        True,
-        True,
-    ]
+    for truth in (ball(), around()):
+        assert max(dice(mask, truth) for mask in masks) > 0.9
     assert all(mask[BALL] for mask in masks)
 
 
@@ -88,20 +86,15 @@ def test_answers_differ_and_are_at_most_four(tiny_segmenter: Segmenter, kind: st
         assert dice(a, b) < DISTINCT + SAMPLED
 
 
-def test_a_choice_decodes_nothing(
+def test_a_choice_decodes_nothing_and_is_undone_and_redone(
     clicked: InteractiveSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clicked.predict()
+    first = clicked.predict()
     monkeypatch.setattr(Segmenter, "decode", lambda *_: pytest.fail("decoded"))
     monkeypatch.setattr(Segmenter, "embed", lambda *_: pytest.fail("embedded"))
-    first, second = masks_of(clicked)
-    assert dice(first, second) < DISTINCT + SAMPLED
-
-
-def test_a_choice_is_undone_and_redone(clicked: InteractiveSession) -> None:
-    first = clicked.predict()
     clicked.choose_answer(2)
     second = clicked.predict()
+    assert dice(first, second) < DISTINCT + SAMPLED
     assert clicked.undo()
     np.testing.assert_array_equal(clicked.predict(), first)
     assert clicked.redo()
@@ -140,33 +133,24 @@ def test_choices_one_after_another_are_one_prompt(clicked: InteractiveSession) -
     for number in (2, 1, 2):
         clicked.choose_answer(number)
     assert clicked.prompts()[1:] == [AnswerPrompt(2)]
-    expected = clicked.predict()
-    chain: list[Prompt] = [clicked.prompts()[0], *map(AnswerPrompt, (1, 1, 2))]
+    expected, click = clicked.predict(), clicked.prompts()[0]
+    chain: list[Prompt] = [click, *map(AnswerPrompt, (1, 1, 2))]
     np.testing.assert_array_equal(clicked.answer(chain).mask, expected)
-
-
-def test_numbers_beyond_the_last_begin_again(clicked: InteractiveSession) -> None:
-    click = clicked.prompts()[0]
+    # Numbers beyond the last begin again.
     answers = [clicked.answer([click, AnswerPrompt(n)]) for n in (1, 2, 3, 4)]
     assert [answer.choice.number for answer in answers] == [1, 2, 1, 2]
-    np.testing.assert_array_equal(answers[3].mask, answers[1].mask)
+    np.testing.assert_array_equal(answers[3].mask, expected)
 
 
-@pytest.mark.parametrize("number", [0, 3])
-def test_an_answer_that_is_not_there_is_refused(clicked: InteractiveSession, number: int) -> None:
-    with pytest.raises(PromptError, match="have 2 different answers"):
-        clicked.choose_answer(number)
+def test_an_answer_that_is_not_there_is_refused(clicked: InteractiveSession) -> None:
+    for number in (0, 3):
+        with pytest.raises(PromptError, match="have 2 different answers"):
+            clicked.choose_answer(number)
     assert len(clicked.prompts()) == 1
-
-
-def test_a_choice_needs_a_prompt_before_it(clicked: InteractiveSession) -> None:
-    with pytest.raises(PromptError, match="no prompt yet"):
-        clicked.answer([AnswerPrompt(1)])
     outside = PointPrompt(at(clicked.volume, AWAY), False)
-    with pytest.raises(PromptError, match="only negative"):
-        clicked.answer([outside, AnswerPrompt(1)])
-    with pytest.raises(PromptError, match="no prompt yet"):
-        clicked.choose_answer(1, segment="other")
+    for prompts, words in (([], "no prompt yet"), ([outside], "only negative")):
+        with pytest.raises(PromptError, match=words):
+            clicked.answer([*prompts, AnswerPrompt(1)])
 
 
 def test_a_removed_prompt_takes_the_choice_with_it(clicked: InteractiveSession) -> None:

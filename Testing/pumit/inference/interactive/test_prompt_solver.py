@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from ball_scan import BALL, scan, session_on
+from ball_scan import BALL, at, scan, session_on
 from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
-from pumit.inference.interactive.grid_transfer import is_inside, patch_of
+from pumit.inference.interactive.grid_transfer import LogitBox, is_inside, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import correction_field
-from pumit.inference.interactive.prompt_solver import PromptSolver
+from pumit.inference.interactive.prompt_solver import PromptSolver, is_far_more, may_be_piece
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import SolverState
-from pumit.preprocessing.fields import Field
+from pumit.inference.interactive.solver_state import SolverSettings, SolverState
 from pumit.system.watch import UNWATCHED
 from pumit.volume import Volume
 
@@ -28,9 +27,7 @@ FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
 @pytest.fixture
 def solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts."""
-    session = session_on(scan()[0], bright_segmenter)
-    assert session._solver is not None
-    return session._solver
+    return session_on(scan()[0], bright_segmenter).solver
 
 
 def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver: PromptSolver) -> None:
@@ -46,47 +43,39 @@ def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver: Promp
     assert chosen[5.0][0] == chosen[5.0][1]
 
 
+def replaced_decoding(solver: PromptSolver, monkeypatch: pytest.MonkeyPatch, change: Any) -> list:
+    """Let the network's answers be changed, and return the prompts that it is asked."""
+    decode, calls = solver.segmenter.decode, []
+
+    def decoded(embedding: Any, prompts: Any) -> Any:
+        calls.append(prompts)
+        logits, iou = decode(embedding, prompts)
+        return change(prompts, logits.copy(), iou)
+
+    monkeypatch.setattr(solver.segmenter, "decode", decoded, raising=False)
+    return calls
+
+
 def test_a_later_click_asks_one_field_once(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
-    calls = []
-    decode = solver.segmenter.decode
+    later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
+    field = before.views[before.chosen].field
+    d, h, w = np.round(field.to_field(later[:3])).astype(int)
 
-    def shrunk(embedding, prompts):  # type: ignore[no-untyped-def]
-        calls.append(prompts)
-        logits, iou = decode(embedding, prompts)
-        logits = logits.copy()
-        place = before.views[before.chosen].field.to_field(later[:3])
-        d, h, w = np.round(place).astype(int)
+    def shrunk(_prompts: Any, logits: np.ndarray, iou: np.ndarray) -> Any:
         logits[:, d, h, w] = -5.0  # the click is followed
         return logits, iou
 
-    later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    monkeypatch.setattr(solver.segmenter, "decode", shrunk, raising=False)
+    calls = replaced_decoding(solver, monkeypatch, shrunk)
     after = solver.answer(IndexPrompts([FIRST, later]), before)
     assert len(calls) == 1
-    assert before.patch is not None
-    assert after.patch is not None
-    was, now = (np.zeros(solver.shape, dtype=bool) for _ in range(2))
-    was[before.patch.window] = before.patch.logits > 0
-    now[after.patch.window] = after.patch.logits > 0
-    changed = np.argwhere(was != now)
+    changed = np.argwhere(whole(solver, before) != whole(solver, after))
     assert len(changed) > 0
     reach = np.abs(changed - np.array(later[:3])).max(0)
-    step = np.ceil(before.views[before.chosen].field.step) * 2 + 1
-    assert (reach <= step).all()
-
-
-def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolver) -> None:
-    """The network answers as before: then all fields are decoded, as for a first prompt."""
-    solver.settings = SolverSettings(windows=0)
-    before = solver.answer(IndexPrompts([FIRST]), None)
-    later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    after = solver.answer(IndexPrompts([FIRST, later]), before)
-    assert len(after.views) == len(before.views)
-    assert all(view.logits is not None for view in after.views)
+    assert (reach <= np.ceil(field.step) * 2 + 1).all()
 
 
 @pytest.mark.parametrize("is_positive", [True, False])
@@ -96,23 +85,18 @@ def test_a_click_that_no_field_follows_is_followed_around_it(
     """The network moves voxels next to the click, and not the one that was clicked."""
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
-    decode = solver.segmenter.decode
-    away = 14 if is_positive else 2
-    later = (FIRST[0], FIRST[1] + away, FIRST[2], is_positive)
-    where = before.views[before.chosen].field
+    later = (FIRST[0], FIRST[1] + (14 if is_positive else 2), FIRST[2], is_positive)
+    place = before.views[before.chosen].field.to_field(later[:3])
+    d, h, w = np.round(place).astype(int)
 
-    def moves_a_neighbour(embedding, prompts):  # type: ignore[no-untyped-def]
-        logits, iou = decode(embedding, prompts)
-        logits = logits.copy()
-        d, h, w = np.round(where.to_field(later[:3])).astype(int)
+    def moves_a_neighbour(_prompts: Any, logits: np.ndarray, iou: np.ndarray) -> Any:
         logits[:, d, h, w + 1] = 5.0 if is_positive else -5.0
         return logits, iou
 
-    assert before.patch is not None
     assert is_inside(before.patch, later[:3]) != is_positive
-    monkeypatch.setattr(solver.segmenter, "decode", moves_a_neighbour, raising=False)
+    replaced_decoding(solver, monkeypatch, moves_a_neighbour)
     after = solver.answer(IndexPrompts([FIRST, later]), before)
-    assert after.patch is not None
+    assert all(view.logits is not None for view in after.views)  # every field was asked
     assert is_inside(after.patch, later[:3]) == is_positive
 
 
@@ -173,9 +157,7 @@ def test_a_part_far_from_a_given_mask_is_added_whole(solver: PromptSolver) -> No
     for given in (None, mask):
         after = solver._with_part(IndexPrompts(points=[click], mask=given), before, UNWATCHED)
         assert after is not None
-        assert after.patch is not None
-        shown = np.zeros(solver.shape, dtype=bool)
-        shown[after.patch.window] = after.patch.logits > 0
+        shown = whole(solver, after)
         assert (shown & mask).sum() == mask.sum()
         added[given is None] = int((shown & bright).sum())
     assert added[True] == added[False] > 0.8 * bright.sum()
@@ -186,33 +168,17 @@ def test_a_given_mask_is_distinguished_from_an_answer(
 ) -> None:
     flags = []
 
-    def noted(
-        planner: FieldPlanner, shown: Field, *_: object, is_given: bool, **__: object
-    ) -> Field:
+    def noted(_planner: object, shown: Any, *_: object, is_given: bool, **__: object) -> Any:
         flags.append(is_given)
         return shown
 
     monkeypatch.setattr("pumit.inference.interactive.prompt_solver.correction_field", noted)
     near = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    solver.answer(IndexPrompts([FIRST, near]), solver.answer(IndexPrompts([FIRST]), None))
-    mask = np.zeros(solver.shape, dtype=bool)
-    mask[tuple(slice(b - 3, b + 4) for b in BALL)] = True
-    given = IndexPrompts(mask=mask)
-    solver.answer(replace(given, points=[near]), solver.answer(given, None))
+    given = IndexPrompts(mask=scan()[1])
+    for prompts in (IndexPrompts([FIRST]), given):
+        later = replace(prompts, points=[*prompts.points, near])
+        solver.answer(later, solver.answer(prompts, None))
     assert flags == [False, True]
-
-
-def test_a_scribble_is_requested_everywhere(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its points lie apart: the change at one of them is not all that it asks for."""
-    before = solver.answer(IndexPrompts([FIRST]), None)
-    monkeypatch.setattr(
-        "pumit.inference.interactive.prompt_solver.follow_click", None
-    )  # would fail if called
-    stroke = [(FIRST[0], FIRST[1] + i, FIRST[2], False) for i in (1, 2)]
-    answer = solver.answer(IndexPrompts([FIRST, *stroke]), before)
-    assert answer.num_points == 3
 
 
 def box_of_the_ball() -> tuple[np.ndarray, np.ndarray]:
@@ -225,23 +191,19 @@ def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
-    decode, seen = solver.segmenter.decode, []
 
-    def two_answers(embedding, prompts):  # type: ignore[no-untyped-def]
+    def two_answers(prompts: Any, logits: np.ndarray, _iou: np.ndarray) -> Any:
         """The bright voxels, all of them or the upper half; a click is followed."""
-        logits, _ = decode(embedding, prompts)
-        seen.append(prompts)
         upper = logits[:1].copy()
         upper[:, :, upper.shape[2] // 2 :] = -5.0
         found = np.concatenate([logits[:1], upper])
         first = min(len(prompts.points), 1)
         return found[first:], np.array([0.5, 0.9], np.float32)[first:]
 
-    monkeypatch.setattr(solver.segmenter, "decode", two_answers, raising=False)
+    seen = replaced_decoding(solver, monkeypatch, two_answers)
     solver.answer(IndexPrompts(box=box_of_the_ball()), None)
     alone, *clicked, around = seen
-    assert len(alone.points) == 0
-    assert len(clicked) == 2
+    assert [len(alone.points), len(clicked)] == [0, 2]
     assert len(around.points) > 0
     assert around.is_positive.all()  # where the upper half, which is trusted most, leaves its box
     for prompts in clicked:
@@ -254,16 +216,10 @@ def test_a_box_in_which_nothing_is_found_is_answered_all_the_same(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
-    decode, seen = solver.segmenter.decode, []
-
-    def nothing(embedding, prompts):  # type: ignore[no-untyped-def]
-        seen.append(prompts)
-        logits, iou = decode(embedding, prompts)
-        return np.full_like(logits, -5.0), iou
-
-    monkeypatch.setattr(solver.segmenter, "decode", nothing, raising=False)
-    answer = solver.answer(IndexPrompts(box=box_of_the_ball()), None)
-    assert answer.patch is None
+    seen = replaced_decoding(
+        solver, monkeypatch, lambda _, logits, iou: (np.full_like(logits, -5.0), iou)
+    )
+    assert solver.answer(IndexPrompts(box=box_of_the_ball()), None).patch is None
     assert len(seen) == 1
 
 
@@ -326,3 +282,182 @@ def test_a_click_far_away_adds_a_part_of_its_own(fine_solver: PromptSolver) -> N
     assert (now & was).sum() == was.sum()
     added = np.argwhere(now & ~was)
     assert (np.abs(added - second[:3]) <= 9).all()
+
+
+# The second click: the whole structure where the first answer was a mere piece of it
+
+
+GRID = (20, 80, 80)
+LIVER = (slice(4, 16), slice(10, 50), slice(10, 50))
+PIECE = (slice(8, 12), slice(20, 30), slice(20, 30))
+BIT = (slice(8, 12), slice(22, 26), slice(30, 33))  # next to the piece
+FAR_BIT = (slice(8, 10), slice(40, 42), slice(40, 43))
+LESION, SMALL = (
+    (slice(8, 12), slice(20, 30), slice(20, 30)),
+    (slice(8, 12), slice(40, 45), slice(40, 45)),
+)
+CLICKS = np.array([[10.0, 25.0, 25.0], [10.0, 24.0, 31.0]])
+BEYOND = np.array([[10.0, 25.0, 25.0], [9.0, 41.0, 41.0]])
+
+
+def mask(*blocks: tuple[slice, ...]) -> np.ndarray:
+    out = np.zeros(GRID, dtype=bool)
+    for block in blocks:
+        out[block] = True
+    return out
+
+
+def patch(*blocks: tuple[slice, ...]) -> LogitBox:
+    return patch_of(mask(*blocks))
+
+
+def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_nothing() -> None:
+    assert may_be_piece(patch(PIECE), patch(PIECE, BIT), CLICKS)
+    assert may_be_piece(patch(PIECE), patch(PIECE, FAR_BIT), BEYOND)
+    # 2.5 means voxel 2: of a patch that begins at 1 its voxel 1; 1.5 would be its voxel 2.
+    part, grown = ((slice(1, 3), slice(1, 5), slice(1, stop)) for stop in (5, 9))
+    assert may_be_piece(patch(part), patch(grown), np.array([[2.5, 2.0, 2.0], [2.0, 2.0, 7.0]]))
+
+
+@pytest.mark.parametrize(("first", "second"), [(LESION, SMALL), (SMALL, LESION)])
+def test_of_two_lesions_neither_is_a_piece_in_either_order(
+    first: tuple[slice, ...], second: tuple[slice, ...]
+) -> None:
+    places = np.array([[(s.start + s.stop) / 2 for s in block] for block in (first, second)])
+    assert not may_be_piece(patch(first), patch(first, second), places)
+
+
+def larger(by: int) -> tuple[slice, ...]:
+    return (PIECE[0], slice(20, 30 + by), slice(20, 33))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([patch(larger(1))], id="hardly larger"),
+        pytest.param([patch((slice(4, 16), slice(10, 50), slice(10, 31)))], id="without a click"),
+        pytest.param(
+            [patch_of(mask(LIVER) & ~mask((slice(8, 12), slice(20, 24), slice(20, 30))))],
+            id="without much of the first answer",
+        ),
+        pytest.param([patch(LIVER), patch(PIECE, BIT)], id="another field repeats the correction"),
+    ],
+)
+def test_both_clicks_mean_more_or_no_more(answers: list[LogitBox]) -> None:
+    piece, corrected = patch(PIECE), patch(PIECE, BIT)
+    assert is_far_more(piece, corrected, [patch(LIVER), patch(BIT)], CLICKS)
+    assert not is_far_more(piece, corrected, answers, CLICKS)
+    # A correction that brings most of it is enough.
+    most = patch((slice(4, 16), slice(10, 50), slice(10, 42)))
+    assert not is_far_more(piece, most, [patch(LIVER)], CLICKS)
+
+
+@pytest.fixture
+def liver_solver(bright_segmenter: Segmenter) -> PromptSolver:
+    """Answers every bright voxel of a field, whatever the prompts: a bright box."""
+    noise = np.random.default_rng(0).normal(0, 4, GRID)
+    array = (100 * mask(LIVER) + noise).astype(np.int16)
+    return session_on(Volume(array, (2.0, 1.0, 1.0)), bright_segmenter).solver
+
+
+Solve = Callable[..., SolverState]
+
+
+@pytest.fixture
+def after_a_piece(liver_solver: PromptSolver, monkeypatch: pytest.MonkeyPatch) -> Solve:
+    """Answers prompts after an answer that was a piece; the correction adds a bit to it."""
+    begun = liver_solver.answer(IndexPrompts([(10.0, 25.0, 25.0, True)]), None)
+
+    def solve(prompts: IndexPrompts, answered: int, number: int = 1) -> SolverState:
+        piece = replace(begun, patch=patch(PIECE), num_points=answered, number=number)
+        before = replace(piece, box=prompts.box)
+        corrected = replace(before, patch=patch(PIECE, BIT), num_points=answered + 1)
+        monkeypatch.setattr(liver_solver, "_corrected", lambda *_: corrected)
+        return liver_solver.answer(prompts, before)
+
+    return solve
+
+
+INSIDE, NEXT_TO_IT = (10.0, 25.0, 25.0, True), (10.0, 24.0, 31.0, True)
+
+
+def share_of_the_liver(state: SolverState) -> float:
+    assert state.patch is not None
+    found = np.zeros(GRID, dtype=bool)
+    found[state.patch.window] = state.patch.logits > 0
+    return float(found[LIVER].mean())
+
+
+def test_a_second_click_brings_the_whole_and_decodes_each_field_once(
+    liver_solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, fields = liver_solver._decoded, []
+    monkeypatch.setattr(
+        liver_solver, "_decoded", lambda where, *args: fields.append(where) or decode(where, *args)
+    )
+    state = after_a_piece(IndexPrompts([INSIDE, NEXT_TO_IT]), 1)
+    assert share_of_the_liver(state) > 0.9
+    assert state.num_points == 2
+    assert len(fields) == len(set(fields))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "answered"),
+    [
+        (IndexPrompts([INSIDE, INSIDE, NEXT_TO_IT]), 2),
+        (IndexPrompts([INSIDE, (10.0, 24.0, 31.0, False)]), 1),
+        (
+            IndexPrompts(
+                [INSIDE, NEXT_TO_IT], box=(np.array([8.0, 20, 20]), np.array([12.0, 34, 34]))
+            ),
+            1,
+        ),
+        (IndexPrompts([INSIDE, NEXT_TO_IT], mask=mask(PIECE)), 1),
+    ],
+    ids=["a third click", "a click outside", "in a box", "on a given mask"],
+)
+def test_every_other_click_corrects(
+    after_a_piece: Solve, prompts: IndexPrompts, answered: int
+) -> None:
+    assert share_of_the_liver(after_a_piece(prompts, answered)) < 0.1
+
+
+def test_chosen_and_averaged_answers_are_only_corrected(
+    liver_solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = IndexPrompts([INSIDE, NEXT_TO_IT])
+    assert share_of_the_liver(after_a_piece(both, 1, number=2)) < 0.1
+    monkeypatch.setattr(type(liver_solver.segmenter), "averages_fields", True)
+    assert share_of_the_liver(after_a_piece(both, 1)) < 0.1
+
+
+def test_a_second_click_in_what_is_there_changes_nothing(liver_solver: PromptSolver) -> None:
+    before = liver_solver.answer(IndexPrompts([INSIDE]), None)
+    after = liver_solver.answer(IndexPrompts([INSIDE, NEXT_TO_IT]), before)
+    assert after.patch is before.patch
+
+
+def test_what_was_foreseen_is_not_computed_again_and_changes_no_answer(
+    bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, _ = scan()
+    embed, embedded = Segmenter.embed, []
+
+    def noted(self: Segmenter, *args: Any) -> Any:
+        embedded.append(args)
+        return embed(self, *args)
+
+    monkeypatch.setattr(Segmenter, "embed", noted)
+    masks = []
+    for foresees in (False, True):
+        session = session_on(volume, bright_segmenter)
+        session.add_point(at(volume, BALL))
+        session.predict()
+        session.solver.scan.embeddings.clear()
+        if foresees:
+            session.foresee()
+        embedded.clear()
+        session.add_point(at(volume, (6, 20, 30)), positive=False)
+        masks.append(session.predict())
+        assert bool(embedded) is not foresees
+    np.testing.assert_array_equal(*masks)

@@ -23,13 +23,6 @@ def save(path: Path, network: PromptableNetwork, **recipe: Any) -> Path:
     return path
 
 
-def test_a_loaded_model_says_what_it_is(tiny_checkpoint: Path) -> None:
-    segmenter = load_segmenter(tiny_checkpoint, device="cpu")
-    assert (segmenter.name, segmenter.version, segmenter.device) == ("tiny", "1", "cpu")
-    assert len(segmenter.sha256) == 64
-    assert segmenter.field_size == 16
-
-
 def test_a_checkpoint_says_how_its_model_is_requested_best(
     tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
 ) -> None:
@@ -66,7 +59,7 @@ def test_loaded_weights_are_the_saved_ones(
             torch.testing.assert_close(loaded[name], tensor.float(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("network", ["pumit_vit_b", "nnformer_tumor", None, 3])
+@pytest.mark.parametrize("network", ["pumit_vit_b", None, 3])
 def test_another_network_is_refused(
     tmp_path: Path, tiny_network: PromptableNetwork, network: object
 ) -> None:
@@ -81,21 +74,15 @@ def test_another_network_is_refused(
     "change",
     [
         {"dim": 48},
-        {"dim": 0},
-        {"dim": -24},
         {"dim": "24"},
-        {"depth": 2},
         {"depth": -1},
         {"num_heads": 5},
         {"num_masks": 3},
         {"widths": 8},
-        {"field_size": -16},
         {"field_size": 16.5},
         {"unknown": 1},
         None,
-        3,
         [1, 2],
-        "x",
     ],
     ids=str,
 )
@@ -112,26 +99,16 @@ def test_sizes_that_do_not_fit_the_weights_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_missing_weights_are_refused(
+def test_weights_that_are_missing_or_no_numbers_are_refused(
     tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
 ) -> None:
-    state = tiny_network.state_dict()
-    state.pop(next(iter(state)))
-    path = tmp_path / "m.safetensors"
-    save_checkpoint(path, state, {"network": "promptable", "sizes": tiny_sizes})
-    with pytest.raises(CheckpointError, match="do not fit"):
-        load_segmenter(path)
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_not_numbers_are_refused(
-    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any], value: float
-) -> None:
-    with torch.no_grad():
-        next(tiny_network.parameters()).view(-1)[0] = value
-    path = save(tmp_path / "m.safetensors", tiny_network, sizes=tiny_sizes)
-    with pytest.raises(CheckpointError, match="not finite"):
-        load_segmenter(path)
+    state, path = tiny_network.state_dict(), tmp_path / "m.safetensors"
+    name, first = next(iter(state.items()))
+    rest = {k: v for k, v in state.items() if k != name}
+    for given, words in ((rest, "do not fit"), ({**rest, name: first * torch.nan}, "not finite")):
+        save_checkpoint(path, given, {"network": "promptable", "sizes": tiny_sizes})
+        with pytest.raises(CheckpointError, match=words):
+            load_segmenter(path)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "cpu cuda", "cuda:-1", "meta", "cuda:99"])
@@ -139,9 +116,6 @@ def test_unknown_and_absent_devices_are_refused(device: str) -> None:
     with pytest.raises(PumitError, match="evice") as caught:
         pick_device(device)
     assert "\n" not in str(caught.value)
-
-
-def test_auto_means_a_device_that_is_there() -> None:
     assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -151,8 +125,12 @@ def test_precision_is_one_that_the_processor_has(monkeypatch: pytest.MonkeyPatch
     assert pick_precision(torch.device("cpu")) == torch.float32
 
 
-def test_answers_are_single_precision_on_the_cpu(tiny_checkpoint: Path) -> None:
+def test_a_loaded_model_says_what_it_is_and_answers_in_single_precision(
+    tiny_checkpoint: Path,
+) -> None:
     segmenter = load_segmenter(tiny_checkpoint, device="cpu")
+    assert (segmenter.name, segmenter.version, segmenter.device) == ("tiny", "1", "cpu")
+    assert (len(segmenter.sha256), segmenter.field_size) == (64, 16)
     array = np.random.default_rng(0).normal(size=(8, 24, 24))
     field = Field((3.5, 11.5, 11.5), (1, 1, 1), (8, 24, 24), 2.0, 1)
     embedding = segmenter.embed(Pyramid(array, (2, 1, 1)), field)

@@ -62,6 +62,8 @@ def test_places_lie_apart_on_the_border_and_are_no_more_than_asked() -> None:
     assert gaps.min() > 2 * found[0].reach_mm
     assert all(is_on_border(logits > 0, f.index) for f in found)
     assert uncertain_regions(answer_of(logits), SHAPE, SPACING, count=0) == []
+    for empty in (SolverState(), answer_of(np.full(SHAPE, -3.0))):
+        assert uncertain_regions(empty, SHAPE, SPACING) == []
 
 
 def test_a_place_is_shown_in_the_slice_with_most_uncertainty() -> None:
@@ -79,11 +81,6 @@ def test_a_field_that_disagrees_puts_its_side_uncertain() -> None:
     found = uncertain_regions(answer_of(ball_logits(), [view]), SHAPE, SPACING)
     assert found[0].index[1] < 14
     assert found[0].share > 0.15
-
-
-def test_an_empty_answer_has_no_uncertain_region() -> None:
-    assert uncertain_regions(SolverState(), SHAPE, SPACING) == []
-    assert uncertain_regions(answer_of(np.full(SHAPE, -3.0)), SHAPE, SPACING) == []
 
 
 def test_a_large_answer_is_sampled_and_the_place_still_on_its_border() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -52,16 +50,6 @@ def open_sessions(
     return sessions
 
 
-@contextmanager
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def test_the_same_scan_is_embedded_once(
     tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object]
 ) -> None:
@@ -76,6 +64,8 @@ def test_the_same_scan_is_embedded_once(
     second.predict()
     assert len(embedded) == count
     assert store.scan_bytes == volume.array.nbytes + level_bytes(volume.shape, volume.spacing_mm)
+    session_on(volume, tiny_segmenter)  # sessions of the library share nothing
+    assert len(embedded) == count + 1
 
 
 def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(
@@ -84,14 +74,14 @@ def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(
     volume, _ = scan(OBLIQUE)
     alone = session_on(volume, tiny_segmenter)
     other, shared = open_sessions(tiny_segmenter, store, copied(volume), copied(volume))
-    for number, prompt in enumerate(many_prompts(volume)):
+    prompts = many_prompts(volume)
+    for number, given in enumerate((prompts[:2], prompts[2:7])):
         for session in (alone, shared):
-            session.add_prompt(prompt)
+            session.add_prompts(given)
         other.add_point(at(volume, (number, 9, 30)))
         other.predict()
-        if len(alone.prompts()) > 1:
-            np.testing.assert_array_equal(shared.predict(), alone.predict())
-            assert shared.estimated_iou() == alone.estimated_iou()
+        np.testing.assert_array_equal(shared.predict(), alone.predict())
+        assert shared.estimated_iou() == alone.estimated_iou()
 
 
 def test_each_session_keeps_its_place_in_the_world(
@@ -161,16 +151,6 @@ def test_a_hash_means_nothing_in_another_process() -> None:
     assert first._hash(volume.array) == first._hash(np.asfortranarray(volume.array))
 
 
-def test_sessions_of_the_library_share_nothing(
-    tiny_segmenter: Segmenter, embedded: list[object]
-) -> None:
-    volume, _ = scan()
-    sessions = [InteractiveSession(tiny_segmenter) for _ in range(2)]
-    for session in sessions:
-        session.set_volume(volume)
-    assert len(embedded) == 2
-
-
 def test_the_last_one_who_leaves_takes_the_scan_along(
     tiny_segmenter: Segmenter, store: ImageStore
 ) -> None:
@@ -178,25 +158,19 @@ def test_the_last_one_who_leaves_takes_the_scan_along(
     first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
     voxels, image = weakref.ref(volume.array), weakref.ref(first.solver.pyramid)
     del volume
-    with without_collector():
+    gc.collect()
+    gc.disable()
+    try:
         first.close()
         second.add_point(at(second.volume, BALL))
         assert second.predict().any()
         assert voxels() is not None
-        second.close()
+        del second  # without a word
         assert voxels() is None
         assert image() is None
+    finally:
+        gc.enable()
     assert (store.scan_bytes, store.embedding_bytes, store.sizes()) == (0, 0, [])
-
-
-def test_a_session_that_is_dropped_gives_everything_back(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
-    volume, _ = scan()
-    (session,) = open_sessions(tiny_segmenter, store, volume)
-    with without_collector():
-        del session
-        assert (store.scan_bytes, store.embedding_bytes) == (0, 0)
 
 
 def test_a_new_scan_takes_the_place_of_the_old(
@@ -218,11 +192,16 @@ def test_embeddings_of_all_images_are_bounded_together(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    one = next(iter(first.solver.scan.embeddings.values())).nbytes
+    (where, embedding), *_ = first.solver.scan.embeddings.items()
+    one = embedding.nbytes
     assert store.embedding_bytes == 2 * one
+    first.solver.embedding(where)  # that which was used last is kept longest
+    store.shrink_embeddings(one)
+    assert list(first.solver.scan.embeddings) == [where]
+    assert not second.solver.scan.embeddings
     store.set_max_embedding_bytes(3 * one)
     expected = []
-    for session in (first, second, first, second):
+    for session in (first, second, first):
         session.add_point(at(volume, BALL))
         expected.append(session.predict())
         assert store.embedding_bytes <= 3 * one
@@ -234,26 +213,12 @@ def test_embeddings_of_all_images_are_bounded_together(
     np.testing.assert_array_equal(first.predict(), expected[2])
 
 
-def test_the_embedding_used_last_is_kept_longest(
-    tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object]
-) -> None:
-    volume, _ = scan()
-    first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    (where,) = first.solver.scan.embeddings
-    first.solver.embedding(where)
-    store.shrink_embeddings(store.embedding_bytes // 2)
-    assert list(first.solver.scan.embeddings) == [where]
-    assert not second.solver.scan.embeddings
-
-
 def test_levels_take_what_was_foreseen() -> None:
     rng = np.random.default_rng(0)
     for shape, spacing in (
-        ((40, 70, 33), (1.0, 1.0, 1.0)),
         ((9, 128, 100), (5.0, 0.7, 0.7)),
         ((1, 65, 64), (1e8, 1.0, 1.0)),
         ((70, 40, 12), (0.5, 2.0, 2.0)),
-        ((4, 8, 8), (1.0, 1.0, 1.0)),
     ):
         levels = Pyramid(rng.normal(size=shape), spacing).levels
         made = sum(level.nbytes for level, _ in levels if level is not None)

@@ -6,7 +6,6 @@ import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from familiarity_scale import TOKENS, reference
 from pumit.inference.tokenizer.familiarity import (
@@ -14,7 +13,6 @@ from pumit.inference.tokenizer.familiarity import (
     Familiarity,
     FamiliarityScale,
     distances,
-    floored,
 )
 
 
@@ -28,17 +26,15 @@ def test_the_score_is_that_of_the_logistic_regression() -> None:
     judged = scale().rate({"detail_lost_db": 1.5, "slice_step": -0.5})
     assert judged.score == pytest.approx(100 / (1 + math.exp(2 * 1.5 + 1 * 0.5 - 3)))
     assert [part.cost for part in judged.parts] == [3.0, 0.5]
-    assert scale().rate({}).score == pytest.approx(100 / (1 + math.exp(-3)))
 
 
 def test_nothing_unusual_makes_an_image_more_familiar() -> None:
     made = scale()
     for name in ("detail_lost_db", "slice_step"):
         for sign in (-1, 1):
-            scores = [made.rate({name: sign * v}).score for v in (0, 0.5, 1, 2, 4, 9, 1e9)]
+            scores = [made.rate({name: sign * v}).score for v in (0, 1, 4, 1e300)]
             assert scores == sorted(scores, reverse=True)
-    assert made.rate({"detail_lost_db": -5.0}).score == made.rate({}).score
-    assert made.rate({"detail_lost_db": 1e300, "slice_step": 1e300}).score > 0
+            assert scores[-1] > 0
 
 
 def test_distances_are_one_at_the_outer_percentiles_of_a_lopsided_figure() -> None:
@@ -88,13 +84,10 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     "given",
     [
         None,
-        3,
-        {},
         {"psnr_db": [1, 2]},
         changed("usual_shares", [0.5, 0.5]),
         changed("usual_shares", [math.nan] * TOKENS),
         changed("usual_shares", [0.0] * TOKENS),
-        changed("familiarity/bias", "high"),
         changed("familiarity/bias", math.nan),
         changed("familiarity/figures", [1]),
         changed("familiarity/figures/slice_step", {"usual": [2, 1, 0], "weight": [1, 1]}),
@@ -105,10 +98,3 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 )
 def test_a_recipe_without_a_usable_scale_has_none(given: Any) -> None:
     assert FamiliarityScale.from_reference(given, TOKENS) is None
-
-
-def test_tokens_that_were_never_used_are_rare_and_not_impossible() -> None:
-    shares = floored(np.array([3.0, 1.0, 0.0, 0.0]))
-    assert shares.sum() == pytest.approx(1)
-    assert shares[0] == pytest.approx(0.75 * 0.99 + 0.0025)
-    assert shares[2] == pytest.approx(0.0025)

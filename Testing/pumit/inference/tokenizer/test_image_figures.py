@@ -56,7 +56,7 @@ def test_detail_lost_compares_with_what_a_coarse_grid_keeps() -> None:
 
 
 def test_slices_in_a_world_that_is_alike_in_all_directions_are_as_expected() -> None:
-    for ratio in (1, 3, 6):
+    for ratio in (1, 6):
         seen = made((96, 96, 96), (4, 4, 4))[::ratio]
         at_ratio = figures(seen, spacing=(ratio, 1.0, 1.0))["slice_step"]
         assert at_ratio == pytest.approx(0, abs=0.15)

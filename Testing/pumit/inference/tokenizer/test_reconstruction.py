@@ -88,15 +88,6 @@ def test_a_perfect_tokenizer_gives_the_scan_back_without_seams(
     assert answer.use.mean_entropy == 0
 
 
-def test_padding_is_not_counted(tokenizer: reconstruction.Tokenizer) -> None:
-    tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
-    array = np.zeros((1, 32, 40), dtype=np.float32)
-    array[:, :, 32:] = 100  # half of a last cell, which padding continues
-    array[:, 0, 0] = -1
-    use = tokenizer.reconstruct(Volume(array, (1e8, 1.0, 1.0))).use
-    assert use.shares[3] in (0.0, 2 / 6)
-
-
 def test_a_random_tokenizer_answers_on_the_grid_and_is_called_bad(tmp_path: Path) -> None:
     path = save_tokenizer(tmp_path / "t.safetensors", reference={"psnr_db": [28.0, 33.0]})
     volume = scan((20, 40, 44), (2.0, 1.0, 1.0))
@@ -110,13 +101,11 @@ def test_a_random_tokenizer_answers_on_the_grid_and_is_called_bad(tmp_path: Path
 
 
 def test_figures_of_token_use_are_those_of_the_definition() -> None:
-    even = TokenUse(np.full(8, 1 / 8), 0.5)
-    assert even.perplexity == pytest.approx(8)
-    assert even.kl_to_uniform == pytest.approx(0, abs=1e-12)
-    assert even.mean_cell_kl == pytest.approx(math.log(8) - 0.5)
-    one = TokenUse(np.eye(8)[2], 0.0)
-    assert one.perplexity == 1
-    assert one.kl_to_uniform == pytest.approx(math.log(8))
+    for shares, entropy in ((np.full(8, 1 / 8), math.log(8)), (np.eye(8)[2], 0.0)):
+        use = TokenUse(shares, 0.5)
+        assert use.perplexity == pytest.approx(math.exp(entropy))
+        assert use.kl_to_uniform == pytest.approx(math.log(8) - entropy, abs=1e-12)
+        assert use.mean_cell_kl == pytest.approx(math.log(8) - 0.5)
 
 
 def test_the_sentence_follows_the_reference_figures() -> None:
@@ -158,12 +147,13 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tiny_checkpoint: Path) 
         TokenizerPlan.from_recipe({"plan": 3})
 
 
-def test_each_cell_counts_once_however_many_windows_see_it(
+def test_each_cell_counts_once_and_padding_not_at_all(
     tokenizer: reconstruction.Tokenizer,
 ) -> None:
     tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
-    array = np.zeros((1, 16, 320), dtype=np.float32)
+    array = np.zeros((1, 16, 327), dtype=np.float32)
     array[:, :, 96:128] = 100  # two of twenty cells, which two of the windows see
+    array[:, :, 320:] = 100  # less than half of a cell, which padding continues
     array[0, 0, 0] = -1
     use = tokenizer.reconstruct(Volume(array, (1e8, 1.0, 1.0))).use
     assert use.shares[3] == pytest.approx(2 / 20)
