@@ -23,8 +23,7 @@ from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.codestream import check_frame, frame_bytes
 from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode, is_known
-from pumit.io.expansion import MAX_DEFLATE_RATIO, is_absurd
-from pumit.io.parser_errors import parser_errors
+from pumit.io.parser_errors import MAX_COMPRESSION, is_absurd, parser_errors
 
 DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
 
@@ -226,7 +225,7 @@ def _inflated(ds: Dataset, encoded: bytes) -> Array:
         raise VolumeError("Deflated colour frames by plane cannot be read; decompress the file.")
     bits, count = int(ds.BitsAllocated), int(np.prod(shape))
     size = (count * bits + 7) // 8
-    if size > len(encoded) * MAX_DEFLATE_RATIO or is_absurd(count, len(encoded)):
+    if size > len(encoded) * MAX_COMPRESSION or is_absurd(count, len(encoded)):
         raise ValueError("a frame too short for its size")
     data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(encoded, size)
     if bits == 1:

@@ -21,8 +21,7 @@ from pumit.io.dicom.decoding import keep_frame, stored_frames
 from pumit.io.dicom.files import first_value
 from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.slices import DicomSlice, frame_count
-from pumit.io.expansion import is_absurd
-from pumit.io.parser_errors import parsing
+from pumit.io.parser_errors import is_absurd, parsing
 
 logger = logging.getLogger(__name__)
 

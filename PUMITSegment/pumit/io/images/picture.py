@@ -12,8 +12,7 @@ from PIL import Image, ImageOps
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array
-from pumit.io.expansion import MAX_COMPRESSION
-from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.io.parser_errors import MAX_COMPRESSION, muted_stderr, parsing
 
 # Offsets of bit depth and colour type in a PNG.
 _PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from pumit.errors import VolumeError
 from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.system.files import file_sha256
 from pumit.system.wording import listed
 from pumit.volume import Volume
 
@@ -90,15 +90,10 @@ def read_label_file(path: Path) -> LabelFile:
     """
     volume = _read_volume(path)
     array = volume.array
-    if array.dtype.kind == "f":
-        if not np.array_equal(array, np.rint(array)):
-            raise VolumeError(
-                "The label map has values that are not whole numbers; save it with one whole "
-                "number per voxel."
-            )
-    elif array.dtype.kind == "b":
-        volume = Volume(
-            array.astype(np.uint8), volume.spacing_mm, volume.origin_lps, volume.direction
+    if array.dtype.kind == "f" and not np.array_equal(array, np.rint(array)):
+        raise VolumeError(
+            "The label map has values that are not whole numbers; save it with one whole "
+            "number per voxel."
         )
     segments = named_segments(path) if path.name.lower().endswith(".nrrd") else ()
     if not segments:
@@ -121,11 +116,7 @@ def read_label_file(path: Path) -> LabelFile:
 def _segments_of_map(
     volume: Volume, tabled: tuple[LabelledSegment, ...]
 ) -> tuple[LabelledSegment, ...]:
-    """Return the segments of the colour table, or without one, those of the values above 0.
-
-    Raises:
-        VolumeError: If the table names only some values: names and values must not be mixed.
-    """
+    """Return the segments of the colour table, or without one, those of the values above 0."""
     values = [int(v) for v in distinct_values(volume.array) if v > 0]
     if not tabled:
         return tuple(map(LabelledSegment, values))
@@ -209,9 +200,7 @@ def _manifest_sentence(path: Path) -> str:
         kind, name = str(model["kind"]), str(model["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""  # not our manifest
-    with path.open("rb") as file:
-        is_same = hashlib.file_digest(file, "sha256").hexdigest() == expected
-    return unreviewed_sentence(kind, name, "") if is_same else ""
+    return unreviewed_sentence(kind, name, "") if file_sha256(path) == expected else ""
 
 
 def _read_volume(path: Path) -> Volume:
@@ -252,7 +241,11 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
     Raises:
         VolumeError: If the header cannot be read, or a segment has no usable value or layer.
     """
-    header = _header(path)
+    from pumit.io.images.itk_image import read_header
+
+    with parsing("NRRD file"), muted_stderr():
+        reader = read_header(path, "NRRD")
+        header = {k: reader.GetMetaData(k) for k in reader.GetMetaDataKeys()}
     numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d{1,6})_ID", k)))
     # Slicer before 4.11 wrote one 0/1 component per segment, without these two keys.
     is_old = not any(f"Segment{i}_Layer" in header for i in numbers)
@@ -298,20 +291,6 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
             )
             found.setdefault(segment.value, segment)
     return tuple(found.values())
-
-
-def _header(path: Path) -> dict[str, str]:
-    import SimpleITK
-
-    from pumit.io.images.itk_image import check_header
-
-    with parsing("NRRD file"), muted_stderr():
-        check_header(path, "NRRD")
-        reader = SimpleITK.ImageFileReader()
-        reader.SetImageIO("NrrdImageIO")
-        reader.SetFileName(os.fspath(path))
-        reader.ReadImageInformation()
-        return {k: reader.GetMetaData(k) for k in reader.GetMetaDataKeys()}
 
 
 def _is_number(text: str) -> bool:
