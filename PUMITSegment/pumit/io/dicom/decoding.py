@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -29,10 +29,8 @@ DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
 
 
 def stored_frames(
-    files: Iterable[FileDataset],
-    gdcm: GdcmProcess,
-    finish: Callable[[Array, FileDataset], Array] = lambda array, ds: array,
-) -> Iterator[Array]:
+    files: Iterable[FileDataset], gdcm: GdcmProcess
+) -> Iterator[tuple[Array, FileDataset]]:
     """Decode all frames of each file, one file at a time.
 
     pydicom's decoders are tried first. Unsupported transfer syntaxes, and codestreams unlike those
@@ -40,11 +38,11 @@ def stored_frames(
 
     Args:
         files: Complete objects with pixel data.
-        finish: Function applied to the frames and their object before they are yielded.
 
     Yields:
-        (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities; integers are
-        stored values, which no decoder has rescaled, inverted or mapped through a lookup table.
+        (F, H, W), or (F, H, W, 3) in RGB, and the object. Floating-point pixels are intensities;
+        integers are stored values, which no decoder has rescaled, inverted or mapped through a
+        lookup table.
 
     Raises:
         VolumeError: If pixel data is missing, contradicts the header, or no decoder here supports
@@ -60,11 +58,11 @@ def stored_frames(
             waiting.append(ds)
         # Yield earlier files, which GDCM decoded while this one was read.
         while gdcm.is_full if is_for_gdcm else waiting:
-            yield finish(gdcm.result(), waiting.popleft())
+            yield gdcm.result(), waiting.popleft()
         if not is_for_gdcm:
-            yield finish(_first_by_pydicom(ds, gdcm, unknown), ds)
+            yield _first_by_pydicom(ds, gdcm, unknown), ds
     while waiting:
-        yield finish(gdcm.result(), waiting.popleft())
+        yield gdcm.result(), waiting.popleft()
 
 
 def keep_frame(ds: FileDataset, index: int) -> int:
@@ -175,7 +173,7 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
         return (decode(ds, encoded[index]) for index in indices)
     if not _is_for_pydicom(ds):
         with GdcmProcess() as gdcm:
-            (whole,) = stored_frames([ds], gdcm)
+            ((whole, _),) = stored_frames([ds], gdcm)
         return iter([whole[index] for index in indices])
     if is_packed and not syntax.is_compressed:
         return _bits(ds, indices)

@@ -241,21 +241,18 @@ def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None)
                     "No permission to read a file in the folder, and without it slices could be "
                     "missing. Ask for permission, or give a folder without that file."
                 ) from error
-            if is_dicom(start) and (file := _header_or_none(path, start)) is not None:
-                found.append(file)
-                if seen is not None:
-                    seen(file)
+            if not is_dicom(start):
+                continue
+            try:
+                file = read_header(path)
+            except VolumeError:
+                if start[128:132] == b"DICM":
+                    raise  # a damaged slice must not go missing unnoticed
+                continue
+            found.append(file)
+            if seen is not None:
+                seen(file)
     return found
-
-
-def _header_or_none(path: Path, start: bytes) -> DicomFile | None:
-    try:
-        return read_header(path)
-    except VolumeError:
-        if start[128:132] == b"DICM":
-            # A damaged slice must not go missing unnoticed.
-            raise
-        return None
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -346,3 +343,11 @@ def first_value(header: Dataset, keyword: str) -> Any:
     except parser_errors():
         return None
     return None if value is None or value == "" else value
+
+
+def items_of(header: Dataset, *keywords: str) -> list[Dataset]:
+    """Return the items of a sequence, or of nested sequences; none of one that is absent."""
+    found = [header]
+    for keyword in keywords:
+        found = [item for outer in found for item in first_value(outer, keyword) or []]
+    return found
