@@ -84,7 +84,9 @@ def parsing(what: str) -> Iterator[None]:
             yield
     except PumitError:
         raise
-    except (*parser_errors(), MemoryError) as error:
+    except MemoryError as error:
+        raise VolumeError(f"The {what} {_reason(error)}") from error
+    except parser_errors() as error:
         raise VolumeError(f"The {what} {_reason(error)}") from error
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from pumit.errors import PumitError, VolumeError
-from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.geometry import PLANAR_SLICE_SPACING_MM, window_of
 from pumit.io.read import read_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.normalization import Normalization, Scaling
@@ -29,7 +29,6 @@ Prepared = tuple[npt.NDArray[np.float32], tuple[float, float, float]]
 PLANES = {"sagittal": 0, "coronal": 1, "axial": 2, "transverse": 2}
 NEARLY_EQUAL = 0.01  # tolerance of log spacings, for rounding in headers
 _AXES = {name: axis for axis in range(3) for name in (str(axis), f"axis {axis}")}
-Box = tuple[slice, slice, slice]
 MAX_SHORT_SIDE = 512
 _PERCENTILES = Normalization("percentiles", (0.5, 99.5), (0.0, 1.0), above_minimum=True)
 _PICTURE = Normalization("range", (0.0, 255.0), (0.0, 1.0))
@@ -186,22 +185,17 @@ def _reduced(plane: npt.NDArray[np.float32], shape: tuple[int, int]) -> npt.NDAr
     return np.asarray(small[0, 0].numpy())
 
 
-def _foreground_box(channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Scaling]) -> Box:
+def _foreground_box(
+    channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Scaling]
+) -> tuple[slice, ...]:
     """Return the bounding box of voxels above 0 after scaling, in any channel (D, H, W)."""
-    rows, columns, depths = (np.zeros(channels[0].shape[axis], dtype=bool) for axis in (1, 2, 0))
+    is_foreground = np.zeros(channels[0].shape, dtype=bool)
     for channel, scaling in zip(channels, scalings, strict=True):
-        for d, plane in enumerate(channel):  # no copy of the whole volume
-            is_foreground = scaling.scaled(plane) > 0
-            rows |= is_foreground.any(axis=1)
-            columns |= is_foreground.any(axis=0)
-            depths[d] |= is_foreground.any()
-    if not depths.any():
+        for plane, found in zip(channel, is_foreground, strict=True):  # no copy of all voxels
+            found |= scaling.scaled(plane) > 0
+    box = window_of(is_foreground)
+    if box is None:
         raise VolumeError(
             "The image is empty: no voxel is brighter than its background; leave it out."
         )
-    return (_extent(depths), _extent(rows), _extent(columns))
-
-
-def _extent(is_taken: npt.NDArray[np.bool_]) -> slice:
-    at = np.flatnonzero(is_taken)
-    return slice(int(at[0]), int(at[-1]) + 1)
+    return box

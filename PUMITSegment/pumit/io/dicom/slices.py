@@ -196,7 +196,7 @@ def _mosaic(path: Path) -> tuple[int, Floats, float]:
     try:
         count = int(header.private_block(0x0019, _SIEMENS_HEADER)[0x0A].value)
     except parser_errors():
-        count = int(float((private.get("NumberOfImagesInMosaic") or [0])[0]))
+        count = int(float((private.get("NumberOfImagesInMosaic") or ["0"])[0]))
     try:
         toward = np.array([float(text) for text in private.get("SliceNormalVector", [])[:3]])
     except ValueError:

@@ -263,7 +263,7 @@ def _read_voxels(stream: BufferedIOBase, header: _Header, limit_bytes: int) -> A
         )
     stream.seek(header.vox_offset)
     values = np.empty(count, dtype=dtype)
-    buffer, done = memoryview(values.view(np.uint8)), 0
+    buffer, done = values.view(np.uint8).data, 0
     while done < len(buffer) and (size := stream.readinto(buffer[done : done + _CHUNK_BYTES])):
         done += size
     if done < len(buffer):

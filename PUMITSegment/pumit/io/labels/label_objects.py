@@ -42,7 +42,7 @@ _SERIES = (
 _INSTANCE = "ReferencedSOPInstanceUID"
 _SOURCES = ("PerFrameFunctionalGroupsSequence", "DerivationImageSequence", "SourceImageSequence")
 # Where objects name their source series, instances and frame of reference.
-_REFERENCES = {
+_REFERENCES: dict[str, tuple[list[tuple[str, ...]], ...]] = {
     "DICOM-SEG": (
         [("ReferencedSeriesSequence", "SeriesInstanceUID")],
         [

@@ -17,11 +17,11 @@ from pumit.io.dicom.codes import color_of
 from pumit.io.dicom.files import first_value, items_of
 from pumit.io.labels.label_file import (
     LabelFile,
+    LabelLayers,
     LabelledSegment,
     unreviewed_sentence,
     with_review,
 )
-from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.labels.planar_contours import fill_contours
 from pumit.io.parser_errors import parsing
 from pumit.volume import Volume

@@ -22,12 +22,12 @@ from pumit.io.dicom.slices import DicomSlice, slices_of
 from pumit.io.labels.grid_match import Placement, overlap_of, place
 from pumit.io.labels.label_file import (
     LabelFile,
+    LabelLayers,
     LabelledSegment,
     distinct_values,
     unreviewed_sentence,
     with_review,
 )
-from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.parser_errors import parsing
 from pumit.volume import Volume
 
