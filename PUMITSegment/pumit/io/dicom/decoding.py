@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import numpy as np
-import pydicom
 from pydicom.dataset import Dataset, FileDataset
 from pydicom.encaps import encapsulate, generate_frames
 from pydicom.pixels import iter_pixels, pixel_array
 from pydicom.pixels.decoders.rle import _rle_decode_segment, _rle_parse_header
 from pydicom.pixels.utils import get_expected_length
-from pydicom.uid import UID, RLELossless
+from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
@@ -108,7 +107,9 @@ def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> 
     if is_deflated(syntax):
         return np.stack([_inflated(ds, encoded) for encoded in _encoded_frames(ds)])
     try:
-        return _all(ds)
+        array = pixel_array(ds)
+        frame_axes = 3 if int(ds.get("SamplesPerPixel") or 1) > 1 else 2
+        return array[None] if array.ndim == frame_axes else array
     except parser_errors():
         if not syntax.is_compressed:
             raise
@@ -118,17 +119,15 @@ def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> 
     return array
 
 
-def _all(ds: FileDataset) -> Array:
-    array = pixel_array(ds)
-    expected = 4 if int(ds.get("SamplesPerPixel") or 1) > 1 else 3
-    return array[None] if array.ndim == expected - 1 else array
-
-
 def _check_size(ds: FileDataset) -> None:
     """Refuse an object without pixel data, or with far fewer bytes than its pixels need."""
     if "PixelData" not in ds and "FloatPixelData" not in ds and "DoubleFloatPixelData" not in ds:
         raise VolumeError("A DICOM file of the series has no pixel data; export it again.")
-    _complete_meta(ds)
+    if "TransferSyntaxUID" not in ds.file_meta:  # uncompressed, with the VR encoding as read
+        is_implicit = ds.original_encoding[0]
+        ds.file_meta.TransferSyntaxUID = (
+            ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
+        )
     syntax = ds.file_meta.TransferSyntaxUID
     if not is_deflated(syntax) and not syntax.is_compressed:
         return  # pydicom checks the length of uncompressed data
@@ -183,17 +182,6 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
 def is_deflated(syntax: UID) -> bool:
     """Whether frames are deflated one by one (PS3.5 A.4.13), unsupported by pydicom 3.0."""
     return syntax == DEFLATED_FRAMES
-
-
-def _complete_meta(ds: FileDataset) -> None:
-    """Set the transfer syntax of an object without one: uncompressed, VR encoding as read."""
-    if "TransferSyntaxUID" not in ds.file_meta:
-        is_implicit = ds.original_encoding[0]
-        ds.file_meta.TransferSyntaxUID = (
-            pydicom.uid.ImplicitVRLittleEndian
-            if is_implicit
-            else pydicom.uid.ExplicitVRLittleEndian
-        )
 
 
 def _bits(ds: Dataset, indices: list[int]) -> Iterator[Array]:

@@ -258,7 +258,7 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     header = file.header
     places = places_of(header)
     first = _slice(file, 0, places[0], header, header, _differences(header))
-    pointers = _pointers(header)
+    pointers = set(_whole_numbers(header, "FrameIncrementPointer"))
     slice_numbers = _vector(header, "SliceVector", count)
     is_space = slice_numbers is not None or not pointers.isdisjoint(_SPACE_POINTERS)
     is_placed = first.position_lps is not None
@@ -311,25 +311,21 @@ def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
     return replace(first, position_lps=np.zeros(3), is_separate=False), gap
 
 
-def _pointers(header: Dataset) -> set[int]:
-    value: Any = first_value(header, "FrameIncrementPointer")
+def _whole_numbers(header: Dataset, keyword: str) -> list[int]:
+    value: Any = first_value(header, keyword)
     if value is None:
-        return set()
-    tags = value if isinstance(value, Sequence) else [value]
-    return {int(tag) for tag in tags}
+        return []
+    return [int(v) for v in (value if isinstance(value, Sequence) else [value])]
 
 
 def _vector(header: Dataset, keyword: str, count: int) -> list[int] | None:
-    value: Any = first_value(header, keyword)
-    if value is None:
-        return None
-    entries = [int(v) for v in (value if isinstance(value, Sequence) else [value])]
-    if len(entries) != count:
+    entries = _whole_numbers(header, keyword)
+    if len(entries) not in (0, count):
         raise VolumeError(
             f"DICOM {keyword} has {len(entries)} entries for {count} frames; export the series "
             "again."
         )
-    return entries
+    return entries or None
 
 
 def _frame_gap(header: Dataset) -> float | None:
