@@ -71,6 +71,8 @@ class FileImage:
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
         has_spacing: Whether the file states a pixel size; else it is taken as 1 mm.
         has_position: Whether the format states a position and orientation, and the file does.
+        slice_axis: Slice axis of the acquisition in the array (D, H, W), as a NIfTI header may
+            state it; else None.
     """
 
     array: Array
@@ -79,6 +81,7 @@ class FileImage:
     source: DicomSource | None = None
     has_spacing: bool = True
     has_position: bool = True
+    slice_axis: int | None = None
 
 
 def finite_voxels(array: Array) -> Array:

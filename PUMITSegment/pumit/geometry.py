@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,8 +82,7 @@ def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Gr
         )
     if _shear(direction) > SHEAR_TOLERANCE:
         return _unsheared(array, steps, np.asarray(origin_lps, dtype=np.float64))
-    spacing = (float(lengths[2]), float(lengths[1]), float(lengths[0]))
-    return array, spacing, _triple(origin_lps), direction
+    return array, _triple(lengths[::-1]), _triple(origin_lps), direction
 
 
 def is_sheared(steps_mm: Floats) -> bool:
@@ -112,16 +110,13 @@ def planar_step(steps: Floats) -> Floats:
     return np.asarray(side * PLANAR_SLICE_SPACING_MM * normal / length)
 
 
-@dataclass(frozen=True)
-class _Target:
-    shape: tuple[int, int, int]
-    spacing_mm: Triple
-    origin_lps: Floats
-    direction: Floats
+def _target_grid(
+    shape: tuple[int, int, int], steps: Floats, origin: Floats
+) -> tuple[tuple[int, int, int], Triple, Floats, Floats]:
+    """Return the smallest perpendicular grid that covers a sheared one, with parallel slices.
 
-
-def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> _Target:
-    """Return the smallest perpendicular grid that covers a sheared one, with parallel slices."""
+    Its shape, spacing, origin and direction.
+    """
     across = steps[:, 0] / np.linalg.norm(steps[:, 0])
     normal = np.cross(across, steps[:, 1])
     normal /= np.linalg.norm(normal)
@@ -133,7 +128,7 @@ def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> 
         [np.linalg.norm(steps[:, 0]), abs(down @ steps[:, 1]), abs(normal @ steps[:, 2])]
     )
     last = np.array(shape[::-1]) - 1
-    corners = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]) * last
+    corners = np.array(list(np.ndindex(2, 2, 2))) * last
     local = corners @ steps.T @ direction / spacing_whd  # (8, 3) in voxels of the target
     low, high = local.min(axis=0), local.max(axis=0)
     size = np.ceil(high - low - ROUNDING_VOXELS) + 1
@@ -144,32 +139,28 @@ def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> 
             "times the voxels; resample the scan to perpendicular axes first."
         )
     w, h, d = (int(n) for n in size)
-    return _Target(
-        (d, h, w),
-        (float(spacing_whd[2]), float(spacing_whd[1]), float(spacing_whd[0])),
-        origin + direction @ (low * spacing_whd),
-        direction,
-    )
+    first = origin + direction @ (low * spacing_whd)
+    return (d, h, w), _triple(spacing_whd[::-1]), first, direction
 
 
 def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
     from scipy.ndimage import affine_transform
 
-    target = _target_grid(array.shape[-3:], steps, origin)
+    shape, spacing, first, direction = _target_grid(array.shape[-3:], steps, origin)
     # Index of the target (d, h, w) -> world -> index of the source (d, h, w).
-    target_steps = target.direction * np.asarray(target.spacing_mm)[::-1]
+    target_steps = direction * np.asarray(spacing)[::-1]
     to_source = np.linalg.inv(steps)
     matrix = (to_source @ target_steps)[::-1, ::-1]
-    offset = (to_source @ (target.origin_lps - origin))[::-1]
+    offset = (to_source @ (first - origin))[::-1]
     channels = array.reshape((-1, *array.shape[-3:]))
-    result = np.empty((len(channels), *target.shape), dtype=array.dtype)
+    result = np.empty((len(channels), *shape), dtype=array.dtype)
     for channel, out in zip(channels, result, strict=True):
         exact = np.float64 if channel.dtype.itemsize > 4 else np.float32
         values = affine_transform(
             channel.astype(exact, copy=False),
             matrix,
             offset,
-            target.shape,
+            shape,
             order=1,
             # Unlike "constant", this keeps border voxels that rounding moves just outside.
             mode="grid-constant",
@@ -182,5 +173,4 @@ def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
         "grid.",
         np.degrees(np.arcsin(min(_shear(steps / np.linalg.norm(steps, axis=0)), 1.0))),
     )
-    voxels = result.reshape(array.shape[:-3] + target.shape)
-    return voxels, target.spacing_mm, _triple(target.origin_lps), target.direction
+    return result.reshape(array.shape[:-3] + shape), spacing, _triple(first), direction

@@ -129,13 +129,14 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     from pumit.export.classes import segments_of
     from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
     from pumit.export.write import SEG_NRRD_SUFFIX, check_source, write_segmentation
-    from pumit.io.labels.channel_files import channel_files, read_channels
+    from pumit.io.labels.label_source import read_scan
+    from pumit.io.scans import channel_files
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 
     scan, target = task.scan, task.target
     if task.settings.has_channel_files:
-        volume = read_channels(channel_files(scan.path))
+        volume = read_scan(channel_files(scan.path))
     else:
         volume = Volume.read(scan.path, series=scan.series)
     check_source(target, volume)

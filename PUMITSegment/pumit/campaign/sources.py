@@ -393,7 +393,7 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
     first = scan.path.with_name(f"{match['stem']}_0000{ending}")
     if match["channel"] != "0000":
         return () if first.is_file() else (scan.path,)
-    from pumit.io.labels.channel_files import channel_files
+    from pumit.io.scans import channel_files
 
     return tuple(channel_files(first))
 

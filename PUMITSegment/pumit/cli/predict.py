@@ -149,7 +149,7 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
 
 
 def _first_channels(scans: list[Scan]) -> list[Scan]:
-    from pumit.io.labels.channel_files import scan_name
+    from pumit.io.scans import scan_name
 
     named = [(scan, scan_name(scan.path)) for scan in scans]
     first = [Scan(scan.path, name, scan.series) for scan, name in named if name]

@@ -1,4 +1,4 @@
-"""Conversion of parser errors to one-line messages for the user."""
+"""Reading of files that may be damaged or hostile: limits, and parser errors in one line."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from contextlib import contextmanager
 
 from pumit.errors import PumitError, VolumeError
 
+# A larger announced size is compared with the size of the file first.
+SUSPICIOUS_BYTES = 1 << 28
+# Deflate cannot compress better than this, and no scan does.
+MAX_COMPRESSION = 1100
 # Exceptions that pydicom, Pillow, SimpleITK, gzip and zipfile raise on damaged files.
 PARSER_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -37,6 +41,18 @@ PARSER_ERRORS: tuple[type[Exception], ...] = (
 )
 
 _STDERR_LOCK = threading.Lock()
+
+
+def is_absurd(announced: int, held: int) -> bool:
+    """Return whether a header announces far more than its file can hold.
+
+    To be checked before memory is allocated.
+
+    Args:
+        announced: Uncompressed size of the voxels, bytes or values.
+        held: Size of their stored data, bytes.
+    """
+    return announced >= SUSPICIOUS_BYTES and announced > held * MAX_COMPRESSION
 
 
 def parser_errors() -> tuple[type[Exception], ...]:
@@ -68,36 +84,33 @@ def parsing(what: str) -> Iterator[None]:
             yield
     except PumitError:
         raise
-    except PermissionError as error:
-        raise VolumeError(
-            f"The {what} cannot be opened: you have no permission to read it; ask for "
-            "permission, or for a copy."
-        ) from error
-    except FileNotFoundError as error:
-        raise VolumeError(f"The {what} does not exist; check the path.") from error
     except MemoryError as error:
-        raise VolumeError(
-            f"The {what} does not fit in memory, or its header is damaged; "
-            "crop the scan or use a machine with more memory."
-        ) from error
+        raise VolumeError(f"The {what} {_reason(error)}") from error
     except parser_errors() as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise VolumeError(
-                f"The {what} cannot be unpacked: the temporary folder's disk is full; "
-                "make room, or set TMPDIR to a larger disk."
-            ) from error
-        if "Zero-valued spacing" in str(error):
-            raise VolumeError(
-                f"The {what} has zero voxel spacing; correct its header, or export it again."
-            ) from error
-        if "allocate memory" in str(error):
-            raise VolumeError(
-                f"The {what} does not fit in memory, or its header is damaged; "
-                "crop the scan or use a machine with more memory."
-            ) from error
-        raise VolumeError(
-            f"The {what} is damaged, truncated or of an unknown kind; copy or export it again."
-        ) from error
+        raise VolumeError(f"The {what} {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return (
+            "cannot be opened: you have no permission to read it; ask for permission, or for a "
+            "copy."
+        )
+    if isinstance(error, FileNotFoundError):
+        return "does not exist; check the path."
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return (
+            "cannot be unpacked: the temporary folder's disk is full; make room, or set TMPDIR to "
+            "a larger disk."
+        )
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return (
+            "does not fit in memory, or its header is damaged; crop the scan or use a machine with "
+            "more memory."
+        )
+    if "Zero-valued spacing" in str(error):
+        return "has zero voxel spacing; correct its header, or export it again."
+    return "is damaged, truncated or of an unknown kind; copy or export it again."
 
 
 @contextmanager

@@ -38,22 +38,15 @@ def read_image(path: Path, *, series: str | None = None) -> FileImage:
         VolumeError: If the path holds no usable scan.
         AmbiguousSeriesError: If there are several series or stacks and none was chosen.
     """
-    path = _header_of_pair(path)
-    kind = _kind(path)
+    path, kind = _found(path)
     if kind in ("folder", "zip", "DICOM"):
         image = _read_dicom(path, kind, series)
-    elif kind == "NIfTI":
-        from pumit.io.images.nifti import read_nifti
-
-        image = read_nifti(path)
     elif kind == "picture":
         from pumit.io.images.picture import read_picture
 
         image = read_picture(path)
     else:
-        from pumit.io.images.itk_image import read_itk_image
-
-        image = read_itk_image(path, kind)
+        image = _read_file(path, kind)
     logger.debug("Read a %s of shape %s, %s.", kind, image.array.shape, image.array.dtype)
     array = finite_voxels(image.array)
     return image if array is image.array else replace(image, array=array)
@@ -67,49 +60,30 @@ def read_grid(path: Path) -> FileImage | None:
     Raises:
         VolumeError: If the path holds no scan.
     """
-    path = _header_of_pair(path)
-    kind = _kind(path)
+    path, kind = _found(path)
+    is_known = kind in ("NIfTI", "NRRD", "MetaImage")
+    return _read_file(path, kind, only_grid=True) if is_known else None
+
+
+def _read_file(path: Path, kind: _Kind, *, only_grid: bool = False) -> FileImage:
     if kind == "NIfTI":
-        from pumit.io.images.nifti import nifti_grid
+        from pumit.io.images.nifti import read_nifti
 
-        return nifti_grid(path)
-    if kind in ("NRRD", "MetaImage"):
-        from pumit.io.images.itk_image import itk_grid
+        return read_nifti(path, only_grid=only_grid)
+    from pumit.io.images.itk_image import read_itk_image
 
-        return itk_grid(path, kind)
-    return None
+    return read_itk_image(path, kind, only_grid=only_grid)
 
 
-def scanned_axis(path: Path) -> int | None:
-    """Return the slice axis of the acquisition in the array (D, H, W); None if not stated.
+def _found(path: Path) -> tuple[Path, _Kind]:
+    """Return a path, or the header of a NIfTI pair if its .img file is given; and its kind."""
+    if ".img" in path.name.lower():
+        from pumit.io.images.nifti import header_file
 
-    It is 0 for DICOM, and optional in NIfTI. NRRD, MetaImage and pictures have no field for it.
-
-    Raises:
-        VolumeError: If the path holds no scan.
-    """
-    path = _header_of_pair(path)
-    kind = _kind(path)
-    if kind == "NIfTI":
-        from pumit.io.images.nifti import nifti_slice_axis
-
-        return nifti_slice_axis(path)
-    return 0 if kind in ("folder", "zip", "DICOM") else None
-
-
-def _header_of_pair(path: Path) -> Path:
-    """Return the header of a NIfTI pair if its .img file is given, else the path."""
-    if ".img" not in path.name.lower():
-        return path
-    from pumit.io.images.nifti import header_file
-
-    return header_file(path)
-
-
-def _kind(path: Path) -> _Kind:
+        path = header_file(path)
     with parsing("file"):
         if path.is_dir():
-            return "folder"
+            return path, "folder"
         if not path.exists():
             raise VolumeError(f"There is no file or folder {path.name!r}; check the path.")
         if not path.is_file():
@@ -125,7 +99,7 @@ def _kind(path: Path) -> _Kind:
             "The file is not an image of a known kind; give NIfTI, NRRD, MetaImage, DICOM "
             "(folder, zip or file), PNG or JPEG."
         )
-    return kind
+    return path, kind
 
 
 def _kind_of_content(start: bytes) -> _Kind | None:

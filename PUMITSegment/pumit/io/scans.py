@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png", ".jpg", ".jpeg")
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 LIST_SUFFIX = ".txt"
+_FIRST_CHANNEL = re.compile(r"^(?P<stem>.+)_0000(?P<suffix>\.[^_]+)$")
 
 
 @dataclass(frozen=True)
@@ -209,3 +211,21 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     return error.strerror or "the system refused"
+
+
+def scan_name(first: Path) -> str | None:
+    """Return NAME of NAME_0000.nii.gz, the first channel of a scan as for nnU-Net; else None."""
+    match = _FIRST_CHANNEL.match(first.name)
+    return match["stem"] if match else None
+
+
+def channel_files(first: Path) -> list[Path]:
+    """List NAME_0000 and the files that follow it without a gap: one for each channel."""
+    match = _FIRST_CHANNEL.match(first.name)
+    found = [first]
+    while match is not None:
+        following = first.with_name(f"{match['stem']}_{len(found):04d}{match['suffix']}")
+        if not following.is_file():
+            break
+        found.append(following)
+    return found

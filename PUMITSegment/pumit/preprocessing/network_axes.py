@@ -59,14 +59,24 @@ class NetworkAxes:
         order = depth_first(volume.spacing_mm, volume.shape)
         if orientation == "stored":
             return NetworkAxes(order, (False, False, False))
-        # World direction (L, P, S) of each array axis; direction's columns are W, H, D.
-        along = volume.direction.T[::-1]
-        rank = (along**2) @ np.array([0.0, 1.0, 2.0])  # near 2 along S, 1 along P, 0 along L
         spacing = np.asarray(volume.spacing_mm)
         is_isotropic = 1 not in volume.shape and spacing.max() <= 1.01 * spacing.min()
-        depth = int(np.argmax(rank)) if is_isotropic else order[0]
-        rest = sorted((a for a in range(3) if a != depth), key=lambda a: -rank[a])
-        chosen = (depth, rest[0], rest[1])
+        return NetworkAxes.upright(volume.direction, None if is_isotropic else order[0])
+
+    @staticmethod
+    def upright(direction: npt.NDArray[np.float64], depth: int | None) -> NetworkAxes:
+        """Return axes that run towards superior, posterior and left, in this order after the depth.
+
+        Args:
+            direction: As in `Volume`, 3 x 3.
+            depth: Volume axis that comes first; None for the one closest to superior.
+        """
+        # World direction (L, P, S) of each array axis; direction's columns are W, H, D.
+        along = direction.T[::-1]
+        rank = (along**2) @ np.array([0.0, 1.0, 2.0])  # near 2 along S, 1 along P, 0 along L
+        first = int(np.argmax(rank)) if depth is None else depth
+        rest = sorted((a for a in range(3) if a != first), key=lambda a: -rank[a])
+        chosen = (first, rest[0], rest[1])
         d, h, w = (bool(along[a][np.argmax(np.abs(along[a]))] < 0) for a in chosen)
         return NetworkAxes(chosen, (d, h, w))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +22,13 @@ from pumit.volume import Volume
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "fuzz"))
 from fuzz_seeds import scan_for_labels, write_seeds
 
+LAB = Path(__file__).resolve().parents[2] / "lab" / "fuzz"
 FUZZ = settings(
     max_examples=draws(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-# Good files of each kind; DICOM in further encodings is for `test_fuzz_by_coverage.py`.
+# Good files of each kind; DICOM in further encodings is for the fuzzer below.
 SCANS = {"nifti": "*", "nrrd": "*", "picture": "*", "dicom": "plain.dcm", "zip": "*"}
 LABELS = ("seg", "rtstruct", "labels", "bundle")
 
@@ -160,3 +163,24 @@ def test_random_bytes(tmp_path: Path, start: bytes, is_silent: Callable[[], None
 
     run()
     is_silent()
+
+
+# Of the processor, at most; usually the inputs end first, the same ones everywhere.
+SECONDS, RUNS = 45, 9000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("atheris") is None,
+    reason="atheris is not installed; it is built for Linux on x86-64 only",
+)
+def test_a_minute_of_fuzzing_finds_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(LAB / "fuzz_files.py"), "--together", "--folder", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--seconds", str(SECONDS), "--runs", str(RUNS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # Inputs that were found are printed with their bytes.
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]

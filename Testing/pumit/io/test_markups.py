@@ -44,12 +44,9 @@ def refused(path: Path, reason: str) -> None:
     ("system", "expected"),
     [
         (None, (1, 2, 3)),  # unstated: LPS, as in Slicer
-        ("LPS", (1, 2, 3)),
-        ("RAS", (-1, -2, 3)),
         ("lps", (1, 2, 3)),
-        ("1", (1, 2, 3)),
+        ("RAS", (-1, -2, 3)),
         ("0", (-1, -2, 3)),
-        (0, (-1, -2, 3)),
         (1, (1, 2, 3)),
     ],
 )
@@ -66,11 +63,9 @@ def test_coordinate_system_is_respected(
     ("label", "description", "is_positive"),
     [
         ("F-1", "", True),
-        ("liver", "lesion", True),
         ("neg 3", "", False),
         ("Negative", "", False),
         ("-", "", False),
-        ("- fat", "", False),
         ("F-2", "this is background", False),
         ("F-2", "nonnegative", True),
         ("Lesion negative-1", "", False),
@@ -138,12 +133,12 @@ def test_region_in_ras_is_mirrored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Curve", "ClosedCurve", "Line"])
-@pytest.mark.parametrize("label", ["F", "Background"])
-def test_curves_become_scribbles(tmp_path: Path, kind: str, label: str) -> None:
-    points = [control_point([k, 0, 0], f"{label}-{k}") for k in range(3)]
-    [scribble] = read_markups(write(tmp_path, markup(kind, controlPoints=points)))
-    expected = [(0, 0, 0), (1, 0, 0), (2, 0, 0)] + [(0, 0, 0)] * (kind == "ClosedCurve")
-    assert scribble == ScribblePrompt(tuple(expected), is_positive=label == "F")
+def test_curves_become_scribbles(tmp_path: Path, kind: str) -> None:
+    for label in ("F", "Background"):
+        points = [control_point([k, 0, 0], f"{label}-{k}") for k in range(3)]
+        [scribble] = read_markups(write(tmp_path, markup(kind, controlPoints=points)))
+        expected = [(0, 0, 0), (1, 0, 0), (2, 0, 0)] + [(0, 0, 0)] * (kind == "ClosedCurve")
+        assert scribble == ScribblePrompt(tuple(expected), is_positive=label == "F")
 
 
 @pytest.mark.parametrize("is_wrapped", [True, False])
@@ -162,22 +157,17 @@ def test_own_prompts_are_read_back(tmp_path: Path, is_wrapped: bool) -> None:
     ("text", "reason"),
     [
         ("", "not valid JSON"),
-        ("{", "not valid JSON"),
         ('{"markups": [}', "line 1, column 14"),
         ("42", "neither"),
-        ("null", "neither"),
-        ('"text"', "neither"),
         ("{}", "neither"),
         ("[]", "no placed point"),
         ("[1]", "must be a JSON object"),
         ('[{"kind": "lasso"}]', "Unknown prompt kind"),
-        ('[{"kind": ["point"]}]', "Unknown prompt kind"),
         ('[{"kind": "point", "point_lps": [1, 2]}]', "three"),
         ('[{"kind": "point", "point_lps": [1, 2, NaN]}]', "finite"),
         ('{"markups": []}', "no placed point"),
         ('{"markups": 3}', "lacks a field"),
         ('{"markups": [3]}', "lacks a field"),
-        ('{"markups": [{}]}', "lacks a field"),
         ('{"markups": [{"type": "Fiducial"}]}', "no placed point"),
         ('{"markups": [{"type": "Curve", "controlPoints": []}]}', "no placed point"),
         ('{"markups": [{"type": "Plane"}]}', "'Plane' cannot be prompts"),
@@ -222,7 +212,7 @@ json_values = st.recursive(
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(json_values)
 def test_any_json_gives_prompts_or_a_prompt_error(tmp_path: Path, value: Any) -> None:

@@ -80,24 +80,16 @@ def test_single_slice_is_planar(tmp_path: Path, extension: str, shape: tuple[int
 
 
 @pytest.mark.parametrize("extension", ["nii", "nii.gz", "nrrd", "mha"])
-def test_content_decides_not_the_extension(tmp_path: Path, extension: str) -> None:
+def test_content_decides_not_the_name(tmp_path: Path, extension: str) -> None:
     image = itk_image(pattern(), direction=DIRECTIONS["left-handed"])
     SimpleITK.WriteImage(image, str(tmp_path / f"scan.{extension}"))
-    for name in ("upload", "upload.nii.gz", "upload.png"):
+    for name in ("upload", "upload.nii.gz", "upload.png", "Aufnahme äöü 中.nrrd"):
         shutil.copy(tmp_path / f"scan.{extension}", tmp_path / name)
-        assert_is_image(Volume.read(tmp_path / name), image)
-
-
-def test_name_with_spaces_and_letters_beyond_ascii(tmp_path: Path) -> None:
-    for extension in ("nii.gz", "nrrd", "mha"):
-        path = tmp_path / f"Aufnahme äöü 中 {extension}.{extension}"
-        SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / f"a.{extension}"))
-        (tmp_path / f"a.{extension}").rename(path)
-        assert Volume.read(path).shape == (5, 6, 7)
+        assert_is_image(Volume.read(tmp_path / name, series="1.2.3"), image)  # only of DICOM
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
-def test_few_nonfinite_voxels_get_the_smallest_value(
+def test_few_nonfinite_voxels_get_the_smallest_value_and_many_are_refused(
     tmp_path: Path, extension: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     array = pattern().astype(np.float32)
@@ -112,33 +104,25 @@ def test_few_nonfinite_voxels_get_the_smallest_value(
     assert "-91" in warning
     np.testing.assert_array_equal(volume.array[1:], array[1:])
     np.testing.assert_array_equal(volume.array[0, 0, :3], -91)
-
-
-@pytest.mark.parametrize("part", [0.6, 1.0])
-def test_mostly_nonfinite_scan_is_refused(tmp_path: Path, part: float) -> None:
-    array = pattern().astype(np.float32)
-    array.ravel()[: round(part * array.size)] = np.nan
-    SimpleITK.WriteImage(itk_image(array), str(tmp_path / "scan.nii.gz"))
-    refused(tmp_path / "scan.nii.gz", "NaN or infinite")
+    for part in (0.6, 1.0):
+        array.ravel()[: round(part * array.size)] = np.nan
+        SimpleITK.WriteImage(itk_image(array), str(path))
+        refused(path, "NaN or infinite")
 
 
 @pytest.mark.parametrize("extension", FORMATS)
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.99])
 def test_truncated_file_is_refused(
-    tmp_path: Path, extension: str, part: float, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, extension: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / f"scan.{extension}"
     noise = np.random.default_rng(0).integers(0, 1000, (9, 20, 30)).astype(np.int16)
     SimpleITK.WriteImage(itk_image(noise), str(path), extension != "nii")
     data = max(tmp_path.iterdir(), key=lambda p: p.stat().st_size)
     content = data.read_bytes()
-    data.write_bytes(content[: int(part * len(content))])
-    refused(path, "damaged|truncated|ends within|known kind")
+    for part in (0.1, 0.5, 0.9, 0.99):
+        data.write_bytes(content[: int(part * len(content))])
+        refused(path, "damaged|truncated|ends within|known kind")
     assert capfd.readouterr().err == ""
-
-
-def test_missing_path_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path / "scan.nii", "no file or folder 'scan.nii'")
 
 
 @pytest.mark.parametrize(
@@ -146,27 +130,20 @@ def test_missing_path_is_refused(tmp_path: Path) -> None:
     # Without a time, so that all processes of a test run collect the same tests.
     [b"", b"\0", b"hello\n", b"\x1f\x8b", b"\0" * 5000, gzip.compress(b"no image" * 100, mtime=0)],
 )
-@pytest.mark.parametrize(
-    "name", ["a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.png", "a.dcm", "a.zip"]
-)
-def test_file_that_is_no_image_is_refused(tmp_path: Path, content: bytes, name: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    refused(tmp_path / name, "empty|known kind|damaged")
+def test_file_that_is_no_image_is_refused(tmp_path: Path, content: bytes) -> None:
+    for name in ("a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.png", "a.dcm", "a.zip"):
+        (tmp_path / name).write_bytes(content)
+        refused(tmp_path / name, "empty|known kind|damaged")
 
 
-@pytest.mark.parametrize("with_text", [False, True])
-def test_folder_without_images_is_refused(tmp_path: Path, with_text: bool) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    if with_text:
-        (folder / "readme.txt").write_text("nothing here")
-    refused(folder, "No DICOM image found: no DICOM objects")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_named_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.nii")
-    refused(tmp_path / "pipe.nii", "neither a file nor a folder")
+def test_path_that_leads_to_no_image_is_refused(tmp_path: Path) -> None:
+    refused(tmp_path / "scan.nii", "no file or folder 'scan.nii'")
+    refused(tmp_path, "No DICOM image found: no DICOM objects")
+    (tmp_path / "readme.txt").write_text("nothing here")
+    refused(tmp_path, "No DICOM image found: no DICOM objects")
+    if hasattr(os, "mkfifo"):  # is not waited for
+        os.mkfifo(tmp_path / "pipe.nii")
+        refused(tmp_path / "pipe.nii", "neither a file nor a folder")
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "folder"])

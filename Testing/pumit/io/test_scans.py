@@ -26,9 +26,17 @@ def names(*paths: Path) -> list[str]:
     return [scan.name for scan in find_scans(paths)]
 
 
+def put(folder: Path, *files: str) -> Path:
+    for name in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    return folder
+
+
 def test_a_folder_gives_its_files_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("b.nii.gz", "a.nrrd", "notes.md"):
-        (tmp_path / name).write_bytes(b"")
+    # macOS writes hidden files onto other disks, ._NAME beside each file.
+    put(tmp_path, "b.nii.gz", "a.nrrd", "notes.md", "._a.nrrd", ".DS_Store", "._b.png")
     assert names(tmp_path) == ["a", "b"]
 
 
@@ -38,9 +46,6 @@ def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path: Path) -> N
     scans = find_scans([tmp_path / "list.txt"])
     assert [scan.name for scan in scans] == ["a", "second"]
     assert scans[0].path == tmp_path / "sub" / "a.nii.gz"
-
-
-def test_an_empty_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# nothing\n")
     with pytest.raises(VolumeError, match="is empty"):
         find_scans([tmp_path / "list.txt"])
@@ -56,6 +61,8 @@ def test_a_tree_gives_each_series_by_its_folder(tmp_path: Path) -> None:
     (tmp_path / "p3" / "t1.nii.gz").write_bytes(b"")
     scans = find_scans([tmp_path])
     assert [scan.name for scan in scans][:2] == ["p3/t1", "p1/ct"]
+    (scan,) = find_scans([tmp_path / "p1" / "ct"])
+    assert (scan.name, scan.path) == ("ct", tmp_path / "p1" / "ct")
     assert {scan.name.rpartition("/")[0] for scan in scans[2:]} == {"p2/both"}
     assert first in {scan.series for scan in scans[2:]}
     assert all(Volume.read(s.path, series=s.series).shape == (3, 8, 8) for s in scans[1:])
@@ -72,12 +79,6 @@ def test_a_damaged_slice_is_a_scan_that_fails(tmp_path: Path) -> None:
         Volume.read(scans["bad/damaged"].path)
 
 
-def test_one_series_stays_one_scan(tmp_path: Path) -> None:
-    write_series(tmp_path / "ct")
-    (scan,) = find_scans([tmp_path / "ct"])
-    assert (scan.name, scan.path) == ("ct", tmp_path / "ct")
-
-
 def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> None:
     tasks = [
         ScanTask(
@@ -87,14 +88,6 @@ def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> No
     ]
     with pytest.raises(ExportError, match=r"p1/t1\.nii\.gz and p2/t1\.nii\.gz"):
         check_targets(tasks)
-
-
-def put(folder: Path, *files: str) -> Path:
-    for name in files:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    return folder
 
 
 def test_dicom_beside_other_files_is_found(
@@ -135,12 +128,6 @@ def test_what_a_scene_holds_but_scans_is_passed_over(
     put(tmp_path / "results", "a.seg.nrrd")
     with pytest.raises(VolumeError, match="segmentations and no scan"):
         find_scans([tmp_path / "results"])
-
-
-def test_hidden_files_are_no_scans(tmp_path: Path) -> None:
-    """As macOS writes them onto other disks, ._NAME beside each file."""
-    put(tmp_path, "a.nii.gz", "._a.nii.gz", ".DS_Store", "._b.png")
-    assert names(tmp_path) == ["a"]
 
 
 def test_mere_pictures_are_scans(tmp_path: Path) -> None:

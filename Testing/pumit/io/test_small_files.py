@@ -20,9 +20,8 @@ from PIL import Image
 from pumit.errors import VolumeError
 from pumit.io.dicom.decoding import DEFLATED_FRAMES, frames_one_by_one, stored_frames
 from pumit.io.dicom.gdcm_process import GdcmProcess
-from pumit.io.labels import label_layers, planar_contours
-from pumit.io.labels.label_file import named_segments
-from pumit.io.labels.label_layers import LabelLayers
+from pumit.io.labels import label_file, planar_contours
+from pumit.io.labels.label_file import LabelLayers, named_segments
 from pumit.volume import Volume
 from pydicom.dataset import Dataset
 
@@ -231,7 +230,7 @@ def test_deflated_frames_are_unpacked_one_at_a_time() -> None:
 
 def test_layers_beyond_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = LabelLayers((4, 64, 64), 255)
-    monkeypatch.setattr(label_layers, "free_bytes", lambda: 8 * 4 * 64 * 64)
+    monkeypatch.setattr(label_file, "free_bytes", lambda: 8 * 4 * 64 * 64)
     one = np.ones((1, 64, 64), dtype=bool)
     for value in range(1, 8):
         layers.add(value, one)

@@ -1,7 +1,8 @@
-"""Processes are distinguished from later ones of their number, and from what started them."""
+"""Processes are distinguished from later ones of their number, and end with what started them."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,14 +10,22 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 from pumit.system.process import (
+    JobObject,
+    _BasicLimits,
+    _ExtendedLimits,
     is_halted,
     is_running,
     peak_process_bytes,
     process_bytes,
     process_mark,
+    python_environment,
+    python_program,
 )
 
 PACKAGE = Path(__file__).resolve().parents[3] / "PUMITSegment"
@@ -30,15 +39,21 @@ subprocess.run([sys.executable, "-c", {SAY_PEAK!r}], check=True)
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    # Without site-packages, it starts at once.
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     with subprocess.Popen(command) as process:
         yield process
         process.kill()
 
 
-def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
-    mark = process_mark(child.pid)
+def mark_of(pid: int) -> str:
+    mark = process_mark(pid)
     assert mark is not None
+    return mark
+
+
+def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
+    mark = mark_of(child.pid)
     assert is_running(mark)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet waited for
@@ -61,28 +76,34 @@ def test_a_halted_process_is_known(child: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_later_process_of_the_same_number_is_another() -> None:
-    mark = process_mark(os.getpid())
-    assert mark is not None
-    pid, start, *boot = mark.split(" ")
+    pid, start, *boot = mark_of(os.getpid()).split(" ")
     assert is_running(" ".join((pid, f"{float(start) - 60:.2f}", *boot))) is False
     assert is_running(" ".join((pid, f"{float(start) + 1:.2f}", *boot)))
     if boot:
         assert is_running(f"{pid} {start} 00000000") is False  # before the machine restarted
+    unix = psutil.Process().create_time()  # as earlier versions wrote
+    assert is_running(f"{pid} {unix:.2f}")
+    assert is_running(f"{pid} {unix - 60:.2f}") is False
 
 
-def test_of_another_text_nobody_can_say() -> None:
-    for mark in ("", "x 1.0", f"{os.getpid()} as an earlier version wrote"):
-        assert is_running(mark) is None
+def test_of_another_text_or_without_psutil_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("", "x 1.0", f"{os.getpid()} as an earlier version wrote"):
+        assert is_running(text) is None
     assert is_running(f"{2**22 + 1} as an earlier version wrote") is False
-
-
-def test_without_psutil_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A panel lists runs before anything was installed."""
-    mark = process_mark(os.getpid())
-    assert mark is not None
-    monkeypatch.setitem(sys.modules, "psutil", None)
+    mark = mark_of(os.getpid())
+    monkeypatch.setitem(sys.modules, "psutil", None)  # a panel before anything was installed
     assert process_mark(os.getpid()) is None
     assert is_running(mark) is None
+
+
+def test_a_clock_that_is_set_back_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux computes the Unix time of a start from the present clock."""
+    mark = mark_of(os.getpid())
+    real, start = psutil.boot_time, psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: real() - 3600.0)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) - 3600.0)
+    assert is_running(mark)
+    assert process_mark(os.getpid()) == mark
 
 
 def test_the_peak_is_not_that_of_the_program_that_started_the_process() -> None:
@@ -101,24 +122,86 @@ def test_the_peak_grows_with_what_is_held() -> None:
     del held
 
 
-def test_a_clock_that_is_set_back_ends_no_process(
-    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+def test_this_python_runs_our_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONINSPECT", "1")
+    assert python_program() == sys.executable
+    command = [python_program(), "-c", "import pumit.io.dicom.gdcm_child"]
+    environment = python_environment()
+    subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True)
+    assert "PYTHONINSPECT" not in environment
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="programs are told by their suffix there")
+@pytest.mark.parametrize("application", ["bin/SlicerApp-real", "MacOS/Slicer"])
+def test_slicers_python_is_taken_within_slicer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, application: str
 ) -> None:
-    """Linux computes the Unix time of a start from the present clock."""
-    import psutil
+    folder = (tmp_path / application).parent
+    folder.mkdir()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / application))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OSError, match="PythonSlicer"):
+        python_program()
+    slicers = tmp_path / "bin" / "PythonSlicer"
+    slicers.parent.mkdir(exist_ok=True)
+    slicers.write_text("#!/bin/sh\n")
+    slicers.chmod(0o755)
+    assert python_program() == str(slicers)
+    elsewhere = tmp_path / "path"
+    elsewhere.mkdir()
+    slicers.rename(elsewhere / slicers.name)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), str(elsewhere)]))
+    assert python_program() == str(elsewhere / slicers.name)
 
-    mark = process_mark(child.pid)
-    assert mark is not None
-    real, start = psutil.boot_time, psutil.Process.create_time
-    monkeypatch.setattr(psutil, "boot_time", lambda: real() - 3600.0)
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) - 3600.0)
-    assert is_running(mark)
-    assert process_mark(child.pid) == mark
+
+class Kernel(SimpleNamespace):
+    """As much of Windows' `kernel32` as is called."""
+
+    def __init__(self, process: int = 22) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.flags = 0
+
+        def set_information(job: Any, kind: int, limits: Any, size: int) -> int:
+            assert (kind, size) == (9, ctypes.sizeof(_ExtendedLimits))
+            self.flags = limits._obj.basic.flags
+            return 1
+
+        super().__init__(
+            CreateJobObjectW=self._function("create", 11),
+            OpenProcess=self._function("open", process),
+            AssignProcessToJobObject=self._function("assign", 1),
+            CloseHandle=self._function("close", 1),
+            SetInformationJobObject=set_information,
+        )
+
+    def _function(self, name: str, answer: int) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append((name, *(getattr(a, "value", a) for a in arguments)))
+            return answer
+
+        return call
 
 
-def test_a_mark_of_an_earlier_version_is_still_read(child: subprocess.Popen[bytes]) -> None:
-    import psutil
+def test_windows_ends_a_process_when_the_last_handle_of_its_job_is_closed() -> None:
+    kernel = Kernel()
+    job = JobObject(kernel)
+    job.add(1234)
+    assert kernel.flags == 0x2000  # JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+    assert kernel.calls == [
+        ("create", None, None),
+        ("open", 0x0101, 0, 1234),
+        ("assign", 11, 22),
+        ("close", 22),
+    ]
+    job.close()
+    job.close()
+    assert kernel.calls[4:] == [("close", 11)]
+    ended = Kernel(process=0)
+    JobObject(ended).add(1234)
+    assert "assign" not in [call[0] for call in ended.calls]
 
-    start = psutil.Process(child.pid).create_time()
-    assert is_running(f"{child.pid} {start:.2f}")
-    assert is_running(f"{child.pid} {start - 60:.2f}") is False
+
+@pytest.mark.skipif(ctypes.sizeof(ctypes.c_void_p) != 8, reason="sizes of 64-bit Windows")
+def test_limits_have_the_size_that_windows_expects() -> None:
+    assert ctypes.sizeof(_BasicLimits) == 64
+    assert ctypes.sizeof(_ExtendedLimits) == 144

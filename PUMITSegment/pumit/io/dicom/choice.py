@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,8 +117,7 @@ def _stacks_of_series(uid: str, files: list[DicomFile]) -> list[Stack]:
             "The DICOM series states a rescale slope of 0, which would make all voxels equal; 1 "
             "is used instead: the scaling of intensities may be wrong."
         )
-    parts = _split([("", slices)], "{0} x {1} pixels", lambda s: s.size)
-    parts = [p for part in parts for p in _by_orientation(part)]
+    parts = [p for part in _by_matrix(slices) for p in _by_orientation(part)]
     parts = [p for part in parts for p in _by_repetition(part)]
     if len(parts) == 1:
         return [Stack(uid, _description(files[0], len(slices)), slices)]
@@ -152,14 +151,8 @@ def _without_copies(files: list[DicomFile]) -> list[DicomFile]:
 def _is_copy(file: DicomFile, other: DicomFile) -> bool:
     if file.header != other.header:
         return False
-    if _syntax(file) != _syntax(other):
-        return True
-    return _pixel_bytes(file) == _pixel_bytes(other)
-
-
-def _syntax(file: DicomFile) -> str:
-    meta = getattr(file.header, "file_meta", None)
-    return str(meta.get("TransferSyntaxUID", "")) if meta is not None else ""
+    syntaxes = {f.header.file_meta.get("TransferSyntaxUID") for f in (file, other)}
+    return len(syntaxes) > 1 or _pixel_bytes(file) == _pixel_bytes(other)
 
 
 def _pixel_bytes(file: DicomFile) -> list[Any]:
@@ -171,17 +164,14 @@ def _pixel_bytes(file: DicomFile) -> list[Any]:
 _Part = tuple[str, list[DicomSlice]]
 
 
-def _split(
-    parts: list[_Part], text: str, key: Callable[[DicomSlice], tuple[Hashable, ...]]
-) -> list[_Part]:
-    result = []
-    for difference, slices in parts:
-        groups: dict[tuple[Hashable, ...], list[DicomSlice]] = defaultdict(list)
-        for s in slices:
-            groups[key(s)].append(s)
-        for values, group in groups.items():
-            result.append((text.format(*values) if len(groups) > 1 else difference, group))
-    return result
+def _by_matrix(slices: list[DicomSlice]) -> list[_Part]:
+    groups: dict[tuple[int, int, int], list[DicomSlice]] = defaultdict(list)
+    for s in slices:
+        groups[s.size].append(s)
+    return [
+        (f"{rows} x {columns} pixels" if len(groups) > 1 else "", group)
+        for (rows, columns, _), group in groups.items()
+    ]
 
 
 def _by_orientation(part: _Part) -> list[_Part]:

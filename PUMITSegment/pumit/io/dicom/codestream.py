@@ -14,7 +14,7 @@ from pydicom.dataset import Dataset
 from pydicom.uid import RLELossless
 
 from pumit.errors import VolumeError
-from pumit.io.expansion import is_absurd
+from pumit.io.parser_errors import is_absurd
 
 _JPEG, _JPEG_2000 = b"\xff\xd8", b"\xff\x4f\xff\x51"
 _JP2 = b"\x00\x00\x00\x0cjP  "

@@ -7,33 +7,29 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import numpy as np
-import pydicom
 from pydicom.dataset import Dataset, FileDataset
 from pydicom.encaps import encapsulate, generate_frames
 from pydicom.pixels import iter_pixels, pixel_array
 from pydicom.pixels.decoders.rle import _rle_decode_segment, _rle_parse_header
 from pydicom.pixels.utils import get_expected_length
-from pydicom.uid import UID, RLELossless
+from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.codestream import check_frame, frame_bytes
 from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode, is_known
-from pumit.io.expansion import MAX_DEFLATE_RATIO, is_absurd
-from pumit.io.parser_errors import parser_errors
+from pumit.io.parser_errors import MAX_COMPRESSION, is_absurd, parser_errors
 
 DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
 
 
 def stored_frames(
-    files: Iterable[FileDataset],
-    gdcm: GdcmProcess,
-    finish: Callable[[Array, FileDataset], Array] = lambda array, ds: array,
-) -> Iterator[Array]:
+    files: Iterable[FileDataset], gdcm: GdcmProcess
+) -> Iterator[tuple[Array, FileDataset]]:
     """Decode all frames of each file, one file at a time.
 
     pydicom's decoders are tried first. Unsupported transfer syntaxes, and codestreams unlike those
@@ -41,11 +37,11 @@ def stored_frames(
 
     Args:
         files: Complete objects with pixel data.
-        finish: Function applied to the frames and their object before they are yielded.
 
     Yields:
-        (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities; integers are
-        stored values, which no decoder has rescaled, inverted or mapped through a lookup table.
+        (F, H, W), or (F, H, W, 3) in RGB, and the object. Floating-point pixels are intensities;
+        integers are stored values, which no decoder has rescaled, inverted or mapped through a
+        lookup table.
 
     Raises:
         VolumeError: If pixel data is missing, contradicts the header, or no decoder here supports
@@ -61,11 +57,11 @@ def stored_frames(
             waiting.append(ds)
         # Yield earlier files, which GDCM decoded while this one was read.
         while gdcm.is_full if is_for_gdcm else waiting:
-            yield finish(gdcm.result(), waiting.popleft())
+            yield gdcm.result(), waiting.popleft()
         if not is_for_gdcm:
-            yield finish(_first_by_pydicom(ds, gdcm, unknown), ds)
+            yield _first_by_pydicom(ds, gdcm, unknown), ds
     while waiting:
-        yield finish(gdcm.result(), waiting.popleft())
+        yield gdcm.result(), waiting.popleft()
 
 
 def keep_frame(ds: FileDataset, index: int) -> int:
@@ -111,7 +107,9 @@ def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> 
     if is_deflated(syntax):
         return np.stack([_inflated(ds, encoded) for encoded in _encoded_frames(ds)])
     try:
-        return _all(ds)
+        array = pixel_array(ds)
+        frame_axes = 3 if int(ds.get("SamplesPerPixel") or 1) > 1 else 2
+        return array[None] if array.ndim == frame_axes else array
     except parser_errors():
         if not syntax.is_compressed:
             raise
@@ -121,17 +119,15 @@ def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> 
     return array
 
 
-def _all(ds: FileDataset) -> Array:
-    array = pixel_array(ds)
-    expected = 4 if int(ds.get("SamplesPerPixel") or 1) > 1 else 3
-    return array[None] if array.ndim == expected - 1 else array
-
-
 def _check_size(ds: FileDataset) -> None:
     """Refuse an object without pixel data, or with far fewer bytes than its pixels need."""
     if "PixelData" not in ds and "FloatPixelData" not in ds and "DoubleFloatPixelData" not in ds:
         raise VolumeError("A DICOM file of the series has no pixel data; export it again.")
-    _complete_meta(ds)
+    if "TransferSyntaxUID" not in ds.file_meta:  # uncompressed, with the VR encoding as read
+        is_implicit = ds.original_encoding[0]
+        ds.file_meta.TransferSyntaxUID = (
+            ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
+        )
     syntax = ds.file_meta.TransferSyntaxUID
     if not is_deflated(syntax) and not syntax.is_compressed:
         return  # pydicom checks the length of uncompressed data
@@ -176,7 +172,7 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
         return (decode(ds, encoded[index]) for index in indices)
     if not _is_for_pydicom(ds):
         with GdcmProcess() as gdcm:
-            (whole,) = stored_frames([ds], gdcm)
+            ((whole, _),) = stored_frames([ds], gdcm)
         return iter([whole[index] for index in indices])
     if is_packed and not syntax.is_compressed:
         return _bits(ds, indices)
@@ -186,17 +182,6 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
 def is_deflated(syntax: UID) -> bool:
     """Whether frames are deflated one by one (PS3.5 A.4.13), unsupported by pydicom 3.0."""
     return syntax == DEFLATED_FRAMES
-
-
-def _complete_meta(ds: FileDataset) -> None:
-    """Set the transfer syntax of an object without one: uncompressed, VR encoding as read."""
-    if "TransferSyntaxUID" not in ds.file_meta:
-        is_implicit = ds.original_encoding[0]
-        ds.file_meta.TransferSyntaxUID = (
-            pydicom.uid.ImplicitVRLittleEndian
-            if is_implicit
-            else pydicom.uid.ExplicitVRLittleEndian
-        )
 
 
 def _bits(ds: Dataset, indices: list[int]) -> Iterator[Array]:
@@ -226,7 +211,7 @@ def _inflated(ds: Dataset, encoded: bytes) -> Array:
         raise VolumeError("Deflated colour frames by plane cannot be read; decompress the file.")
     bits, count = int(ds.BitsAllocated), int(np.prod(shape))
     size = (count * bits + 7) // 8
-    if size > len(encoded) * MAX_DEFLATE_RATIO or is_absurd(count, len(encoded)):
+    if size > len(encoded) * MAX_COMPRESSION or is_absurd(count, len(encoded)):
         raise ValueError("a frame too short for its size")
     data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(encoded, size)
     if bits == 1:

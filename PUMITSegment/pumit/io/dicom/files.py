@@ -19,8 +19,7 @@ from pydicom.dataset import Dataset, FileDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
 from pumit.errors import VolumeError
-from pumit.io.expansion import MAX_DEFLATE_RATIO, SUSPICIOUS_BYTES
-from pumit.io.parser_errors import parser_errors, parsing
+from pumit.io.parser_errors import MAX_COMPRESSION, SUSPICIOUS_BYTES, parser_errors, parsing
 
 # More files than this suggest a whole disk given by mistake, not a study.
 MAX_FILES = 50_000
@@ -41,7 +40,33 @@ _PLACEHOLDERS = re.compile(
     r"|(?:the)?patient(?:id|name)?|subject|case|deidentified|removed|redacted|hidden|empty"
     r"|123(?:4(?:5(?:67?8?9?)?)?)?|(.)\1*"
 )
+# Keywords of attributes that distinguish images at one position, in order of preference.
+DIFFERENCES = (
+    "EchoTime",
+    "TemporalPositionIdentifier",
+    "DiffusionBValue",
+    "FrameReferenceTime",
+    "TriggerTime",
+    "InversionTime",
+    "FlipAngle",
+    "ComplexImageComponent",
+    "AcquisitionNumber",
+    "ImageType",
+)
+# Indexing vectors of a nuclear medicine multi-frame object (PS3.3 C.8.4.8), except spatial ones.
+FRAME_VECTORS = (
+    "EnergyWindowVector",
+    "DetectorVector",
+    "PhaseVector",
+    "RRIntervalVector",
+    "TimeSlotVector",
+    "TimeSliceVector",
+    "RotationVector",
+    "AngularViewVector",
+)
 _TAGS = [
+    *DIFFERENCES,
+    *FRAME_VECTORS,
     "SOPClassUID",
     "SOPInstanceUID",
     "SeriesInstanceUID",
@@ -49,21 +74,11 @@ _TAGS = [
     "PatientID",
     "Modality",
     "SeriesDescription",
-    "ImageType",
     "InstanceNumber",
     "StudyDate",
-    "AcquisitionNumber",
     "AcquisitionDateTime",
     "AcquisitionDate",
     "AcquisitionTime",
-    "TemporalPositionIdentifier",
-    "EchoTime",
-    "InversionTime",
-    "TriggerTime",
-    "FlipAngle",
-    "DiffusionBValue",
-    "ComplexImageComponent",
-    "FrameReferenceTime",
     "Rows",
     "Columns",
     "SamplesPerPixel",
@@ -76,15 +91,7 @@ _TAGS = [
     "SliceThickness",
     "SpacingBetweenSlices",
     "DetectorInformationSequence",
-    "DetectorVector",
-    "EnergyWindowVector",
-    "PhaseVector",
-    "RotationVector",
-    "RRIntervalVector",
-    "TimeSlotVector",
     "SliceVector",
-    "AngularViewVector",
-    "TimeSliceVector",
     "ImagePositionPatient",
     "ImageOrientationPatient",
     "PixelSpacing",
@@ -178,7 +185,7 @@ def check_deflated(stream: BinaryIO) -> None:
         VolumeError: If the object unpacks to far more than its size explains.
     """
     size = os.fstat(stream.fileno()).st_size
-    if size * MAX_DEFLATE_RATIO >= SUSPICIOUS_BYTES and _is_deflated(stream):
+    if size * MAX_COMPRESSION >= SUSPICIOUS_BYTES and _is_deflated(stream):
         unpacked, inflate = 0, zlib.decompressobj(-zlib.MAX_WBITS)
         while not inflate.eof and (packed := inflate.unconsumed_tail or stream.read(1 << 16)):
             unpacked += len(inflate.decompress(packed, 1 << 20))
@@ -234,21 +241,18 @@ def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None)
                     "No permission to read a file in the folder, and without it slices could be "
                     "missing. Ask for permission, or give a folder without that file."
                 ) from error
-            if is_dicom(start) and (file := _header_or_none(path, start)) is not None:
-                found.append(file)
-                if seen is not None:
-                    seen(file)
+            if not is_dicom(start):
+                continue
+            try:
+                file = read_header(path)
+            except VolumeError:
+                if start[128:132] == b"DICM":
+                    raise  # a damaged slice must not go missing unnoticed
+                continue
+            found.append(file)
+            if seen is not None:
+                seen(file)
     return found
-
-
-def _header_or_none(path: Path, start: bytes) -> DicomFile | None:
-    try:
-        return read_header(path)
-    except VolumeError:
-        if start[128:132] == b"DICM":
-            # A damaged slice must not go missing unnoticed.
-            raise
-        return None
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -339,3 +343,11 @@ def first_value(header: Dataset, keyword: str) -> Any:
     except parser_errors():
         return None
     return None if value is None or value == "" else value
+
+
+def items_of(header: Dataset, *keywords: str) -> list[Dataset]:
+    """Return the items of a sequence, or of nested sequences; none of one that is absent."""
+    found = [header]
+    for keyword in keywords:
+        found = [item for outer in found for item in first_value(outer, keyword) or []]
+    return found

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import psutil
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.pixels import get_decoder
 from pydicom.uid import UID, SecondaryCaptureImageStorage
@@ -278,15 +279,11 @@ class GdcmProcess:
         return answer
 
     def _watch(self, pid: int) -> None:
-        import psutil
-
         with suppress(psutil.Error):  # it has just ended
             self._watched = psutil.Process(pid)
 
     def _used(self) -> tuple[float, int]:
         """Return the CPU seconds and resident bytes of the process."""
-        import psutil
-
         try:
             times = self._watched.cpu_times()
             return times.user + times.system, int(self._watched.memory_info().rss)
@@ -319,8 +316,6 @@ def _too_much(job: _Job, what: str) -> VolumeError:
 
 
 def _kill(process: Any) -> None:
-    import psutil
-
     with suppress(psutil.Error):  # it has ended
         process.kill()
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,10 @@ from pydicom.uid import ExplicitVRBigEndian
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.decoding import keep_frame, stored_frames
-from pumit.io.dicom.files import first_value
+from pumit.io.dicom.files import first_value, items_of
 from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.slices import DicomSlice, frame_count
-from pumit.io.expansion import is_absurd
-from pumit.io.parser_errors import parsing
+from pumit.io.parser_errors import is_absurd, parsing
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +59,9 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
         of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
         index = 0
         notes: dict[str, None] = {}
-        decoded = _decode((path for path, _ in of_file), gdcm, notes)
-        for _, own in of_file:
-            frames = next(decoded)
+        objects = (pydicom.dcmread(path, force=True) for path, _ in of_file)
+        for (_, own), (frames, ds) in zip(of_file, stored_frames(objects, gdcm), strict=True):
+            frames = _finished(frames, ds, notes)
             for s in own:
                 frame = _frame(frames, s, s.frame)
                 if frame.shape != shape[1:]:
@@ -96,9 +93,9 @@ def intensity_unit(header: Dataset) -> str:
 
 def _rescale_types(header: Dataset) -> list[Any]:
     """Return RescaleType of the header, of shared groups and of the first frame; None if absent."""
-    shared = first_value(header, "SharedFunctionalGroupsSequence") or []
-    frames = first_value(header, "PerFrameFunctionalGroupsSequence") or []
-    groups = (first_value(g, "PixelValueTransformationSequence") for g in (*shared, *frames[:1]))
+    shared = items_of(header, "SharedFunctionalGroupsSequence")
+    frames = items_of(header, "PerFrameFunctionalGroupsSequence")
+    groups = (items_of(g, "PixelValueTransformationSequence") for g in (*shared, *frames[:1]))
     return [first_value(item, "RescaleType") for item in (header, *(g[0] for g in groups if g))]
 
 
@@ -134,7 +131,8 @@ def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     ds = pydicom.dcmread(s.file.path, force=True)
     first = keep_frame(ds, s.frame) if s.times < frame_count(ds) else s.frame
     notes: dict[str, None] = {}
-    (decoded,) = stored_frames([ds], gdcm, partial(_finished, notes=notes))
+    ((stored, ds),) = stored_frames([ds], gdcm)
+    decoded = _finished(stored, ds, notes)
     _say(notes)
     frames = [_frame(decoded, s, first + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
@@ -184,17 +182,11 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(paths: Iterable[Path], gdcm: GdcmProcess, notes: dict[str, None]) -> Iterator[Array]:
-    """Decode all frames of each file, (F, H, W) or (F, H, W, 3) in RGB, as `_finished` does.
+def _finished(array: Array, ds: FileDataset, notes: dict[str, None]) -> Array:
+    """Apply lookup tables and invert MONOCHROME1; add to `notes` what should be said once.
 
     Floating-point frames are intensities, integers are stored values.
     """
-    objects = (pydicom.dcmread(path, force=True) for path in paths)
-    return stored_frames(objects, gdcm, partial(_finished, notes=notes))
-
-
-def _finished(array: Array, ds: FileDataset, notes: dict[str, None]) -> Array:
-    """Apply lookup tables and invert MONOCHROME1; add to `notes` what should be said once."""
     is_dark = str(ds.get("PhotometricInterpretation", "")) == "MONOCHROME1"
     is_inverted = is_dark and array.dtype.kind in "iu" and not _has_unit(ds)
     if is_dark and array.dtype.kind in "iu":
@@ -218,7 +210,7 @@ def _say(notes: Iterable[str]) -> None:
 
 def _has_unit(ds: Dataset) -> bool:
     """Whether intensities mean a quantity, such as HU or optical density."""
-    tables = first_value(ds, "ModalityLUTSequence") or []
+    tables = items_of(ds, "ModalityLUTSequence")
     types = [*_rescale_types(ds), *(first_value(table, "ModalityLUTType") for table in tables)]
     return bool(intensity_unit(ds)) or any(str(t) != "US" for t in types if t)
 

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 from pydicom.dataset import Dataset
 
 from pumit.errors import VolumeError
 from pumit.geometry import Floats
-from pumit.io.dicom.files import DicomFile, first_value
-from pumit.io.dicom.mosaic import read_mosaic
+from pumit.io.dicom.files import DIFFERENCES, FRAME_VECTORS, DicomFile, first_value
 from pumit.io.dicom.pixel_size import numbers, pixel_size
-from pumit.io.expansion import is_absurd
+from pumit.io.parser_errors import is_absurd, parser_errors
 
 logger = logging.getLogger(__name__)
 
-# Keywords of attributes that distinguish images at one position, in order of preference.
-_DIFFERENCES = (
-    "EchoTime",
-    "TemporalPositionIdentifier",
-    "DiffusionBValue",
-    "FrameReferenceTime",
-    "TriggerTime",
-    "InversionTime",
-    "FlipAngle",
-    "ComplexImageComponent",
-    "AcquisitionNumber",
-    "ImageType",
-)
-# The same for the functional groups of a multi-frame object: sequence and attribute.
+# Like `DIFFERENCES`, in the functional groups of a multi-frame object: sequence and attribute.
 _GROUP_DIFFERENCES = (
     ("MREchoSequence", "EffectiveEchoTime"),
     ("FrameContentSequence", "TemporalPositionIndex"),
@@ -43,17 +32,6 @@ _GROUP_DIFFERENCES = (
     ("MRImageFrameTypeSequence", "FrameType"),
     ("CTImageFrameTypeSequence", "FrameType"),
     ("FrameContentSequence", "FrameAcquisitionDateTime"),
-)
-# Indexing vectors of a nuclear medicine multi-frame object (PS3.3 C.8.4.8), except spatial ones.
-_FRAME_VECTORS = (
-    "EnergyWindowVector",
-    "DetectorVector",
-    "PhaseVector",
-    "RRIntervalVector",
-    "TimeSlotVector",
-    "TimeSliceVector",
-    "RotationVector",
-    "AngularViewVector",
 )
 # Attributes in FrameIncrementPointer which mean that the next frame is the next slice.
 _SPACE_POINTERS = {
@@ -67,6 +45,7 @@ _SPACE_POINTERS = {
 _SLICED = ("CT", "MR", "PT", "NM")
 # A file with more frames or tiles than these is damaged.
 _MOST_FRAMES, _MOST_TILES = 50_000, 4096
+_SIEMENS_HEADER, _SIEMENS_CSA, _MOST_TAGS = "SIEMENS MR HEADER", "SIEMENS CSA HEADER", 1000
 # Direction cosines are written with few digits; a larger error is invalid.
 COSINE_TOLERANCE = 1e-2
 
@@ -177,15 +156,15 @@ def _check_count(file: DicomFile, count: int) -> None:
 
 def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
     """List the slices of a Siemens mosaic, whose position is that of a slice of its full size."""
-    mosaic = read_mosaic(picture.file.path)
+    count, toward, gap_mm = _mosaic(picture.file.path)
     if picture.position_lps is None or picture.pixel_spacing_mm is None:
         raise VolumeError("DICOM PixelSpacing is missing; export the series again.")
     # 1. The image is a square of tiles, the last of which may be empty.
     rows, columns, _ = picture.size
-    across = math.isqrt(mosaic.count - 1) + 1
-    if mosaic.count > _MOST_TILES or across > min(rows, columns):
+    across = math.isqrt(count - 1) + 1
+    if count > _MOST_TILES or across > min(rows, columns):
         raise VolumeError(
-            f"The DICOM file is a Siemens mosaic and states {mosaic.count} tiles, more than its "
+            f"The DICOM file is a Siemens mosaic and states {count} tiles, more than its "
             f"{rows} x {columns} pixels can hold: it is damaged; export it again."
         )
     height, width = rows // across, columns // across
@@ -194,20 +173,83 @@ def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
     shift = np.array([(columns - width) / 2 * column_mm, (rows - height) / 2 * row_mm])
     first = picture.position_lps + picture.axes_lps @ shift
     # 3. The others follow along the exact normal of the axes; the private one gives only the sign.
-    side = 1.0 if float(mosaic.normal_lps @ picture.normal_lps) > 0 else -1.0
-    step = side * mosaic.gap_mm * picture.normal_lps
+    side = 1.0 if float(toward @ picture.normal_lps) > 0 else -1.0
+    step = side * gap_mm * picture.normal_lps
     return [
         replace(
             picture,
             position_lps=first + k * step,
             tile=(k // across * height, k % across * width, height, width),
         )
-        for k in range(mosaic.count)
+        for k in range(count)
     ]
 
 
+def _mosaic(path: Path) -> tuple[int, Floats, float]:
+    """Return a mosaic's number of slices, the direction to the next one (LPS), and the gap, mm.
+
+    Raises:
+        VolumeError: If the private header that states these is gone or incomplete.
+    """
+    header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
+    private = _private_values(header)
+    try:
+        count = int(header.private_block(0x0019, _SIEMENS_HEADER)[0x0A].value)
+    except parser_errors():
+        count = int(float((private.get("NumberOfImagesInMosaic") or ["0"])[0]))
+    try:
+        toward = np.array([float(text) for text in private.get("SliceNormalVector", [])[:3]])
+    except ValueError:
+        toward = np.zeros(0)
+    gap = first_value(header, "SpacingBetweenSlices") or first_value(header, "SliceThickness")
+    is_vector = toward.shape == (3,) and np.isfinite(toward).all() and toward.any()
+    if count < 1 or not is_vector or not gap:
+        raise VolumeError(
+            "The DICOM file is a Siemens mosaic, slices as tiles of one picture, without the "
+            "private header that states their number and order; export the series from the "
+            "scanner again, either not as mosaics or with all private attributes."
+        )
+    return count, toward, abs(float(gap))
+
+
+def _private_values(header: Dataset) -> dict[str, list[str]]:
+    """Read the CSA image header as values by name; empty if it is gone or damaged.
+
+    Source:
+        Layout as documented by nibabel, https://nipy.org/nibabel/dicom/siemens_csa.html.
+    """
+    try:
+        data = bytes(header.private_block(0x0029, _SIEMENS_CSA)[0x10].value)
+        return _csa(data)
+    except parser_errors():
+        return {}
+
+
+def _csa(data: bytes) -> dict[str, list[str]]:
+    is_second = data[:4] == b"SV10"
+    at = 8 if is_second else 0
+    (tags, _), at = struct.unpack_from("<2I", data, at), at + 8
+    found: dict[str, list[str]] = {}
+    base = 0
+    for number in range(min(tags, _MOST_TAGS)):
+        name, _, _, _, items, _ = struct.unpack_from("<64si4s3i", data, at)
+        at += 84
+        base = items if number == 0 else base
+        texts = []
+        for _ in range(items):
+            lengths = struct.unpack_from("<4i", data, at)
+            at += 16
+            length = lengths[1] if is_second else lengths[0] - base
+            if length < 0 or at + length > len(data):
+                break
+            texts.append(data[at : at + length].split(b"\0")[0].decode("latin-1").strip())
+            at += -(-length // 4) * 4
+        found[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
+    return found
+
+
 def _differences(header: Dataset) -> dict[str, str]:
-    found = ((keyword, first_value(header, keyword)) for keyword in _DIFFERENCES)
+    found = ((keyword, first_value(header, keyword)) for keyword in DIFFERENCES)
     return {keyword: _text(value) for keyword, value in found if value is not None}
 
 
@@ -216,7 +258,7 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     header = file.header
     places = places_of(header)
     first = _slice(file, 0, places[0], header, header, _differences(header))
-    pointers = _pointers(header)
+    pointers = set(_whole_numbers(header, "FrameIncrementPointer"))
     slice_numbers = _vector(header, "SliceVector", count)
     is_space = slice_numbers is not None or not pointers.isdisjoint(_SPACE_POINTERS)
     is_placed = first.position_lps is not None
@@ -234,7 +276,7 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     if not is_placed:
         first, gap = _without_place(first, gap)
     # 1. Slice number, detector and other indices of each frame.
-    vectors = {k: v for k in _FRAME_VECTORS if (v := _vector(header, k, count)) is not None}
+    vectors = {k: v for k in FRAME_VECTORS if (v := _vector(header, k, count)) is not None}
     steps = slice_numbers or list(range(1, count + 1))
     detector = vectors.get("DetectorVector", [1] * count)
     # 2. The first slice of a detector is at the detector's position; the others follow along the
@@ -269,25 +311,21 @@ def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
     return replace(first, position_lps=np.zeros(3), is_separate=False), gap
 
 
-def _pointers(header: Dataset) -> set[int]:
-    value: Any = first_value(header, "FrameIncrementPointer")
+def _whole_numbers(header: Dataset, keyword: str) -> list[int]:
+    value: Any = first_value(header, keyword)
     if value is None:
-        return set()
-    tags = value if isinstance(value, Sequence) else [value]
-    return {int(tag) for tag in tags}
+        return []
+    return [int(v) for v in (value if isinstance(value, Sequence) else [value])]
 
 
 def _vector(header: Dataset, keyword: str, count: int) -> list[int] | None:
-    value: Any = first_value(header, keyword)
-    if value is None:
-        return None
-    entries = [int(v) for v in (value if isinstance(value, Sequence) else [value])]
-    if len(entries) != count:
+    entries = _whole_numbers(header, keyword)
+    if len(entries) not in (0, count):
         raise VolumeError(
             f"DICOM {keyword} has {len(entries)} entries for {count} frames; export the series "
             "again."
         )
-    return entries
+    return entries or None
 
 
 def _frame_gap(header: Dataset) -> float | None:

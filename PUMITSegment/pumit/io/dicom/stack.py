@@ -75,17 +75,15 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
     if len(slices) == 1:
         thickness = float(_thicknesses(slices)[0])
         step = first.normal_lps * (thickness if thickness > 0 else PLANAR_SLICE_SPACING_MM)
-        steps = np.column_stack([in_plane, step])
         array = read_pixels(slices, gdcm)
-        return FileImage(array, steps, origin, source, first.has_spacing, first.has_position)
-    positions = np.stack([_position(s) for s in slices])
-    offsets = (positions - positions[0]) @ first.normal_lps
-    _check_gaps(offsets, positions, _thicknesses(slices))
-    _check_shift(offsets, positions, min(row_mm, column_mm))
-    array = read_pixels(slices, gdcm)
-    array = _evenly_spaced(array, offsets)
-    step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
-    step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
+    else:
+        positions = np.stack([_position(s) for s in slices])
+        offsets = (positions - positions[0]) @ first.normal_lps
+        _check_gaps(offsets, positions, _thicknesses(slices))
+        _check_shift(offsets, positions, min(row_mm, column_mm))
+        array = _evenly_spaced(read_pixels(slices, gdcm), offsets)
+        step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
+        step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
     steps = np.column_stack([in_plane, step])
     return FileImage(array, steps, origin, source, first.has_spacing, first.has_position)
 

@@ -15,8 +15,7 @@ import SimpleITK
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats, planar_step
-from pumit.io.expansion import MAX_DEFLATE_RATIO
-from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.io.parser_errors import MAX_COMPRESSION, muted_stderr, parsing
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +38,22 @@ _OTHER_UNITS = _MICRONS | {"nm", "cm", "m", "in"}
 _FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
 
-def read_itk_image(path: Path, kind: str) -> FileImage:
+def read_itk_image(path: Path, kind: str, *, only_grid: bool = False) -> FileImage:
     """Read an NRRD or MetaImage file; vector components or a fourth axis become channels.
 
     Args:
         path: The file; a detached header finds its data next to it.
         kind: "NRRD" or "MetaImage".
+        only_grid: Whether to read the header only; voxels are then all zero.
 
     Raises:
         VolumeError: If the file is damaged, truncated, or has no usable grid.
     """
     with parsing(f"{kind} file"), muted_stderr():
-        reader = _header_of(path, kind)
+        reader = read_header(path, kind)
+        if only_grid:
+            w, h, d = (*reader.GetSize(), 1)[:3]
+            return FileImage(np.broadcast_to(np.uint8(0), (d, h, w)), *_steps(reader))
         _check_size(reader, path, kind)
         image = reader.Execute()
         array = SimpleITK.GetArrayFromImage(image)
@@ -62,11 +65,10 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
 def _states_spacing(path: Path, kind: str) -> bool:
     """Return whether a header states its voxel spacing; log a warning unless in millimetres."""
     lines = list(_header_lines(path, kind))
-    stated = (_UNITS.match(line) for line in lines if kind == "NRRD")
     units = {
         unit.decode("utf-8", "replace")
-        for found in stated
-        if found
+        for line in lines
+        if kind == "NRRD" and (found := _UNITS.match(line))
         for unit in _NAME.findall(found[1])
     }
     if other := units & _OTHER_UNITS:
@@ -85,30 +87,10 @@ def _states_spacing(path: Path, kind: str) -> bool:
     return has_spacing
 
 
-def itk_grid(path: Path, kind: str) -> FileImage:
-    """Return the grid of an NRRD or MetaImage file by its header, with voxels that are all zero.
+def read_header(path: Path, kind: str) -> SimpleITK.ImageFileReader:
+    """Return a reader that has read the header only, once it is known to be safe.
 
-    Raises:
-        VolumeError: If the header is damaged, or has no usable grid.
-    """
-    with parsing(f"{kind} file"), muted_stderr():
-        reader = _header_of(path, kind)
-        w, h, d = (*reader.GetSize(), 1)[:3]
-        return FileImage(np.broadcast_to(np.uint8(0), (d, h, w)), *_steps(reader))
-
-
-def _header_of(path: Path, kind: str) -> SimpleITK.ImageFileReader:
-    """Return a reader that has read the header only, once it is known to be safe."""
-    check_header(path, kind)
-    reader = SimpleITK.ImageFileReader()
-    reader.SetImageIO(_ITK_READERS[kind])
-    reader.SetFileName(os.fspath(path))
-    reader.ReadImageInformation()
-    return reader
-
-
-def check_header(path: Path, kind: str) -> None:
-    """Refuse more axes or longer fields than ITK can hold, which would crash the process.
+    More axes or longer fields than ITK can hold would crash the process.
 
     Raises:
         VolumeError: If the header has too many axes, or a field that is too long.
@@ -121,6 +103,11 @@ def check_header(path: Path, kind: str) -> None:
             )
         if kind == "NRRD" and _has_long_field(line):
             raise VolumeError("The NRRD header has an invalid line; export the file again.")
+    reader = SimpleITK.ImageFileReader()
+    reader.SetImageIO(_ITK_READERS[kind])
+    reader.SetFileName(os.fspath(path))
+    reader.ReadImageInformation()
+    return reader
 
 
 def _has_long_field(line: bytes) -> bool:
@@ -138,7 +125,7 @@ def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> Non
     for n in reader.GetSize():
         announced *= n
     bits = re.search(r"(\d+)-bit", SimpleITK.GetPixelIDValueAsString(reader.GetPixelID()))
-    least = announced * (int(bits[1]) // 8 if bits else 1) // MAX_DEFLATE_RATIO
+    least = announced * (int(bits[1]) // 8 if bits else 1) // MAX_COMPRESSION
     if least > path.stat().st_size and least > _held(path, kind):
         raise VolumeError(
             f"The {kind} header states {announced} values, far more than the file can hold; the "

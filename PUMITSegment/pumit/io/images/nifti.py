@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -24,8 +25,7 @@ import SimpleITK
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats, is_sheared, planar_step
-from pumit.io.expansion import MAX_DEFLATE_RATIO
-from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.io.parser_errors import MAX_COMPRESSION, muted_stderr, parsing
 from pumit.system.wording import times
 
 logger = logging.getLogger(__name__)
@@ -85,30 +85,23 @@ class _Header:
         """3 x 4, RAS mm."""
         return np.array(self.srow, dtype=np.float64).reshape(3, 4)
 
-    @property
-    def slice_axis(self) -> int | None:
-        """Slice axis of the acquisition, as an axis of the array (D, H, W); None if unknown."""
-        code = self.dim_info >> 4 & 3  # 1, 2 or 3 for W, H or D; 0 for unknown
-        return 3 - code if code else None
-
 
 def is_nifti(start: bytes) -> bool:
     """Return whether the first four bytes of a decompressed file are those of a NIfTI header."""
-    return start[:4] in (
-        struct.pack("<i", 348),
-        struct.pack(">i", 348),
-        struct.pack("<i", 540),
-        struct.pack(">i", 540),
-    )
+    size = start[:4]
+    return len(size) == 4 and any(int.from_bytes(size, o) in (348, 540) for o in ("little", "big"))
 
 
-def read_nifti(path: Path) -> FileImage:
+def read_nifti(path: Path, *, only_grid: bool = False) -> FileImage:
     """Read a NIfTI file; time points and vector components become channels.
 
     Intensities are scaled by scl_slope and scl_inter, if set. A sheared sform in the patient's own
     space is used unchanged, so that the scan can be resampled onto a perpendicular grid. Otherwise
     ITK chooses between sform and qform. A warning is logged if they state different voxel sizes, or
     if ITK and Slicer use the qform beside a sheared sform. A single slice becomes planar.
+
+    Args:
+        only_grid: Whether to read the header only; voxels are then all zero.
 
     Raises:
         VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid: for
@@ -118,41 +111,27 @@ def read_nifti(path: Path) -> FileImage:
     with parsing("NIfTI file"):
         with _opened(path) as (stream, limit_bytes):
             header = _parse(stream.read(544), path)
-            array = None if header.is_pair else _read_voxels(stream, header, limit_bytes)
-        if array is None:
+            if only_grid:
+                array: Array = np.broadcast_to(np.uint8(0), header.shape[2::-1])
+            elif not header.is_pair:
+                array = _read_voxels(stream, header, limit_bytes)
+        if header.is_pair and not only_grid:
             with _opened(_voxels_of(path)) as (stream, limit_bytes):
                 array = _read_voxels(stream, header, limit_bytes)
-        return _on_grid(array, header)
-
-
-def nifti_grid(path: Path) -> FileImage:
-    """Return the grid of a NIfTI file by its header, with voxels that are all zero.
-
-    Raises:
-        VolumeError: If the header is damaged, or has no usable grid.
-    """
-    with parsing("NIfTI file"):
-        with _opened(path) as (stream, _):
-            header = _parse(stream.read(544), path)
-        return _on_grid(np.broadcast_to(np.uint8(0), header.shape[2::-1]), header)
-
-
-def _on_grid(array: Array, header: _Header) -> FileImage:
-    steps, origin = _geometry(header)
-    if header.dim[0] < 3:  # the third step of a 2D image is meaningless
-        steps = np.column_stack([steps[:, :2], planar_step(steps)])
-    return FileImage(array, steps, origin)
+        steps, origin = _geometry(header)
+        if header.dim[0] < 3:  # the third step of a 2D image is meaningless
+            steps = np.column_stack([steps[:, :2], planar_step(steps)])
+        code = header.dim_info >> 4 & 3  # 1, 2 or 3 for W, H or D; 0 for unknown
+        return FileImage(array, steps, origin, slice_axis=3 - code if code else None)
 
 
 def header_file(path: Path) -> Path:
     """Return the .hdr file of a given .img file; any other path unchanged."""
-    stem, suffix = _split(path, ".img")
-    return _first_file(path, stem, ".hdr") or path if suffix else path
+    return _partner(path, "img", "hdr") or path
 
 
 def _voxels_of(path: Path) -> Path:
-    stem, suffix = _split(path, ".hdr")
-    found = _first_file(path, stem, ".img") if suffix else None
+    found = _partner(path, "hdr", "img")
     if found is None:
         raise VolumeError(
             "The NIfTI header refers to an .img file of the same name, which is missing; copy "
@@ -161,26 +140,13 @@ def _voxels_of(path: Path) -> Path:
     return found
 
 
-def _split(path: Path, suffix: str) -> tuple[str, str]:
-    """Return a name without its suffix, and the suffix; both empty for another suffix."""
-    name = path.name.lower()
-    found = next((s for s in (suffix, f"{suffix}.gz") if name.endswith(s)), "")
-    return (path.name[: -len(found)], found) if found else ("", "")
-
-
-def _first_file(path: Path, stem: str, suffix: str) -> Path | None:
-    names = [f"{stem}{s}{z}" for s in (suffix, suffix.upper()) for z in ("", ".gz")]
+def _partner(path: Path, own: str, other: str) -> Path | None:
+    """Return the other file of a pair; None if it is missing, or the path has another suffix."""
+    name = re.fullmatch(rf"(.*)\.{own}(\.gz)?", path.name, re.IGNORECASE | re.DOTALL)
+    if name is None:
+        return None
+    names = [f"{name[1]}.{suffix}{z}" for suffix in (other, other.upper()) for z in ("", ".gz")]
     return next((f for f in map(path.with_name, names) if f.is_file()), None)
-
-
-def nifti_slice_axis(path: Path) -> int | None:
-    """Return the acquisition's slice axis in the array (D, H, W); None if not stated.
-
-    Raises:
-        VolumeError: If the file is not a usable NIfTI file.
-    """
-    with parsing("NIfTI file"), _opened(path) as (stream, _):
-        return _parse(stream.read(544), path).slice_axis
 
 
 @contextmanager
@@ -192,7 +158,7 @@ def _opened(path: Path) -> Iterator[tuple[BufferedIOBase, int]]:
         raw.seek(0)
         if is_compressed:
             with gzip.GzipFile(fileobj=raw) as stream:
-                yield stream, size * MAX_DEFLATE_RATIO
+                yield stream, size * MAX_COMPRESSION
         else:
             yield raw, size
 
@@ -214,7 +180,8 @@ def _parse(data: bytes, path: Path) -> _Header:
         raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
     magic = data[344:347] if is_version_1 else data[4:7]
     # Some programs mark a single file as a pair, so check the file name too.
-    is_pair = magic in (b"ni1", b"ni2") and any(_split(path, s)[1] for s in (".hdr", ".img"))
+    is_named_pair = re.search(r"\.(hdr|img)(\.gz)?$", path.name, re.IGNORECASE)
+    is_pair = magic in (b"ni1", b"ni2") and is_named_pair is not None
     if magic not in (b"n+1", b"n+2", b"ni1", b"ni2") and len(data) <= 348:
         raise VolumeError(
             "The file is in Analyze 7.5 format, which does not distinguish left from right; "
@@ -296,7 +263,14 @@ def _read_voxels(stream: BufferedIOBase, header: _Header, limit_bytes: int) -> A
         )
     stream.seek(header.vox_offset)
     values = np.empty(count, dtype=dtype)
-    _fill(stream, values.view(np.uint8))
+    buffer, done = values.view(np.uint8).data, 0
+    while done < len(buffer) and (size := stream.readinto(buffer[done : done + _CHUNK_BYTES])):
+        done += size
+    if done < len(buffer):
+        raise VolumeError(
+            f"The NIfTI file is truncated: it holds {done} of {len(buffer)} bytes of voxels; "
+            "copy or export it again."
+        )
     # Read to the end of the file, where gzip compares the checksum.
     while stream.read(_CHUNK_BYTES):
         pass
@@ -307,19 +281,6 @@ def _read_voxels(stream: BufferedIOBase, header: _Header, limit_bytes: int) -> A
         array = array[..., 0].reshape((components * time, d, h, w))
     array = array[0] if len(array) == 1 else array
     return _scaled(array, header)
-
-
-def _fill(stream: BufferedIOBase, buffer: npt.NDArray[np.uint8]) -> None:
-    done = 0
-    while done < len(buffer):
-        data = stream.read(min(_CHUNK_BYTES, len(buffer) - done))
-        if not data:
-            raise VolumeError(
-                f"The NIfTI file is truncated: it holds {done} of {len(buffer)} bytes of voxels; "
-                "copy or export it again."
-            )
-        buffer[done : done + len(data)] = np.frombuffer(data, dtype=np.uint8)
-        done += len(data)
 
 
 def _scaled(array: Array, header: _Header) -> Array:

@@ -12,8 +12,7 @@ from PIL import Image, ImageOps
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array
-from pumit.io.expansion import MAX_COMPRESSION
-from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.io.parser_errors import MAX_COMPRESSION, muted_stderr, parsing
 
 # Offsets of bit depth and colour type in a PNG.
 _PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25
@@ -135,22 +134,11 @@ def _deep_colour(path: Path) -> Array:
 
 
 def _turned(pixels: Array, orientation: int) -> Array:
-    """Undo an EXIF orientation 1..8 on (H, W, C)."""
-    if orientation in (5, 6, 7, 8):
-        pixels = np.swapaxes(pixels, 0, 1)
-    flip_rows, flip_columns = {
-        2: (False, True),
-        3: (True, True),
-        4: (True, False),
-        6: (False, True),
-        7: (True, True),
-        8: (True, False),
-    }.get(orientation, (False, False))
-    rows, columns = (
-        slice(None, None, -1 if flip_rows else 1),
-        slice(None, None, -1 if flip_columns else 1),
-    )
-    return pixels[rows, columns]
+    """Apply an EXIF orientation 1..8 to (H, W, C), as Pillow does it to a picture of indices."""
+    rows, columns, channels = pixels.shape
+    places = Image.fromarray(np.arange(rows * columns, dtype=np.int32).reshape(rows, columns))
+    places.getexif()[_EXIF_ORIENTATION] = orientation
+    return pixels.reshape(-1, channels)[np.asarray(ImageOps.exif_transpose(places))]
 
 
 def _pixels(image: Image.Image) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import os
 import re
 import zlib
@@ -17,6 +17,8 @@ import numpy.typing as npt
 from pumit.errors import VolumeError
 from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.system.files import file_sha256
+from pumit.system.machine import free_bytes
 from pumit.system.wording import listed
 from pumit.volume import Volume
 
@@ -27,6 +29,7 @@ COLOR_TABLE = "_ColorTable.ctbl"  # how Slicer names the colours of an exported 
 SHOWN_VALUES = 6
 SMALL_NUMBERS = 1 << 16  # smaller label values are counted in a table
 _BLOCK_VALUES = 1 << 20
+_FEW_LAYERS = 4  # added without a memory check
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,57 @@ class LabelFile:
         return np.asarray(layers[segment.layer] == segment.value)
 
 
+class LabelLayers:
+    """Label maps (D, H, W) on one grid, filled segment by segment.
+
+    Args:
+        highest: Largest label value; decides between uint8 and uint16.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], highest: int) -> None:
+        self.shape = shape
+        self._dtype: type[Any] = np.uint8 if highest <= np.iinfo(np.uint8).max else np.uint16
+        self._layers: list[npt.NDArray[Any]] = []
+
+    def add(self, value: int, mask: npt.NDArray[np.bool_], start: int = 0) -> int:
+        """Add a segment to the first layer where it overlaps no other; return the layer's index.
+
+        Args:
+            mask: (d, H, W), slices from `start` on.
+
+        Raises:
+            VolumeError: If the layers of overlapping segments do not fit in memory.
+        """
+        part = slice(start, start + len(mask))
+        free = (i for i, layer in enumerate(self._layers) if not layer[part][mask].any())
+        number = next(free, len(self._layers))
+        if number == len(self._layers):
+            self._check_memory()
+            self._layers.append(np.zeros(self.shape, dtype=self._dtype))
+        self._layers[number][part][mask] = value
+        return number
+
+    def _check_memory(self) -> None:
+        """Refuse another layer if stacking all of them would need more memory than is free."""
+        count = len(self._layers) + 1
+        size = math.prod(self.shape) * np.dtype(self._dtype).itemsize
+        if count > _FEW_LAYERS and (count + 1) * size > free_bytes():
+            raise VolumeError(
+                f"More than {count - 1} segments overlap, and their {count} label maps of "
+                f"{size >> 20} MiB do not fit in memory; export the segments in several files."
+            )
+
+    def fill(self, labels: npt.NDArray[Any]) -> None:
+        """Add a whole label map (D, H, W) as a new layer."""
+        self._layers.append(labels.astype(self._dtype))
+
+    def array(self) -> npt.NDArray[Any]:
+        """Return (D, H, W), or (L, D, H, W) for several layers."""
+        if not self._layers:
+            return np.zeros(self.shape, dtype=self._dtype)
+        return self._layers[0] if len(self._layers) == 1 else np.stack(self._layers)
+
+
 def read_label_file(path: Path) -> LabelFile:
     """Read a NIfTI, NRRD, MetaImage or PNG label map, or `.seg.nrrd` with names and layers.
 
@@ -90,15 +144,10 @@ def read_label_file(path: Path) -> LabelFile:
     """
     volume = _read_volume(path)
     array = volume.array
-    if array.dtype.kind == "f":
-        if not np.array_equal(array, np.rint(array)):
-            raise VolumeError(
-                "The label map has values that are not whole numbers; save it with one whole "
-                "number per voxel."
-            )
-    elif array.dtype.kind == "b":
-        volume = Volume(
-            array.astype(np.uint8), volume.spacing_mm, volume.origin_lps, volume.direction
+    if array.dtype.kind == "f" and not np.array_equal(array, np.rint(array)):
+        raise VolumeError(
+            "The label map has values that are not whole numbers; save it with one whole "
+            "number per voxel."
         )
     segments = named_segments(path) if path.name.lower().endswith(".nrrd") else ()
     if not segments:
@@ -121,11 +170,7 @@ def read_label_file(path: Path) -> LabelFile:
 def _segments_of_map(
     volume: Volume, tabled: tuple[LabelledSegment, ...]
 ) -> tuple[LabelledSegment, ...]:
-    """Return the segments of the colour table, or without one, those of the values above 0.
-
-    Raises:
-        VolumeError: If the table names only some values: names and values must not be mixed.
-    """
+    """Return the segments of the colour table, or without one, those of the values above 0."""
     values = [int(v) for v in distinct_values(volume.array) if v > 0]
     if not tabled:
         return tuple(map(LabelledSegment, values))
@@ -209,9 +254,7 @@ def _manifest_sentence(path: Path) -> str:
         kind, name = str(model["kind"]), str(model["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""  # not our manifest
-    with path.open("rb") as file:
-        is_same = hashlib.file_digest(file, "sha256").hexdigest() == expected
-    return unreviewed_sentence(kind, name, "") if is_same else ""
+    return unreviewed_sentence(kind, name, "") if file_sha256(path) == expected else ""
 
 
 def _read_volume(path: Path) -> Volume:
@@ -252,7 +295,11 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
     Raises:
         VolumeError: If the header cannot be read, or a segment has no usable value or layer.
     """
-    header = _header(path)
+    from pumit.io.images.itk_image import read_header
+
+    with parsing("NRRD file"), muted_stderr():
+        reader = read_header(path, "NRRD")
+        header: dict[str, str] = {k: reader.GetMetaData(k) for k in reader.GetMetaDataKeys()}
     numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d{1,6})_ID", k)))
     # Slicer before 4.11 wrote one 0/1 component per segment, without these two keys.
     is_old = not any(f"Segment{i}_Layer" in header for i in numbers)
@@ -298,20 +345,6 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
             )
             found.setdefault(segment.value, segment)
     return tuple(found.values())
-
-
-def _header(path: Path) -> dict[str, str]:
-    import SimpleITK
-
-    from pumit.io.images.itk_image import check_header
-
-    with parsing("NRRD file"), muted_stderr():
-        check_header(path, "NRRD")
-        reader = SimpleITK.ImageFileReader()
-        reader.SetImageIO("NrrdImageIO")
-        reader.SetFileName(os.fspath(path))
-        reader.ReadImageInformation()
-        return {k: reader.GetMetaData(k) for k in reader.GetMetaDataKeys()}
 
 
 def _is_number(text: str) -> bool:

@@ -19,6 +19,7 @@ from pumit.io.dicom.files import (
     find_dicom,
     first_value,
     is_dicom,
+    items_of,
     read_header,
     unpack_dicom_zip,
 )
@@ -32,6 +33,32 @@ KINDS: dict[str, Literal["DICOM-SEG", "RTSTRUCT"]] = {
     "1.2.840.10008.5.1.4.1.1.66.4": "DICOM-SEG",
     "1.2.840.10008.5.1.4.1.1.66.7": "DICOM-SEG",  # label map
     "1.2.840.10008.5.1.4.1.1.481.3": "RTSTRUCT",
+}
+_SERIES = (
+    "ReferencedFrameOfReferenceSequence",
+    "RTReferencedStudySequence",
+    "RTReferencedSeriesSequence",
+)
+_INSTANCE = "ReferencedSOPInstanceUID"
+_SOURCES = ("PerFrameFunctionalGroupsSequence", "DerivationImageSequence", "SourceImageSequence")
+# Where objects name their source series, instances and frame of reference.
+_REFERENCES: dict[str, tuple[list[tuple[str, ...]], ...]] = {
+    "DICOM-SEG": (
+        [("ReferencedSeriesSequence", "SeriesInstanceUID")],
+        [
+            (*_SOURCES, _INSTANCE),
+            ("ReferencedSeriesSequence", "ReferencedInstanceSequence", _INSTANCE),
+        ],
+        [("FrameOfReferenceUID",)],
+    ),
+    "RTSTRUCT": (
+        [(*_SERIES, "SeriesInstanceUID")],
+        [(*_SERIES, "ContourImageSequence", _INSTANCE)],
+        [
+            (_SERIES[0], "FrameOfReferenceUID"),
+            ("StructureSetROISequence", "ReferencedFrameOfReferenceUID"),
+        ],
+    ),
 }
 
 
@@ -189,64 +216,39 @@ def read_label_object(path: Path) -> LabelObject | None:
             from pumit.io.labels.seg_labels import segments_of
 
             segments = tuple(segments_of(header))
-            series, instances = _seg_references(header)
-            frame = str(first_value(header, "FrameOfReferenceUID") or "")
         else:
             from pumit.io.labels.rt_struct import regions_of
 
             segments = tuple(regions_of(header).values())
-            series, instances, frame = _struct_references(header)
+        series, instances, frames = (
+            [text for path in paths for text in _texts(header, *path)]
+            for paths in _REFERENCES[kind]
+        )
         written = "".join(
             str(first_value(header, f"{what}{unit}") or "")
             for what in ("Content", "StructureSet", "Series")
             for unit in ("Date", "Time")
         )
-        own = str(first_value(header, "SOPInstanceUID") or "")
-        patient = str(first_value(header, "PatientID") or "")
         return LabelObject(
-            path,
-            kind,
-            own,
-            series,
-            frame,
-            patient,
-            instances,
-            segments,
-            written,
-            str(first_value(header, "ConcatenationUID") or ""),
-            int(first_value(header, "InConcatenationNumber") or 0),
-            int(first_value(header, "InConcatenationTotalNumber") or 0),
+            path=path,
+            kind=kind,
+            instance=str(first_value(header, "SOPInstanceUID") or ""),
+            series=series[0] if len(series) == 1 else "",
+            frame_of_reference=next(filter(None, frames), ""),
+            patient=str(first_value(header, "PatientID") or ""),
+            instances=frozenset(instances) - {""},
+            segments=segments,
+            written=written,
+            concatenation=str(first_value(header, "ConcatenationUID") or ""),
+            number=int(first_value(header, "InConcatenationNumber") or 0),
+            count=int(first_value(header, "InConcatenationTotalNumber") or 0),
         )
 
 
-def _seg_references(header: Dataset) -> tuple[str, frozenset[str]]:
-    series = first_value(header, "ReferencedSeriesSequence") or []
-    uid = str(first_value(series[0], "SeriesInstanceUID") or "") if len(series) == 1 else ""
-    instances = {
-        str(first_value(source, "ReferencedSOPInstanceUID") or "")
-        for frame in first_value(header, "PerFrameFunctionalGroupsSequence") or []
-        for derivation in first_value(frame, "DerivationImageSequence") or []
-        for source in first_value(derivation, "SourceImageSequence") or []
-    }
-    for item in series:
-        for instance in first_value(item, "ReferencedInstanceSequence") or []:
-            instances.add(str(first_value(instance, "ReferencedSOPInstanceUID") or ""))
-    return uid, frozenset(instances - {""})
-
-
-def _struct_references(header: Dataset) -> tuple[str, frozenset[str], str]:
-    series, instances, frames = [], set(), []
-    for frame in first_value(header, "ReferencedFrameOfReferenceSequence") or []:
-        frames.append(str(first_value(frame, "FrameOfReferenceUID") or ""))
-        for study in first_value(frame, "RTReferencedStudySequence") or []:
-            for item in first_value(study, "RTReferencedSeriesSequence") or []:
-                series.append(str(first_value(item, "SeriesInstanceUID") or ""))
-                for image in first_value(item, "ContourImageSequence") or []:
-                    instances.add(str(first_value(image, "ReferencedSOPInstanceUID") or ""))
-    for roi in first_value(header, "StructureSetROISequence") or []:
-        frames.append(str(first_value(roi, "ReferencedFrameOfReferenceUID") or ""))
-    frame_uid = next((f for f in frames if f), "")
-    return (series[0] if len(series) == 1 else ""), frozenset(instances - {""}), frame_uid
+def _texts(header: Dataset, *keywords: str) -> list[str]:
+    """Return the last attribute, as text, of all items of the sequences before it."""
+    items = items_of(header, *keywords[:-1])
+    return [str(first_value(item, keywords[-1]) or "") for item in items]
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from pumit.errors import AmbiguousSeriesError, OtherPatientError, VolumeError
 from pumit.geometry import is_sheared
 from pumit.io.dicom.files import read_header, stated
 from pumit.io.file_part import split_part
-from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import Placement, place, put, same_grid
 from pumit.io.labels.label_file import (
     LabelFile,
@@ -81,6 +81,43 @@ def _read_one(path: Path, label: Path | None) -> Volume:
         return Volume.read(file, series=found.series)
 
 
+def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
+    """Concatenate the channels of volumes, (C, D, H, W); return a single volume unchanged.
+
+    Raises:
+        VolumeError: If a volume is on another grid than the first, half a voxel or more away.
+    """
+    first = volumes[0]
+    if len(volumes) == 1:
+        return first
+    for name, other in zip(names[1:], volumes[1:], strict=True):
+        found = same_grid(other, first, name)
+        if found.order != (0, 1, 2) or any(found.flipped):
+            raise VolumeError(
+                f"{name} has its axes in another order or direction than the image; save both with "
+                "the same axes."
+            )
+    arrays = [v.array if v.array.ndim == 4 else v.array[None] for v in volumes]
+    return replace(first, array=np.concatenate(arrays), source=None)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Path | LabelObject]:
+    """Yield what a path names: a DICOM object, or a file, which is temporary for a bundle's node.
+
+    Raises:
+        VolumeError: If it is damaged, or a folder, zip or bundle does not tell which one is meant.
+    """
+    file, part = split_part(path)
+    if not is_bundle(file):
+        yield label_object(path) or file
+    elif not part:
+        raise VolumeError(f"Name the segmentation of the scene: {file.name}#NodeName.")
+    else:
+        with unpacked(file, find_node(file, part)) as unpacked_file:
+            yield unpacked_file
+
+
 def read_labels(path: Path, image: Volume, *, patients: Collection[str] = ()) -> LabelFile:
     """Read a label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or a node of a Slicer bundle.
 
@@ -95,17 +132,10 @@ def read_labels(path: Path, image: Volume, *, patients: Collection[str] = ()) ->
         OtherPatientError: If it is of another patient, as DICOM states.
         VolumeError: If it cannot be read, or is on another grid than the scan.
     """
-    file, part = split_part(path)
-    if is_bundle(file):
-        if not part:
-            raise VolumeError(f"Name the segmentation of the scene: {file.name}#NodeName.")
-        node = find_node(file, part)
-        with unpacked(file, node) as unpacked_file:
-            return on_grid(read_label_file(unpacked_file), image)
-    found = label_object(path)
-    if found is None:
-        return on_grid(read_label_file(file), image)
-    return _read_object(found, image, patients)
+    with _opened(path) as found:
+        if isinstance(found, LabelObject):
+            return _read_object(found, image, patients)
+        return on_grid(read_label_file(found), image)
 
 
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
@@ -195,8 +225,7 @@ def require_grid(paths: Sequence[Path], scan: Path) -> None:
     grids = [] if image is None else [(path, _grid_of(path)) for path in paths]
     for path, grid in grids:
         if image is not None and grid is not None:
-            named = named_segments(path) if path.name.lower().endswith(".nrrd") else ()
-            _placed(grid, image, is_named=bool(named or tabled_segments(path)))
+            _placed(grid, image, is_named=bool(_named_in(path) or tabled_segments(path)))
 
 
 def _grid_of(path: Path) -> Volume | None:
@@ -246,16 +275,10 @@ def unreviewed_of(paths: Sequence[Path]) -> str:
     Empty if nothing says so, or if a file cannot be read, which reading the labels reports.
     """
     for path in paths:
-        file, part = split_part(path)
         try:
-            if is_bundle(file):
-                segments = announced_segments(path)
-            elif (found := label_object(path)) is not None:
-                segments = found.segments
-            else:
-                segments = named_segments(file) if file.name.lower().endswith(".nrrd") else ()
-            sentences = [s.unreviewed for s in segments if s.unreviewed]
-            if not part:
+            with _opened(path) as found:
+                sentences = [s.unreviewed for s in _named_in(found)]
+                file = found.path if isinstance(found, LabelObject) else found
                 sentences.append(made_by_sentence(file))
         except (VolumeError, OSError):
             continue
@@ -270,15 +293,15 @@ def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:
     Raises:
         VolumeError: If it cannot be read.
     """
-    file, part = split_part(path)
-    if is_bundle(file):
-        with unpacked(file, find_node(file, part)) as unpacked_file:
-            return announced_segments(unpacked_file)
-    found = label_object(path)
-    if found is not None:
-        return found.segments
-    if file.name.lower().endswith(".nrrd"):
-        named = named_segments(file)
-        if named:
+    with _opened(path) as found:
+        named = _named_in(found)
+        if named or isinstance(found, LabelObject):
             return named
-    return read_label_file(file).segments
+        return read_label_file(found).segments
+
+
+def _named_in(found: Path | LabelObject) -> tuple[LabelledSegment, ...]:
+    """Return the segments that a DICOM object or the header of a NRRD file names."""
+    if isinstance(found, LabelObject):
+        return found.segments
+    return named_segments(found) if found.name.lower().endswith(".nrrd") else ()

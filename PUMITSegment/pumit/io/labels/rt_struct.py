@@ -14,14 +14,14 @@ from pydicom.dataset import Dataset
 from pumit.errors import VolumeError
 from pumit.geometry import Floats
 from pumit.io.dicom.codes import color_of
-from pumit.io.dicom.files import first_value
+from pumit.io.dicom.files import first_value, items_of
 from pumit.io.labels.label_file import (
     LabelFile,
+    LabelLayers,
     LabelledSegment,
     unreviewed_sentence,
     with_review,
 )
-from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.labels.planar_contours import fill_contours
 from pumit.io.parser_errors import parsing
 from pumit.volume import Volume
@@ -85,11 +85,11 @@ def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
     """Return the ROIs by ROINumber, as segments with layer 0."""
     colors = {
         int(first_value(item, "ReferencedROINumber") or 0): color_of(item, "ROIDisplayColor")
-        for item in first_value(struct, "ROIContourSequence") or []
+        for item in items_of(struct, "ROIContourSequence")
     }
     is_approved = str(first_value(struct, "ApprovalStatus") or "") == "APPROVED"
     found: dict[int, LabelledSegment] = {}
-    for item in first_value(struct, "StructureSetROISequence") or []:
+    for item in items_of(struct, "StructureSetROISequence"):
         number = int(item.ROINumber)
         name = " ".join(str(first_value(item, "ROIName") or "").split()) or f"ROI {number}"
         kind = str(first_value(item, "ROIGenerationAlgorithm") or "")
@@ -106,9 +106,9 @@ def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
 def _contours(struct: Dataset) -> dict[int, list[Dataset]]:
     """Collect the contours of each ROI, which may have several items in ROIContourSequence."""
     found: dict[int, list[Dataset]] = defaultdict(list)
-    for item in first_value(struct, "ROIContourSequence") or []:
+    for item in items_of(struct, "ROIContourSequence"):
         number = int(first_value(item, "ReferencedROINumber") or 0)
-        found[number] += first_value(item, "ContourSequence") or []
+        found[number] += items_of(item, "ContourSequence")
     return found
 
 

@@ -17,17 +17,17 @@ from pumit.errors import VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.dicom.codes import color_of, terminology_of
 from pumit.io.dicom.decoding import frames_one_by_one, is_deflated
-from pumit.io.dicom.files import DicomFile, first_value
+from pumit.io.dicom.files import DicomFile, first_value, items_of
 from pumit.io.dicom.slices import DicomSlice, slices_of
 from pumit.io.labels.grid_match import Placement, overlap_of, place
 from pumit.io.labels.label_file import (
     LabelFile,
+    LabelLayers,
     LabelledSegment,
     distinct_values,
     unreviewed_sentence,
     with_review,
 )
-from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.parser_errors import parsing
 from pumit.volume import Volume
 
@@ -91,7 +91,7 @@ def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
 def segments_of(seg: Dataset) -> list[LabelledSegment]:
     """List the segments described in SegmentSequence, all with layer 0."""
     found = []
-    for item in first_value(seg, "SegmentSequence") or []:
+    for item in items_of(seg, "SegmentSequence"):
         value = int(item.SegmentNumber)
         if not 0 < value <= np.iinfo(np.uint16).max:
             if value == 0:  # the background of a LABELMAP
@@ -111,8 +111,8 @@ def segments_of(seg: Dataset) -> list[LabelledSegment]:
 
 
 def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Frame]:
-    shared = (first_value(seg, "SharedFunctionalGroupsSequence") or [Dataset()])[0]
-    groups = first_value(seg, "PerFrameFunctionalGroupsSequence") or []
+    shared = items_of(seg, "SharedFunctionalGroupsSequence", "SegmentIdentificationSequence")
+    groups = items_of(seg, "PerFrameFunctionalGroupsSequence")
     if not groups:
         raise VolumeError(
             "The DICOM-SEG does not state the positions of its frames; export it again."
@@ -120,11 +120,7 @@ def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Fr
     found = []
     known: dict[tuple[float, ...], Placement] = {}
     for index, (group, where) in enumerate(zip(groups, slices_of(file), strict=True)):
-        items = (
-            first_value(group, "SegmentIdentificationSequence")
-            or first_value(shared, "SegmentIdentificationSequence")
-            or [Dataset()]
-        )
+        items = items_of(group, "SegmentIdentificationSequence") or shared or [Dataset()]
         number = int(first_value(items[0], "ReferencedSegmentNumber") or 0)
         if where.position_lps is None or where.pixel_spacing_mm is None:
             if _is_on_picture(group, where, image):
@@ -146,11 +142,7 @@ def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
     """
     if not image.is_planar:
         raise VolumeError("The DICOM-SEG has a frame without a position; export it again.")
-    sources = [
-        source
-        for derivation in first_value(group, "DerivationImageSequence") or []
-        for source in first_value(derivation, "SourceImageSequence") or []
-    ]
+    sources = items_of(group, "DerivationImageSequence", "SourceImageSequence")
     instances = {str(first_value(s, "ReferencedSOPInstanceUID") or "") for s in sources} - {""}
     known = set(image.source.instances) if image.source else set()
     if where.size[:2] != image.shape[1:] or (instances and known and not instances & known):

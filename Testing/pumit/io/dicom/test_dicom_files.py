@@ -27,14 +27,13 @@ def zipped(tmp_path: Path, names: str = "{}", compression: int = zipfile.ZIP_DEF
     return tmp_path / "ct.zip"
 
 
-@pytest.mark.parametrize("names", ["{}", "study/série 1/{}", "a\\b\\{}"])
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_zip_reads_like_its_folder(tmp_path: Path, names: str, compression: int) -> None:
-    path = zipped(tmp_path, names, compression)
-    expected = Volume.read(tmp_path / "ct")
-    volume = Volume.read(path)
-    np.testing.assert_array_equal(volume.array, expected.array)
-    assert volume.origin_lps == expected.origin_lps
+def test_zip_reads_like_its_folder(tmp_path: Path) -> None:
+    for k, names in enumerate(("{}", "study/série 1/{}", "a\\b\\{}")):
+        path = zipped(tmp_path, names, zipfile.ZIP_DEFLATED if k else zipfile.ZIP_STORED)
+        expected = Volume.read(tmp_path / "ct")
+        volume = Volume.read(path)
+        np.testing.assert_array_equal(volume.array, expected.array)
+        assert volume.origin_lps == expected.origin_lps
 
 
 def test_unpacked_files_live_as_long_as_the_volume(tmp_path: Path) -> None:
@@ -64,9 +63,7 @@ def test_nothing_is_left_after_a_failure(tmp_path: Path, monkeypatch: pytest.Mon
 def test_no_name_in_a_zip_leads_outside(tmp_path: Path, name: str) -> None:
     inside = tmp_path / "deep" / "inside"
     inside.mkdir(parents=True)
-    path = zipped(inside, name)
-    volume = Volume.read(path)
-    assert volume.shape[0] == 5
+    volume = Volume.read(zipped(inside, name))
     assert volume.source is not None
     assert len({file.parent for file in volume.source.files}) == 1
     assert not list(tmp_path.rglob("evil-*"))
@@ -91,24 +88,19 @@ def test_zip_bomb_is_refused_before_it_unpacks(
     refused(tmp_path / "a.zip", "too much for a scan")
 
 
-def test_zip_larger_than_the_disk_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = zipped(tmp_path)
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr(dicom_files.shutil, "disk_usage", lambda folder: usage)
-    refused(path, "make room")
-
-
-def test_disk_that_fills_while_unpacking_is_named(
+def test_zip_that_the_disk_cannot_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = zipped(tmp_path)
-    monkeypatch.setattr(dicom_files.shutil, "copyfileobj", refuse)
-    refused(path, "disk is full")
+    with monkeypatch.context() as patch:  # it fills while the zip is unpacked
+        patch.setattr(dicom_files.shutil, "copyfileobj", refuse)
+        refused(path, "disk is full")
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(dicom_files.shutil, "disk_usage", lambda folder: usage)
+    refused(path, "make room")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,67 +40,68 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Volume:
     return a_series(tmp_path_factory.mktemp("series"))
 
 
-def test_overlapping_segments_are_read_as_they_were_written(tmp_path: Path, scan: Volume) -> None:
-    masks = blobs()
-    pixels = np.stack(masks, axis=-1).astype(np.uint8)
-    path = write_seg(tmp_path / "a.dcm", scan, pixels, "BINARY", ["Liver", "Tumour"])
-    found = read_dicom_seg([path], scan)
+@pytest.fixture(scope="module")
+def liver(tmp_path_factory: pytest.TempPathFactory, scan: Volume) -> Path:
+    path = tmp_path_factory.mktemp("liver") / "a.dcm"
+    return write_seg(path, scan, blobs()[0].astype(np.uint8), "BINARY", ["Liver"])
+
+
+@pytest.fixture
+def parts(tmp_path: Path, both: Path) -> list[Path]:
+    return write_parts(both, tmp_path / "parts")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, scan: Volume) -> Path:
+    """Two segments that overlap."""
+    path, pixels = tmp_path_factory.mktemp("both") / "a.dcm", np.stack(blobs(), axis=-1)
+    return write_seg(path, scan, pixels.astype(np.uint8), "BINARY", ["Liver", "Tumour"])
+
+
+def test_overlapping_segments_are_read_as_they_were_written(scan: Volume, both: Path) -> None:
+    found = read_dicom_seg([both], scan)
     assert [s.name for s in found.segments] == ["Liver", "Tumour"]
     assert found.volume.channels == 2
-    for segment, mask in zip(found.segments, masks, strict=True):
+    for segment, mask in zip(found.segments, blobs(), strict=True):
         assert np.array_equal(found.mask(segment), mask)
     assert found.segments[0].terminology.split("~")[2] == "SCT^10200004^Liver"
     assert np.allclose(found.segments[0].color_rgb or 0, (1, 0, 0), atol=0.02)
     assert found.doubts == ()
 
 
-def test_label_map_segmentation_is_read(tmp_path: Path, scan: Volume) -> None:
+def test_label_maps_and_fractions_from_one_half_on_are_read(tmp_path: Path, scan: Volume) -> None:
     labels = blobs()[0].astype(np.uint8)
     labels[blobs()[1]] = 2
     path = write_seg(tmp_path / "a.dcm", scan, labels, "LABELMAP", ["Liver", "Tumour"])
     found = read_dicom_seg([path], scan)
     assert [s.value for s in found.segments] == [1, 2]
     assert np.array_equal(found.volume.array, labels)
-
-
-def test_fractions_count_from_one_half_on(tmp_path: Path, scan: Volume) -> None:
     share = np.random.default_rng(3).random(SHAPE)
     path = write_seg(tmp_path / "a.dcm", scan, share[..., None], "FRACTIONAL", ["Liver"])
     found = read_dicom_seg([path], scan)
-    stored = np.rint(share * 255)
-    assert np.array_equal(found.mask(found.segments[0]), stored >= 127.5)
+    assert np.array_equal(found.mask(found.segments[0]), np.rint(share * 255) >= 127.5)
 
 
-def test_other_order_of_the_scans_axes_is_followed(tmp_path: Path, scan: Volume) -> None:
+def test_part_of_the_scan_and_other_order_of_its_axes_are_followed(
+    tmp_path: Path, scan: Volume, liver: Path
+) -> None:
     """A conversion of the series may store it with other axes; the voxels are the same."""
     mask = blobs()[0]
-    path = write_seg(tmp_path / "a.dcm", scan, mask.astype(np.uint8), "BINARY", ["Liver"])
-    found = read_dicom_seg([path], reordered(scan, scan.array))
+    found = read_dicom_seg([liver], reordered(scan, scan.array))
     assert np.array_equal(found.mask(found.segments[0]), mask.transpose(2, 0, 1)[:, ::-1])
-
-
-def test_part_of_the_scan_keeps_what_it_holds(tmp_path: Path, scan: Volume) -> None:
-    mask = blobs()[0]
-    path = write_seg(tmp_path / "a.dcm", scan, mask.astype(np.uint8), "BINARY", ["Liver"])
     part = replace(scan, array=scan.array[1:3], origin_lps=tuple(scan.index_to_world((1, 0, 0))))
-    found = read_dicom_seg([path], part)
+    found = read_dicom_seg([liver], part)
     assert np.array_equal(found.mask(found.segments[0]), mask[1:3])
     outside = int(mask.sum() - mask[1:3].sum())
     assert found.doubts == (f"DICOM-SEG: {outside} voxels are outside of the image",)
-
-
-def test_other_grid_is_refused_in_words(tmp_path: Path, scan: Volume) -> None:
-    mask = blobs()[0].astype(np.uint8)
-    path = write_seg(tmp_path / "a.dcm", scan, mask, "BINARY", ["Liver"])
     finer = replace(scan, spacing_mm=(2.5, 0.45, 0.35))
     with pytest.raises(VolumeError, match=r"0\.9 x 0\.7 mm .* 0\.45 x 0\.35"):
-        read_dicom_seg([path], finer)
+        read_dicom_seg([liver], finer)
 
 
-def test_damaged_object_is_one_line(tmp_path: Path, scan: Volume) -> None:
-    mask = blobs()[0].astype(np.uint8)
-    path = write_seg(tmp_path / "a.dcm", scan, mask, "BINARY", ["Liver"])
-    seg = dcmread(path)
+def test_damaged_object_is_one_line(tmp_path: Path, scan: Volume, liver: Path) -> None:
+    path = tmp_path / "a.dcm"
+    seg = dcmread(liver)
     seg.PixelData = seg.PixelData[: len(seg.PixelData) // 4 * 2]
     seg.save_as(path)
     with pytest.raises(VolumeError, match="truncated") as raised:
@@ -159,25 +160,25 @@ def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Pa
         read_labels(path, a_volume())
 
 
-def test_parts_of_a_concatenation_are_one_segmentation(tmp_path: Path, scan: Volume) -> None:
-    parts = some_parts(tmp_path, scan)
+def test_parts_of_a_concatenation_are_one_segmentation(
+    tmp_path: Path, scan: Volume, parts: list[Path]
+) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for part in parts:
             archive.write(part, part.name)
-    for given in (tmp_path / "parts", *parts, tmp_path / "a.zip"):
+    # A copy of a part counts once; a damaged file beside it is passed over.
+    parts[0].with_name("copy.dcm").write_bytes(parts[0].read_bytes())
+    parts[0].with_name("bad.dcm").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
+    for given in (*parts, tmp_path / "a.zip"):
         found = read_labels(given, scan)
         for segment, mask in zip(found.segments, blobs(), strict=True):
             assert np.array_equal(found.mask(segment), mask)
         assert found.doubts == ()
+    parts[0].with_name("bad.dcm").unlink()
+    assert read_labels(tmp_path / "parts", scan).doubts == ()
     parts[1].unlink()
     with pytest.raises(VolumeError, match="Found 1 of 2 parts"):
         read_labels(parts[0], scan)
-
-
-def some_parts(folder: Path, scan: Volume) -> list[Path]:
-    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
-    path = write_seg(folder / "whole.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
-    return write_parts(path, folder / "parts")
 
 
 def rewrite(path: Path, **attributes: int | None) -> None:
@@ -190,8 +191,7 @@ def rewrite(path: Path, **attributes: int | None) -> None:
     ds.save_as(path)
 
 
-def test_concatenation_without_its_count_may_be_incomplete(tmp_path: Path, scan: Volume) -> None:
-    parts = some_parts(tmp_path, scan)
+def test_concatenation_without_its_count_may_be_incomplete(scan: Volume, parts: list[Path]) -> None:
     for part in parts:
         rewrite(part, InConcatenationTotalNumber=None)
     parts[1].unlink()
@@ -203,34 +203,19 @@ def test_concatenation_without_its_count_may_be_incomplete(tmp_path: Path, scan:
 
 @pytest.mark.parametrize("number", [None, 1])
 def test_parts_without_an_order_are_refused(
-    tmp_path: Path, scan: Volume, number: int | None
+    scan: Volume, parts: list[Path], number: int | None
 ) -> None:
-    parts = some_parts(tmp_path, scan)
     for part in parts:
         rewrite(part, InConcatenationNumber=number, InConcatenationTotalNumber=None)
     with pytest.raises(VolumeError, match="not numbered from 1"):
         read_labels(parts[0], scan)
 
 
-def test_copy_of_a_part_counts_once(tmp_path: Path, scan: Volume) -> None:
-    parts = some_parts(tmp_path, scan)
-    parts[0].with_name("copy.dcm").write_bytes(parts[0].read_bytes())
-    assert read_labels(parts[0], scan).doubts == ()
-
-
-def test_damaged_file_beside_a_part_is_passed_over(tmp_path: Path, scan: Volume) -> None:
-    parts = some_parts(tmp_path, scan)
-    parts[0].with_name("bad.dcm").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
-    assert len(read_labels(parts[0], scan).segments) == 2
-
-
 @pytest.mark.parametrize("syntax", ["RLE", "deflated frames"])
 def test_packed_bits_are_read_in_each_compression(
-    tmp_path: Path, scan: Volume, syntax: str
+    tmp_path: Path, scan: Volume, both: Path, syntax: str
 ) -> None:
-    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
-    path = write_seg(tmp_path / "a.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
-    seg = dcmread(path)
+    path, seg = tmp_path / "a.dcm", dcmread(both)
     encoded = []
     for frame in _bits(seg, list(range(seg.NumberOfFrames))):
         data = np.packbits(frame.ravel(), bitorder="little").tobytes()

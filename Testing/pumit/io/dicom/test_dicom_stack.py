@@ -11,42 +11,32 @@ import pytest
 from generated_scans import AXIAL, along_normal, dicom_slice, refused, rotation, write_stack
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.volume import Volume
+from pydicom import dcmread
+from pydicom.encaps import encapsulate
 
 OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
 SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
 
 
 @pytest.mark.parametrize("orientation", [AXIAL, OBLIQUE, SAGITTAL])
-@pytest.mark.parametrize("is_reversed", [False, True])
 def test_slices_are_sorted_along_their_normal(
-    tmp_path: Path, orientation: tuple[float, ...], is_reversed: bool
+    tmp_path: Path, orientation: tuple[float, ...]
 ) -> None:
     positions = along_normal(9, orientation=orientation)
-    if is_reversed:
-        positions.reverse()
-    hu = write_stack(tmp_path / "ct", positions, orientation=orientation)
+    hu = write_stack(tmp_path / "ct", positions[::-1], orientation=orientation)[::-1]
     volume = Volume.read(tmp_path / "ct")
-    order = slice(None, None, -1) if is_reversed else slice(None)
-    np.testing.assert_array_equal(volume.array, hu[order])
+    np.testing.assert_array_equal(volume.array, hu)
     assert volume.array.dtype == np.int16
     assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7), abs=1e-5)
     row, column = np.asarray(orientation).reshape(2, 3)
-    for k, position in enumerate(positions[order]):
+    for k, position in enumerate(positions):
         np.testing.assert_allclose(volume.index_to_world((k, 0, 0)), position, atol=1e-4)
         expected = np.asarray(position) + 3 * 0.7 * row + 2 * 0.9 * column
         np.testing.assert_allclose(volume.index_to_world((k, 2, 3)), expected, atol=1e-4)
-
-
-def test_source_lists_the_files_in_slice_order(tmp_path: Path) -> None:
-    import pydicom
-
-    write_stack(tmp_path / "ct", along_normal(6)[::-1])
-    volume = Volume.read(tmp_path / "ct")
     assert volume.source is not None
     assert volume.source.series_instance_uid == "1.2.3"
-    heights = [pydicom.dcmread(f).ImagePositionPatient[2] for f in volume.source.files]
-    assert heights == sorted(heights)
-    assert len(heights) == 6
+    places = [dcmread(file).ImagePositionPatient for file in volume.source.files]
+    np.testing.assert_allclose(places, positions, atol=1e-4)
 
 
 def test_every_slice_has_its_own_rescale(tmp_path: Path) -> None:
@@ -57,14 +47,9 @@ def test_every_slice_has_its_own_rescale(tmp_path: Path) -> None:
     volume = Volume.read(tmp_path)
     np.testing.assert_allclose(volume.array[:, 0, 0], (50, 200, 25))
     assert volume.array.dtype == np.float32
-
-
-def test_wide_range_stays_exact(tmp_path: Path) -> None:
-    stored = np.array([[0, 65535]], np.uint16)
-    for k in range(2):
-        ds = dicom_slice(stored, (0, 0, k))
-        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    np.testing.assert_array_equal(Volume.read(tmp_path).array[0], [[-1024, 64511]])
+    stored = np.array([[0, 65535]], np.uint16)  # a wide range stays exact
+    dicom_slice(stored, (0, 0, 0)).save_as(tmp_path / "0.dcm", enforce_file_format=True)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "0.dcm").array[0], [[-1024, 64511]])
 
 
 @pytest.mark.parametrize("has_thickness", [True, False])
@@ -137,18 +122,16 @@ def test_single_slice_or_file_is_planar_with_its_own_position(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("more", "spacing"),
-    [
-        ({"pixel_spacing": None, "ImagerPixelSpacing": [0.2, 0.1]}, (0.2, 0.1)),
-        ({"pixel_spacing": (0.4, 0.3), "ImagerPixelSpacing": [0.2, 0.1]}, (0.4, 0.3)),
-        ({"pixel_spacing": None}, (1.0, 1.0)),
-    ],
+    [({"ImagerPixelSpacing": [0.2, 0.1]}, (0.2, 0.1)), ({}, (1.0, 1.0))],
 )
 def test_x_ray_has_the_pixel_size_it_states(
     tmp_path: Path, more: dict[str, object], spacing: tuple[float, float]
 ) -> None:
     dx = "1.2.840.10008.5.1.4.1.1.1.1"
     pixels = np.arange(42, dtype=np.uint16).reshape(6, 7)
-    ds = dicom_slice(pixels, None, SOPClassUID=dx, Modality="DX", intercept=0.0, **more)
+    ds = dicom_slice(
+        pixels, None, SOPClassUID=dx, Modality="DX", intercept=0.0, pixel_spacing=None, **more
+    )
     ds.save_as(tmp_path / "x.dcm", enforce_file_format=True)
     volume = Volume.read(tmp_path / "x.dcm")
     assert volume.spacing_mm == (PLANAR_SLICE_SPACING_MM, *spacing)
@@ -163,14 +146,6 @@ def test_colour_slices_become_three_channels(tmp_path: Path) -> None:
     volume = Volume.read(tmp_path)
     assert volume.array.shape == (3, 3, 6, 8)
     np.testing.assert_array_equal(volume.array[:, 1], np.moveaxis(pixels, -1, 0))
-
-
-def test_cine_frames_become_channels(tmp_path: Path) -> None:
-    frames = np.arange(4 * 6 * 8, dtype=np.uint8).reshape(4, 6, 8)
-    ds = dicom_slice(frames[0], None, intercept=0.0, NumberOfFrames=4)
-    ds.PixelData = frames.tobytes()
-    ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
-    np.testing.assert_array_equal(Volume.read(tmp_path / "us.dcm").array, frames[:, None])
 
 
 @pytest.mark.parametrize(
@@ -213,8 +188,6 @@ def test_pixel_spacing_that_differs_is_refused(tmp_path: Path) -> None:
 
 
 def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
-    from pydicom.encaps import encapsulate
-
     ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0))
     ds.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.4.201"
     ds.PixelData = encapsulate([b"\xff\x4f\xff\x51" + bytes(40)])
@@ -222,17 +195,6 @@ def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
     ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
     message = refused(tmp_path / "a.dcm", "High-Throughput JPEG 2000")
     assert re.search("decompress the series first", message)
-
-
-def test_run_length_encoded_slices_are_read(tmp_path: Path) -> None:
-    import pydicom
-
-    hu = write_stack(tmp_path / "ct", along_normal(3))
-    for file in (tmp_path / "ct").iterdir():
-        ds = pydicom.dcmread(file)
-        ds.compress(pydicom.uid.RLELossless)
-        ds.save_as(file)
-    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
 @pytest.mark.parametrize(
@@ -259,20 +221,6 @@ def test_places_that_are_no_stack_are_named(
 ) -> None:
     write_stack(tmp_path / "ct", positions)
     refused(tmp_path / "ct", reason)
-
-
-def test_palette_becomes_rgb(tmp_path: Path) -> None:
-    index = np.arange(48, dtype=np.uint8).reshape(6, 8)
-    ds = dicom_slice(index, None, intercept=0.0, PhotometricInterpretation="PALETTE COLOR")
-    ramp = np.arange(256, dtype=np.uint16) << 8
-    for colour, table in (("Red", ramp), ("Green", ramp[::-1].copy()), ("Blue", ramp // 2)):
-        setattr(ds, f"{colour}PaletteColorLookupTableDescriptor", [256, 0, 16])
-        setattr(ds, f"{colour}PaletteColorLookupTableData", table.tobytes())
-    ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
-    array = Volume.read(tmp_path / "us.dcm").array
-    assert array.shape == (3, 1, 6, 8)
-    np.testing.assert_array_equal(array[0, 0], index)
-    np.testing.assert_array_equal(array[1, 0], 255 - index)
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.98])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ QFORM_CODE, SFORM_CODE, QUATERN, SROW = 252, 254, 256, 280
 
 def nifti(array: np.ndarray | None = None, **more: Any) -> bytearray:
     """What ITK writes, uncompressed, as bytes to change."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.nii"
         SimpleITK.WriteImage(itk_image(pattern() if array is None else array, **more), str(path))
@@ -56,9 +55,6 @@ def test_slope_and_intercept_are_applied_as_itk_does(tmp_path: Path) -> None:
         (tmp_path / "a.nii").write_bytes(patched(SLOPE, "2f", 0.1, -1024, data=nifti(array)))
         expected = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii")))
         np.testing.assert_allclose(Volume.read(tmp_path / "a.nii").array, expected, rtol=1e-6)
-
-
-def test_slope_of_zero_means_no_scaling(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, patched(SLOPE, "2f", 0, 50)).array, pattern())
 
 
@@ -126,7 +122,9 @@ def test_an_sform_of_zeros_states_no_size(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
-def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: int) -> None:
+def test_sheared_sform_is_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, qform_code: int, sform_code: int
+) -> None:
     # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.
     tilt = np.tan(np.radians(15)) * 2.5
     sform = np.array([[0.7, 0, 0, 10], [0, 0.9, tilt, 20], [0, 0, 2.5, 30]])
@@ -134,6 +132,7 @@ def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: 
     data = nifti(ramp)
     data[:352] = sheared(sform, qform_code, sform_code)[:352]
     volume = read(tmp_path, data)
+    assert "sheared by 15.0 degrees" in caplog.text
     assert volume.shape[0] == 5
     assert volume.array.dtype == np.int16
     assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
@@ -176,12 +175,10 @@ def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
     np.testing.assert_allclose(volume.direction, expected.direction, atol=1e-5)
 
 
-def test_degenerate_sform_is_refused(tmp_path: Path) -> None:
+def test_sform_that_no_grid_can_follow_is_refused(tmp_path: Path) -> None:
     sform = np.array([[1, 1, 0, 0], [0, 0.01, 0, 0], [0, 0, 1, 0.0]])
     refuse(tmp_path, sheared(sform, 0, 1), "parallel")
-
-
-def test_shear_that_would_blow_up_the_grid_is_refused(tmp_path: Path) -> None:
+    refuse(tmp_path, sheared(np.zeros((3, 4)), 0, 1), "sform has an axis of length zero")
     sform = np.array([[1, 3, 0, 0], [0, 1, 3, 0], [0, 0, 1, 0.0]])
     data = nifti(np.zeros((40, 40, 40), np.int16))
     data[:352] = patched(DIM, "8h", 3, 40, 40, 40, 1, 1, 1, 1, data=sheared(sform, 0, 1))[:352]
@@ -216,9 +213,8 @@ SHEARED = np.array([[-0.7, 0, 0, 12.5], [0, -0.9, -0.3, -30.25], [0, 0, 2.5, 101
 
 @pytest.mark.parametrize("quaternion", [(0.1, -0.2, 0.3), (0.8, 0.7, 0.3)], ids=["valid", "long"])
 @pytest.mark.parametrize("qfac", [1.0, -1.0])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, -1, 1), (1, 1, -1)])
 def test_every_header_is_read_as_itk_reads_it_or_refused(
-    tmp_path: Path, quaternion: tuple[float, ...], qfac: float, sizes: tuple[float, ...]
+    tmp_path: Path, quaternion: tuple[float, ...], qfac: float
 ) -> None:
     oblique = np.column_stack([rotation(10, 20, 30) * (0.7, 0.9, 2.5), (1, 2, 3)])
     forms = {"oblique": oblique, "mirrored": oblique * (1, 1, -1, 1), "sheared": SHEARED}
@@ -228,7 +224,7 @@ def test_every_header_is_read_as_itk_reads_it_or_refused(
     ):
         data = patched(SROW, "12f", *sform.ravel())
         patched(QFORM_CODE, "2h", qform_code, sform_code, data=data)
-        patched(PIXDIM, "4f", qfac, *np.multiply(sizes, (0.7, 0.9, 2.5)), data=data)
+        patched(PIXDIM, "4f", qfac, 0.7, 0.9, 2.5, data=data)
         patched(QUATERN, "6f", *quaternion, 10, 20, 30, data=data)
         (tmp_path / "a.nii").write_bytes(data)
         if name == "sheared" and sform_code in ((1, 2) if qform_code else (1, 2, 4)):
@@ -236,31 +232,29 @@ def test_every_header_is_read_as_itk_reads_it_or_refused(
         try:
             volume = Volume.read(tmp_path / "a.nii")
         except VolumeError:
-            # ITK mirrors negative sizes, and makes some rotation of any quaternion.
-            assert min(sizes) < 0 or quaternion[0] == 0.8
+            assert quaternion[0] == 0.8  # ITK makes some rotation of any quaternion
             continue
-        assert min(sizes) > 0
         np.testing.assert_allclose(grid(volume), by_itk(tmp_path / "a.nii"), atol=1e-4)
         np.testing.assert_array_equal(volume.array, pattern())
         read_count += 1
-    # With a long quaternion: where there is no qform, or ITK uses the sform.
-    assert (read_count > 10) == (min(sizes) > 0)
+    assert read_count > 10  # with a long quaternion, where there is no qform or ITK uses the sform
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("codes", [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)])
-def test_negative_spacing_is_refused(tmp_path: Path, axis: int, codes: tuple[int, int]) -> None:
-    data = patched(PIXDIM + 4 * (axis + 1), "f", -1.5)
-    refuse(tmp_path, patched(QFORM_CODE, "2h", *codes, data=data), "-1.5.* must be positive")
+@pytest.mark.parametrize("codes", [(0, 0), (1, 0), (0, 1), (1, 2)])
+def test_negative_spacing_is_refused(tmp_path: Path, codes: tuple[int, int]) -> None:
+    """ITK and Slicer mirror the scan by it."""
+    for axis in (1, 2, 3):
+        data = patched(PIXDIM + 4 * axis, "f", -1.5)
+        refuse(tmp_path, patched(QFORM_CODE, "2h", *codes, data=data), "-1.5.* must be positive")
 
 
-@pytest.mark.parametrize("codes", [(1, 0), (2, 0), (1, 2), (1, 4)])
 @pytest.mark.parametrize("quaternion", [(0.8, 0.7, 0.3), (float("nan"), 0, 0)])
 def test_invalid_qform_is_refused_where_itk_uses_it(
-    tmp_path: Path, codes: tuple[int, int], quaternion: tuple[float, ...]
+    tmp_path: Path, quaternion: tuple[float, ...]
 ) -> None:
-    data = patched(QUATERN, "3f", *quaternion)
-    refuse(tmp_path, patched(QFORM_CODE, "2h", *codes, data=data), "qform is invalid")
+    for codes in ((1, 0), (2, 0), (1, 2), (1, 4)):
+        data = patched(QUATERN, "3f", *quaternion)
+        refuse(tmp_path, patched(QFORM_CODE, "2h", *codes, data=data), "qform is invalid")
 
 
 def test_invalid_qform_does_no_harm_where_itk_uses_the_sform(tmp_path: Path) -> None:
@@ -285,10 +279,6 @@ def test_sform_that_only_itk_finds_sheared_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(volume.array, pattern())
 
 
-def test_sform_of_zeros_without_a_qform_is_refused(tmp_path: Path) -> None:
-    refuse(tmp_path, sheared(np.zeros((3, 4)), 0, 1), "sform has an axis of length zero")
-
-
 def test_sheared_sform_far_from_the_qform_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -299,11 +289,6 @@ def test_sheared_sform_far_from_the_qform_is_said(
     assert "Slicer use the qform, by which voxels are up to 1.2 mm away" in caplog.text
 
 
-@pytest.mark.parametrize("spacing", [0.0, float("nan"), float("inf")])
-def test_spacing_that_is_no_length_is_refused(tmp_path: Path, spacing: float) -> None:
-    refuse(tmp_path, patched(PIXDIM + 4, "f", spacing), "spacing")
-
-
 def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path: Path) -> None:
     data = patched(PIXDIM + 12, "f", 0.0, data=nifti(pattern((6, 7))))
     assert read(tmp_path, data).is_planar
@@ -312,6 +297,9 @@ def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
+        (patched(PIXDIM + 4, "f", 0.0), "spacing"),
+        (patched(PIXDIM + 4, "f", float("nan")), "spacing"),
+        (patched(PIXDIM + 4, "f", float("inf")), "spacing"),
         (patched(DIM, "h", 9), "impossible size"),
         (patched(DIM + 2, "h", -7), "impossible size"),
         (patched(DIM + 2, "h", 0), "impossible size"),
@@ -332,13 +320,10 @@ def test_damaged_header_is_refused(tmp_path: Path, data: bytearray, reason: str)
     refuse(tmp_path, data, reason)
 
 
-def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:
+def test_damaged_or_hostile_compressed_data_is_refused(tmp_path: Path) -> None:
     data = bytearray(gzip.compress(bytes(nifti())))
     data[-6] ^= 1  # the checksum
     refuse(tmp_path, data, "damaged")
-
-
-def test_gzip_bomb_is_refused_before_it_unpacks(tmp_path: Path) -> None:
     header = patched(DIM, "8h", 3, 30000, 30000, 300, 1, 1, 1, 1)[:352]
     refuse(tmp_path, gzip.compress(bytes(header) + bytes(100_000)), "truncated")
 
@@ -360,12 +345,6 @@ def test_pair_of_header_and_voxels_is_read(tmp_path: Path, given: str, is_compre
     np.testing.assert_allclose(volume.direction, rotation(10, 20, 30), atol=1e-5)
 
 
-def test_pair_without_its_voxels_is_refused(tmp_path: Path) -> None:
-    SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
-    (tmp_path / "a.img").rename(tmp_path / "b.img")
-    refused(tmp_path / "a.hdr", r"an \.img file of the same name")
-
-
 def test_single_file_that_calls_itself_a_pair_is_read(tmp_path: Path) -> None:
     SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.nii"))
     data = bytearray((tmp_path / "a.nii").read_bytes())
@@ -373,17 +352,11 @@ def test_single_file_that_calls_itself_a_pair_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, data).array, pattern())
 
 
-def test_header_of_analyze_is_refused(tmp_path: Path) -> None:
+def test_half_of_a_pair_and_header_of_analyze_are_refused(tmp_path: Path) -> None:
     SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
+    (tmp_path / "a.img").rename(tmp_path / "b.img")
+    refused(tmp_path / "a.hdr", r"an \.img file of the same name")
     data = bytearray((tmp_path / "a.hdr").read_bytes()[:348])
     data[344:348] = b"\0" * 4
     (tmp_path / "a.hdr").write_bytes(data)
     refused(tmp_path / "a.hdr", "left from right")
-
-
-def test_sheared_scan_says_that_it_is_interpolated(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    sform = np.array([[-1.0, 0.2, 0, 0], [0, -1, 0, 0], [0, 0, 2, 0]])
-    read(tmp_path, sheared(sform, 1, 1))
-    assert "sheared by 11.3 degrees" in caplog.text

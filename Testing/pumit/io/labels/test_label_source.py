@@ -24,6 +24,7 @@ from label_objects_made import (
 from pumit.errors import VolumeError
 from pumit.io.file_part import split_part
 from pumit.io.labels.label_source import announced_segments, read_all_labels, read_labels, read_scan
+from pumit.io.scans import channel_files, scan_name
 from pumit.volume import Volume
 
 LABELS = blobs()[0].astype(np.uint8) * 3
@@ -130,3 +131,24 @@ def test_part_of_a_file_is_reported_from_a_name_with_a_number_sign(tmp_path: Pat
     assert split_part(tmp_path / "a#1.nrrd") == (tmp_path / "a#1.nrrd", "")
     assert split_part(tmp_path / "b.mrb#CT #2") == (tmp_path / "b.mrb", "CT #2")
     assert split_part(tmp_path / "c.mrb#CT") == (tmp_path / "c.mrb#CT", "")
+
+
+def test_files_of_channels_are_one_scan_if_they_share_a_grid(tmp_path: Path) -> None:
+    for number in (0, 1, 3):
+        save(tmp_path / f"a_b_{number:04d}.nrrd", replace(a_volume(), array=LABELS + number))
+    first = tmp_path / "a_b_0000.nrrd"
+    assert (scan_name(first), scan_name(tmp_path / "a_b_0001.nrrd")) == ("a_b", None)
+    files = channel_files(first)
+    assert [path.name for path in files] == ["a_b_0000.nrrd", "a_b_0001.nrrd"]
+    assert np.array_equal(read_scan(files).array, np.stack([LABELS, LABELS + 1]))
+    assert np.array_equal(read_scan(files[:1]).array, LABELS)
+    for change, message in (
+        ({"origin_lps": tuple(a_volume().index_to_world((0, 0, 2)))}, r"0001\.nrrd .* by 2\.0"),
+        ({"array": LABELS[..., :-1]}, "6 x 14 x 16 voxels"),
+    ):
+        save(files[1], replace(a_volume(), **{"array": LABELS, **change}))
+        with pytest.raises(VolumeError, match=message):
+            read_scan(files)
+    save(files[1], reordered(a_volume(), LABELS))
+    with pytest.raises(VolumeError, match="axes in another order"):
+        read_scan(files)
