@@ -187,9 +187,3 @@ class SACUpsample(_AdaptiveKernel, nn.ConvTranspose3d):
         if x.is_cuda:
             return spread_patches(x, self.kernel_of_depth(d), self.bias)
         return F.conv_transpose3d(x, self.kernel_of_depth(d), self.bias, stride=(d, s, s))
-
-
-def token_positions(depth: int, height: int, width: int, *, device: torch.device) -> Tensor:
-    """Return integer positions (z, h, w) of tokens in raster order, (depth * height * width, 3)."""
-    axes = (torch.arange(n, device=device) for n in (depth, height, width))
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, 3)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from pumit.networks.pumit.anisotropy import Anisotropy, require_divisible, require_reducible
 from pumit.networks.pumit.eva import AdditiveRotaryEmbedding3D, EvaBlock
-from pumit.networks.pumit.sac import SACDownsample, embed_patches, token_positions
+from pumit.networks.pumit.sac import SACDownsample, embed_patches
 
 LAYER_NORM_EPS = 1e-5
 PREFIX = 1  # class token, without a position
@@ -151,11 +151,11 @@ class UniversalViT(nn.Module):
             The final features, and the taps' patch tokens (B, N, dim) in order; those of the last
             block are normalised.
         """
-        positions = token_positions(*grid, device=tokens.device)
+        rotations = self.rope.of_grid(grid, tokens, prefix=PREFIX)
         x = torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1)
         tapped = []
         for number, block in enumerate(self.blocks, start=1):
-            x = block(x, self.rope, positions, PREFIX)
+            x = block(x, rotations, grid)
             if number == len(self.blocks):
                 x = self.norm(x)
             if number in taps:
