@@ -132,7 +132,7 @@ _MAMBA_MIM = {
 
 _RENEWED_MAMBA: dict[str, Any] = {
     "dropped": ("unused",),
-    "renewed_by": "pumit.networks.mamba_mim.renewed",
+    "renewed_by": "pumit.networks.mamba_mim.hymamba",
 }
 
 _UNETR_MAMBA = {

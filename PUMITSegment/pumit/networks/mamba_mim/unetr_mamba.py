@@ -7,14 +7,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pumit.networks.mamba_mim.encoding import (
-    Encoding,
-    require_sincos_width,
-    sincos_positions,
-    tokens_to_map,
-)
 from pumit.networks.mamba_mim.mamba_block import MambaLayer
-from pumit.networks.mamba_mim.masking import require_mask, take_tokens, visible_index
+from pumit.networks.mamba_mim.masking import (
+    Encoding,
+    require_mask,
+    require_sincos_width,
+    tokens_of,
+    tokens_to_map,
+    visible_index,
+)
 from pumit.networks.monai import UnetrBasicBlock, UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
@@ -91,15 +92,11 @@ class VisionMambaEncoder(nn.Module):
         """
         y = self.embedding(x)
         d, h, w = y.shape[2:]
-        tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
-        positions = sincos_positions((d, h, w), self.dim, device=x.device)
-        # In the parameters' precision, so that autocast does not round the residual sums.
-        tokens = tokens + positions.to(next(self.parameters()).dtype)
         index = None
         if mask is not None:
             require_mask(mask, x.shape[0], (d, h, w))
             index = visible_index(mask) if order is None else order
-            tokens = take_tokens(tokens, index)
+        tokens = tokens_of(y, index, next(self.parameters()).dtype)
         taps = []
         for number, layer in enumerate(self.layers, start=1):
             tokens = layer(tokens)
