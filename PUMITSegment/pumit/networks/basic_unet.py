@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from pumit.networks.monai import BasicUNet
-from pumit.networks.padding import padded, require_channels
-from pumit.networks.slices import by_slices
+from pumit.networks.padding import by_slices, padded, require_channels
 
 STRIDE = 16  # four halvings
 

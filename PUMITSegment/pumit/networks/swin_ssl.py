@@ -67,8 +67,6 @@ class SwinSsl(nn.Module):
         official_tokens: bool,
     ) -> None:
         super().__init__()
-        if feature_size < 12 or feature_size % 12:
-            raise ValueError(f"feature_size must be divisible by 12, got {feature_size}")
         check_stages(feature_size, depths, num_heads)
         self.in_channels = in_channels
         self.official_tokens = official_tokens

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pumit.networks.monai import SwinUNETR
-from pumit.networks.padding import padded, require_channels
-from pumit.networks.slices import by_slices
+from pumit.networks.padding import by_slices, padded, require_channels
 from pumit.networks.swin_merging import merging_layer
 
 STRIDE = 32  # factor 2 for the patches and for each of four stages
@@ -111,6 +110,8 @@ def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[i
     Args:
         feature_size: Width of the first stage; doubles with each stage.
     """
+    if feature_size < 12 or feature_size % 12:
+        raise ValueError(f"feature_size must be divisible by 12, got {feature_size}")
     if len(depths) != 4 or len(num_heads) != 4:
         raise ValueError(f"four stages need 4 depths and num_heads, got {depths} and {num_heads}")
     for stage, heads in enumerate(num_heads):

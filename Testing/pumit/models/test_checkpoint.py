@@ -235,7 +235,7 @@ def test_a_failed_save_keeps_the_earlier_checkpoint(
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pumit.models.tensor_file.write_tensors", fail)
+    monkeypatch.setattr("pumit.models.checkpoint.write_tensors", fail)
     with pytest.raises(ExportError, match="full"):
         save_checkpoint(checkpoint, {"a": torch.ones(1)}, RECIPE)
     assert load_checkpoint(checkpoint).recipe == RECIPE
