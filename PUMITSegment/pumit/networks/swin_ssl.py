@@ -45,9 +45,6 @@ class SwinSsl(nn.Module):
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., Self-Supervised Pre-Training of Swin Transformers for 3D Medical Image
         Analysis, CVPR 2022. The encoder `swinViT` has the names of `monai.networks.nets.SwinUNETR`.

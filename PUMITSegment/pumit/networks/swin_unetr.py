@@ -33,9 +33,6 @@ class SwinUnetr(nn.Module):
     Attributes:
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Hatamizadeh et al., Swin UNETR, BrainLes 2021; `monai.networks.nets.SwinUNETR`.
     """
@@ -75,11 +72,7 @@ class SwinUnetr(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
-        """
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W)."""
         require_channels(x, self.in_channels, name=NAME)
         field, cropped = padded(x, self.stride, name=NAME)
         cells = [n // s for n, s in zip(field.shape[2:], self.stride, strict=True)]

@@ -117,9 +117,6 @@ class HyMambaEncoder(nn.Module):
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, section 2.1 and algorithm 1.
     """
@@ -230,9 +227,6 @@ class HyMamba(nn.Module):
         encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, section 2; the decoder as in Hatamizadeh et al., UNETR, 2022.
         Differs from the source: positions are computed; poolings may keep depth; fields may have
@@ -271,11 +265,7 @@ class HyMamba(nn.Module):
         self.head = nn.Conv3d(last_width, num_classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
-        """
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W)."""
         require_channels(x, self.in_channels, name=NAME)
         field, cropped = padded(x, self.stride, name=NAME)
         encoding = self.encoder(field)

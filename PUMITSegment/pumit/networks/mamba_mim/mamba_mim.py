@@ -24,7 +24,7 @@ from pumit.networks.mamba_mim.token_interpolation import (
     quirks_of,
     state_space_token_interpolation,
 )
-from pumit.networks.mamba_mim.unetr_mamba import VisionMambaEncoder
+from pumit.networks.mamba_mim.unetr_mamba import VisionMambaEncoder, halvings
 from pumit.networks.padding import require_channels
 from pumit.system.wording import times
 
@@ -170,9 +170,6 @@ class MambaMim(nn.Module):
         state_matrix: Matrix A of the interpolation, initially zero as published.
         stride: Voxels of a cell, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, section 2.
     """
@@ -202,7 +199,9 @@ class MambaMim(nn.Module):
             token_width=encoder.dim,
             map_widths=encoder.widths,
             widths=decoder_widths,
-            poolings=encoder.poolings if encoder.widths else halvings(encoder.stride),
+            poolings=encoder.poolings
+            if encoder.widths
+            else halvings(encoder.stride, max(encoder.stride).bit_length() - 1),
             out_channels=in_channels,
         )
 
@@ -277,18 +276,3 @@ class UnetrMambaMim(MambaMim):
     """
 
     encoder_class = VisionMambaEncoder
-
-
-def halvings(patch: Triple) -> list[Triple]:
-    """Split a patch (d, h, w) into steps of 1 or 2 per axis, the finest first.
-
-    The finest steps keep an axis that is halved less often.
-
-    Raises:
-        ValueError: If a side is not a power of two.
-    """
-    if any(side & (side - 1) for side in patch):
-        raise ValueError(f"a patch to pre-train has sides of powers of two, got {tuple(patch)}")
-    count = max(side.bit_length() - 1 for side in patch)
-    steps = [[2 if side >> (count - k) else 1 for side in patch] for k in range(count)]
-    return [(d, h, w) for d, h, w in steps]

@@ -312,9 +312,6 @@ class NnFormer(nn.Module):
         stride: Field sizes are padded to multiples of this, (d, h, w).
         heads: Transposed convolutions from tokens to logits, the finest first.
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
         2023. Differs from the source: by default, relative positions and shifted volumes follow the
@@ -421,9 +418,6 @@ class NnFormer(nn.Module):
         Returns:
             Logits (B, num_classes, D, H, W); with `deep_supervision` a list of the logits of all
             heads, each on its own grid, the finest first.
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
         """
         require_channels(x, self.in_channels, name="nnFormer")
         field, cropped = padded(x, self.stride, name="nnFormer")

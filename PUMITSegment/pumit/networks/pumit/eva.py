@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from pumit.networks.ba_sam import ba_attention
 
+LAYER_NORM_EPS = 1e-5  # PUMIT's; EVA-02's is 1e-6
+
 
 class AdditiveRotaryEmbedding3D(nn.Module):
     """Additive 3D rotary embedding: in-plane angles plus a depth angle.
@@ -145,11 +147,11 @@ def penalising(slope: Tensor) -> Tensor:
 class SwiGLU(nn.Module):
     """w3(LN(SiLU(w1 x) * w2 x))."""
 
-    def __init__(self, dim: int, hidden: int, eps: float) -> None:
+    def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.w1 = nn.Linear(dim, hidden)
         self.w2 = nn.Linear(dim, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=eps)
+        self.norm = nn.LayerNorm(hidden, eps=LAYER_NORM_EPS)
         self.w3 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -162,25 +164,19 @@ class EvaBlock(nn.Module):
 
     Args:
         train_tokens: See `EvaAttention`.
-        eps: Layer norm epsilon; PUMIT's is 1e-5.
 
     Source:
         Fang et al., EVA-02, 2023; PUMIT, section "Universal Vision Transformer".
     """
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        hidden: int,
-        train_tokens: int | None = None,
-        eps: float = 1e-5,
+        self, dim: int, num_heads: int, hidden: int, train_tokens: int | None = None
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=eps)
+        self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.attention = EvaAttention(dim, num_heads, train_tokens)
-        self.norm2 = nn.LayerNorm(dim, eps=eps)
-        self.mlp = SwiGLU(dim, hidden, eps)
+        self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.mlp = SwiGLU(dim, hidden)
 
     def forward(self, x: Tensor, rotations: Tensor, grid: Sequence[int]) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C).

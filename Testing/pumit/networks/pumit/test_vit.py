@@ -46,15 +46,6 @@ def test_it_encodes_every_degree_and_gradients_reach_all_parameters(
     assert_gradients_reach_all(network, loss)
 
 
-def test_tokens_and_grid_are_in_raster_order() -> None:
-    features = tiny()(torch.rand(1, 3, 16, 16, 24), Anisotropy(0))
-
-    grid = features.as_grid()
-
-    assert grid.shape == (1, 16, 2, 2, 3)
-    torch.testing.assert_close(grid[0, :, 1, 0, 2], features.tokens[0, 1 * 6 + 0 * 3 + 2])
-
-
 def test_an_image_of_equal_slices_gives_the_patches_of_fewer_thicker_slices() -> None:
     network = tiny()
     thick = torch.rand(1, 3, 2, 16, 16)
