@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import CheckpointError
-from pumit.models.pickled import is_pickle
+from pumit.models.tensor_file import is_pickle
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,9 +86,8 @@ def _read(path: Path, changed: int, size: int) -> tuple[dict[str, Any], dict[str
 def _stripped(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Remove the prefixes that wrappers add to parameter names."""
     prefixes = ("module.", "_orig_mod.", "model.", "tokenizer.")
-    while state:
-        prefix = next((p for p in prefixes if all(n.startswith(p) for n in state)), None)
-        if prefix is None:
-            break
+    while prefix := next(
+        (p for p in prefixes if state and all(n.startswith(p) for n in state)), ""
+    ):
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file, read_author_file
 from pumit.models.int8_weights import is_quantised, restored, single
-from pumit.models.pickled import is_pickle
+from pumit.models.tensor_file import is_pickle, reading_tensors, write_tensors
 from pumit.networks.build import stored_sizes, stored_state
 from pumit.system.files import atomic_path
 
@@ -112,8 +112,6 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     Raises:
         ExportError: If the target cannot be written.
     """
-    from pumit.models.tensor_file import write_tensors
-
     tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
     sha256 = fingerprint(tensors)
     text = json.dumps(dict(recipe))
@@ -162,21 +160,15 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
             f"{path.name} is a pickle, which could run any code; of those only files of the papers'"
             " authors (.ckpt, .pth) are read, with PyTorch."
         )
-    try:
-        with safe_open(str(path), framework="np") as handle:
-            metadata = handle.metadata() or {}
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path.name} is not a whole safetensors file: {reason}.") from None
+    metadata = _metadata(path)
     if metadata.get("format") not in (FORMAT, FORMAT_INT8):
         raise CheckpointError(f"{path.name} holds no PUMIT recipe; it is another program's file.")
     try:
         text = metadata["recipe"]
         recipe = json.loads(text)
+        digest = _digest(text)
         # The first checkpoints have no checksum of the recipe.
-        if not isinstance(recipe, dict) or metadata.get("recipe_sha256", _digest(text)) != _digest(
-            text
-        ):
+        if not isinstance(recipe, dict) or metadata.get("recipe_sha256", digest) != digest:
             raise ValueError
         return recipe, metadata["sha256"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -188,10 +180,14 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
 def is_ours(path: Path) -> bool:
     """Return whether a file has a PUMIT recipe; True if damaged, so its reader raises the error."""
     try:
-        with safe_open(str(path), framework="np") as handle:
-            return "recipe" in (handle.metadata() or {})
-    except (SafetensorError, OSError, ValueError):
+        return "recipe" in _metadata(path)
+    except CheckpointError:
         return True
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    with reading_tensors(path), safe_open(str(path), framework="np") as handle:
+        return handle.metadata() or {}
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -204,12 +200,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     recipe, sha256 = read_recipe(path)
     if is_author_file(path):
         return Checkpoint(read_author_file(path)[1], recipe, sha256)
-    try:
-        with safe_open(str(path), framework="pt") as handle:
-            state = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
+    with reading_tensors(path), safe_open(str(path), framework="pt") as handle:
+        state = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     if fingerprint(state) != sha256:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
     network = ModelHeader.of(recipe).network

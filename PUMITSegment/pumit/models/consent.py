@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from pumit.errors import CheckpointError
-from pumit.models.index import list_models
+from pumit.models.index import ModelEntry, list_models
 from pumit.system.consent import give_consent, has_consent, terms_of
 
 
@@ -18,43 +18,41 @@ def require_consent(model: str | None) -> None:
     Raises:
         CheckpointError: If the user does not agree, or there is no terminal.
     """
-    for entry in list_models():
-        if entry.name != model or has_consent(entry.name, entry.licence):
-            continue
-        terms = terms_of(entry.name, entry.licence)
-        if sys.stdin is not None and sys.stdin.isatty():
-            sys.stderr.write(f"{terms}\nDo you agree? [y/N] ")
-            sys.stderr.flush()
-            if sys.stdin.readline().strip().lower() in ("y", "yes"):
-                give_consent(entry.name, entry.licence)
-                continue
-        check_consent(entry.name)
+    entry = _restricted(model)
+    if entry is not None and sys.stdin is not None and sys.stdin.isatty():
+        sys.stderr.write(f"{terms_of(entry.name, entry.licence)}\nDo you agree? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            give_consent(entry.name, entry.licence)
+    check_consent(model)
 
 
-def check_consent(model: str) -> None:
+def check_consent(model: str | None) -> None:
     """Check that the user has agreed to a model's licence, without asking.
-
-    Args:
-        model: Name in the index; a file needs no consent.
 
     Raises:
         CheckpointError: If the user has not agreed; the message says how to.
     """
-    for entry in list_models():
-        if entry.name == model and not has_consent(entry.name, entry.licence):
-            terms = terms_of(entry.name, entry.licence)
-            raise CheckpointError(f"{terms} To agree, run `pumit models accept {entry.name}`.")
+    if (entry := _restricted(model)) is not None:
+        terms = terms_of(entry.name, entry.licence)
+        raise CheckpointError(f"{terms} To agree, run `pumit models accept {entry.name}`.")
 
 
 def accept(model: str) -> str:
-    """Agree to the licence of a model.
+    """Agree to the licence of a model, and return it.
 
     Raises:
         CheckpointError: If there is no such model.
     """
-    for entry in list_models():
-        if entry.name == model:
-            give_consent(entry.name, entry.licence)
-            return entry.licence
-    known = ", ".join(e.name for e in list_models())
-    raise CheckpointError(f"Unknown model {model!r}; known: {known}.")
+    licences = {entry.name: entry.licence for entry in reversed(list_models())}
+    if model not in licences:
+        known = ", ".join(reversed(licences))
+        raise CheckpointError(f"Unknown model {model!r}; known: {known}.")
+    give_consent(model, licences[model])
+    return licences[model]
+
+
+def _restricted(model: str | None) -> ModelEntry | None:
+    """Return the entry of a model whose licence the user has not agreed to."""
+    own = (entry for entry in list_models() if entry.name == model)
+    return next((e for e in own if not has_consent(e.name, e.licence)), None)

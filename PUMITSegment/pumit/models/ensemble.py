@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NETWORK = "ensemble"
-# Recipe keys that must be equal, in addition to classes, channels and orientation.
-SAME = ("regions",)
-FEWEST = 2
 
 
 def is_ensemble(recipe: Mapping[str, Any]) -> bool:
@@ -39,20 +36,13 @@ def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
     if not is_ensemble(checkpoint.recipe):
         return [checkpoint]
     recipes = checkpoint.recipe.get("members")
-    if (
-        not isinstance(recipes, list)
-        or not all(isinstance(r, dict) for r in recipes)
-        or not recipes
-    ):
+    if not recipes or not isinstance(recipes, list) or any(type(r) is not dict for r in recipes):
         raise CheckpointError("The ensemble does not say what its members are; make it again.")
     members = []
     for number, recipe in enumerate(recipes):
         prefix = f"{number}."
-        state = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in checkpoint.state.items()
-            if name.startswith(prefix)
-        }
+        own = (name for name in checkpoint.state if name.startswith(prefix))
+        state = {name.removeprefix(prefix): checkpoint.state[name] for name in own}
         members.append(Checkpoint(state, recipe, checkpoint.sha256))
     return members
 
@@ -81,8 +71,8 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str) -> None:
             raise CheckpointError(f"{path.name} has the weights of another of these models.")
         seen.add(checkpoint.sha256)
         members += found
-    if len(members) < FEWEST:
-        raise CheckpointError(f"An ensemble needs {FEWEST} models or more, got {len(members)}.")
+    if len(members) < 2:
+        raise CheckpointError(f"An ensemble needs 2 models or more, got {len(members)}.")
     first = members[0].recipe
     state: dict[str, Tensor] = {}
     recipes = []
@@ -128,17 +118,14 @@ def _halved(tensor: Tensor) -> Tensor:
 
 def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
     """Raise CheckpointError if the outputs of two models are incompatible."""
-    ours, theirs = (
-        [label.name for label in classes_of(member.recipe)] for member in (first, other)
-    )
+    ours, theirs = ([c.name for c in classes_of(m.recipe)] for m in (first, other))
     if ours != theirs:
         raise CheckpointError(
             f"{file} has other classes ({', '.join(theirs)}) than the first model "
             f"({', '.join(ours)}); an ensemble needs the same in the same order."
         )
-    for key in SAME:
-        if first.recipe.get(key) != other.recipe.get(key):
-            raise CheckpointError(f"{file} has other {key} than the first model.")
+    if first.recipe.get("regions") != other.recipe.get("regions"):
+        raise CheckpointError(f"{file} has other regions than the first model.")
     plans = [member.recipe.get("plan", {}) for member in (first, other)]
     for key, usual in (("channels", 1), ("orientation", "anatomical")):
         if plans[0].get(key, usual) != plans[1].get(key, usual):

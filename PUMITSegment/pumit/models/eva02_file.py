@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,27 +22,7 @@ PUBLIC_FILE = (
 )
 
 
-@dataclass(frozen=True)
-class Eva02Report:
-    """Report on the weights loaded from a file.
-
-    Attributes:
-        loaded: Weights of the network that were loaded, sorted.
-        kept: Weights of the network that keep their initial values, sorted.
-        left_out: Weights of the file without a counterpart in the network.
-    """
-
-    loaded: tuple[str, ...]
-    kept: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-    def __str__(self) -> str:
-        left = f", left out {', '.join(self.left_out)}" if self.left_out else ""
-        kept = f", kept {', '.join(self.kept)}" if self.kept else ""
-        return f"EVA-02: loaded {len(self.loaded)} weights{kept}{left}"
-
-
-def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
+def load_eva02(network: nn.Module, path: Path) -> str:
     """Load EVA-02's weights into a universal ViT, or into the `vit` of another network.
 
     The parameter names of timm and of the original repository are supported. The original file is
@@ -54,6 +33,9 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
             modelling, classification and segmentation. The ViT must have EVA-02's width and depth;
             position table, patch depth and number of channels may differ.
 
+    Returns:
+        Summary of the weights that were loaded, kept and left out, for the user.
+
     Raises:
         CheckpointError: If the file is missing, a pickle, or not EVA-02's of this size.
         TypeError: If the network has no universal ViT.
@@ -62,30 +44,31 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
     if not isinstance(vit, UniversalViT):
         raise TypeError(f"EVA-02's weights are for a universal ViT, got {type(network).__name__}.")
     public = read_public_weights(path, instead=PUBLIC_FILE)
-    weights = convert_eva02(public, vit.patch_embedding.kernel_size[-1])
+    weights, mask_token, left_out = convert_eva02(public, vit.patch_embedding.kernel_size[-1])
     expected = vit.cls_token.shape
-    if weights.mask_token is not None and weights.mask_token.shape != expected:
+    if mask_token is not None and mask_token.shape != expected:
         raise CheckpointError(
             f"{path.name} does not fit: its mask token has shape "
-            f"{tuple(weights.mask_token.shape)}, not {tuple(expected)}. Give {PUBLIC_FILE}."
+            f"{tuple(mask_token.shape)}, not {tuple(expected)}. Give {PUBLIC_FILE}."
         )
     # EVA-02 has no BA-SAM slopes; keep the initial ones.
     slopes = {n: t for n, t in vit.state_dict().items() if n.endswith(".slope")}
     try:
-        load_universal_weights(vit, {**weights.vit, **slopes})
+        load_universal_weights(vit, {**weights, **slopes})
     except CheckpointError as error:
         raise CheckpointError(f"{path.name} does not fit: {error} Give {PUBLIC_FILE}.") from None
     prefix = "" if vit is network else "vit."
-    loaded = {f"{prefix}{name}" for name in weights.vit}
-    left_out = list(weights.left_out)
-    if weights.mask_token is not None:
+    loaded = {f"{prefix}{name}" for name in weights}
+    if mask_token is not None:
         if isinstance(network, MaskedImageModel):
             with torch.no_grad():
-                network.mask_token.copy_(weights.mask_token)
+                network.mask_token.copy_(mask_token)
             loaded.add("mask_token")
         else:
             left_out.append("mask_token")
     kept = network.state_dict().keys() - loaded
-    report = Eva02Report(tuple(sorted(loaded)), tuple(sorted(kept)), tuple(sorted(left_out)))
-    logger.info("%s", report)
-    return report
+    summary = f"EVA-02: loaded {len(loaded)} weights"
+    for word, names in (("kept", kept), ("left out", left_out)):
+        summary += f", {word} {', '.join(sorted(names))}" if names else ""
+    logger.info("%s", summary)
+    return summary

@@ -105,20 +105,21 @@ def find_model(model: str | Path) -> Path:
     path = Path(model)
     if path.parent != Path() or (path.suffix and path.is_file()):
         return path
-    for entry in list_models():
-        if entry.name == str(model):
-            if not entry.path.is_file():
-                remedy = f"run `pumit models fetch {entry.name}`"
-                if entry.source == "own":
-                    remedy = f"import it again, or `pumit models remove {entry.name}`"
-                raise CheckpointError(f"Model {entry.name!r} is not on this machine; {remedy}.")
-            return entry.path
-    if path.suffix or path.is_file():
-        return path
-    names = ", ".join(e.name for e in list_models())
-    raise CheckpointError(
-        f"Unknown model {str(model)!r}; known: {names}; or give a checkpoint file."
-    )
+    models = list_models()
+    entry = next((e for e in models if e.name == str(model)), None)
+    if entry is None:
+        if path.suffix or path.is_file():
+            return path
+        names = ", ".join(e.name for e in models)
+        raise CheckpointError(
+            f"Unknown model {str(model)!r}; known: {names}; or give a checkpoint file."
+        )
+    if not entry.path.is_file():
+        remedy = f"run `pumit models fetch {entry.name}`"
+        if entry.source == "own":
+            remedy = f"import it again, or `pumit models remove {entry.name}`"
+        raise CheckpointError(f"Model {entry.name!r} is not on this machine; {remedy}.")
+    return entry.path
 
 
 def verify_model(entry: ModelEntry) -> None:

@@ -15,7 +15,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,12 +51,6 @@ MOST_GROWTH = 100
 _BLOCK = 1 << 20
 # Fixed date, so that exports of the same model are identical.
 _DATE = (1980, 1, 1, 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class _Listed:
-    sha256: str
-    size: int
 
 
 def export_model(model: str | Path, target: Path) -> None:
@@ -127,9 +120,23 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
             listed = _listed(manifest, source.name)
             _check_members(archive, listed, source.name)
             with changing() as folder, tempfile.TemporaryDirectory(prefix=".", dir=folder) as made:
-                _require_room(listed, Path(made))
-                _unpack(archive, listed, Path(made), source.name)
-                return _enter(folder, Path(made), manifest, listed, preferred, source.name)
+                unpacked = Path(made)
+                _require_room(listed, unpacked)
+                _unpack(archive, listed, unpacked, source.name)
+                try:
+                    recipe = _checked(unpacked / WEIGHTS)
+                except PumitError as error:
+                    raise CheckpointError(f"{source.name} cannot be used: {error}") from None
+                check_name(preferred)  # it may have been taken since
+                return enter(
+                    folder,
+                    unpacked / WEIGHTS,
+                    recipe,
+                    {inside: unpacked / inside for inside in listed if inside != WEIGHTS},
+                    preferred=preferred,
+                    origin="imported",
+                    description=" ".join(str(manifest.get("description", "")).split())[:300],
+                )
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
         raise CheckpointError(
             f"{source.name} is no model file, or not whole; get it again."
@@ -159,27 +166,27 @@ def _manifest(archive: zipfile.ZipFile, file: str) -> dict[str, Any]:
     return manifest
 
 
-def _listed(manifest: Mapping[str, Any], file: str) -> dict[str, _Listed]:
-    """Return the files of the manifest, with names and sizes checked."""
+def _listed(manifest: Mapping[str, Any], file: str) -> dict[str, tuple[str, int]]:
+    """Return checksum and size of the manifest's files, with names and sizes checked."""
     listed = {}
     for inside, row in manifest["files"].items():
         if not _ALLOWED.fullmatch(inside):
             raise CheckpointError(f"{file} holds {inside[:60]!r}, which belongs to no model.")
         try:
-            entry = _Listed(str(row["sha256"]), int(row["bytes"]))
+            sha256, size = str(row["sha256"]), int(row["bytes"])
         except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{file} lacks the checksum of {inside}; get it again.") from None
-        if not 0 <= entry.size <= (MOST_TEXT_BYTES if inside.startswith("card.") else MOST_BYTES):
-            raise CheckpointError(
-                f"{file} holds a {inside} of {entry.size} bytes; that is no model."
-            )
-        listed[inside] = entry
+        if not 0 <= size <= (MOST_TEXT_BYTES if inside.startswith("card.") else MOST_BYTES):
+            raise CheckpointError(f"{file} holds a {inside} of {size} bytes; that is no model.")
+        listed[inside] = (sha256, size)
     if WEIGHTS not in listed or len(listed) > MOST_FILES:
         raise CheckpointError(f"{file} holds no {WEIGHTS}, or too many files; get it again.")
     return listed
 
 
-def _check_members(archive: zipfile.ZipFile, listed: Mapping[str, _Listed], file: str) -> None:
+def _check_members(
+    archive: zipfile.ZipFile, listed: Mapping[str, tuple[str, int]], file: str
+) -> None:
     """Compare the archive with its manifest, before anything is unpacked."""
     members = [info for info in archive.infolist() if not info.is_dir()]
     names = [info.filename for info in members]
@@ -193,7 +200,7 @@ def _check_members(archive: zipfile.ZipFile, listed: Mapping[str, _Listed], file
     for info in members:
         if info.filename == MANIFEST:
             continue
-        if info.file_size != listed[info.filename].size:
+        if info.file_size != listed[info.filename][1]:
             raise CheckpointError(f"{info.filename} in {file} has another size; get it again.")
         if info.file_size > MOST_GROWTH * info.compress_size + _BLOCK:
             raise CheckpointError(
@@ -202,8 +209,8 @@ def _check_members(archive: zipfile.ZipFile, listed: Mapping[str, _Listed], file
             )
 
 
-def _require_room(listed: Mapping[str, _Listed], folder: Path) -> None:
-    needed = 2 * sum(entry.size for entry in listed.values())  # unpacked, then put in place
+def _require_room(listed: Mapping[str, tuple[str, int]], folder: Path) -> None:
+    needed = 2 * sum(size for _, size in listed.values())  # unpacked, then put in place
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ExportError(
@@ -213,43 +220,23 @@ def _require_room(listed: Mapping[str, _Listed], folder: Path) -> None:
 
 
 def _unpack(
-    archive: zipfile.ZipFile, listed: Mapping[str, _Listed], folder: Path, file: str
+    archive: zipfile.ZipFile, listed: Mapping[str, tuple[str, int]], folder: Path, file: str
 ) -> None:
-    for inside, entry in listed.items():
+    for inside, (sha256, size) in listed.items():
         place = folder / inside
         place.parent.mkdir(exist_ok=True)
-        digest, left = hashlib.sha256(), entry.size
+        digest, left = hashlib.sha256(), size
         with archive.open(inside) as packed, place.open("wb") as handle:
             # Read no more than the manifest announced, whatever the zip directory says.
             while left >= 0 and (block := packed.read(_BLOCK)):
                 left -= len(block)
                 digest.update(block)
                 handle.write(block)
-        if left != 0 or digest.hexdigest() != entry.sha256:
+        if left != 0 or digest.hexdigest() != sha256:
             raise CheckpointError(f"{inside} in {file} differs from its checksum; get it again.")
         with place.open("rb") as handle:
             if inside.endswith(".png") and handle.read(len(_PNG)) != _PNG:
                 raise CheckpointError(f"{inside} in {file} is no picture.")
-
-
-def _enter(
-    folder: Path,
-    unpacked: Path,
-    manifest: Mapping[str, Any],
-    listed: Mapping[str, _Listed],
-    preferred: str,
-    file: str,
-) -> ModelEntry:
-    try:
-        recipe = _checked(unpacked / WEIGHTS)
-    except PumitError as error:
-        raise CheckpointError(f"{file} cannot be used: {error}") from None
-    files = {inside: unpacked / inside for inside in listed if inside != WEIGHTS}
-    check_name(preferred)  # it may have been taken since
-    return enter(
-        folder, unpacked / WEIGHTS, recipe, files, preferred=preferred, origin="imported",
-        description=" ".join(str(manifest.get("description", "")).split())[:300] or None,
-    )  # fmt: skip
 
 
 def _checked(path: Path) -> dict[str, Any]:

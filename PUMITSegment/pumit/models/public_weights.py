@@ -9,12 +9,12 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
 from pumit.models.int8_weights import single
-from pumit.models.pickled import is_pickle
+from pumit.models.tensor_file import is_pickle, reading_tensors
 from pumit.networks.build import build_network
 
 # CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier versions can be bypassed.
@@ -41,14 +41,11 @@ def read_public_weights(
         raise CheckpointError(
             f"{path.name} is a pickle, which could run any code; give {instead} instead."
         )
-    try:
-        with safe_open(str(path), framework="pt") as handle:
-            state = {n: handle.get_tensor(n) for n in handle.keys() if select(n)}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(
-            f"{path.name} is not a whole safetensors file ({reason}); give {instead}."
-        ) from None
+    with (
+        reading_tensors(path, f"; give {instead}"),
+        safe_open(str(path), framework="pt") as handle,
+    ):
+        state = {n: handle.get_tensor(n) for n in handle.keys() if select(n)}  # noqa: SIM118
     return single(_finite(state, path))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import CheckpointError
 from pumit.models.author_file import is_author_file, read_author_file
-from pumit.models.pickled import is_pickle
+from pumit.models.tensor_file import is_pickle
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from torch import Tensor
 
 from pumit.errors import CheckpointError
 from pumit.models.checkpoint import is_ours
-from pumit.models.pickled import is_pickle
 from pumit.models.public_weights import read_pickled_tensors, read_public_weights
+from pumit.models.tensor_file import is_pickle
 from pumit.networks.swin_merging import MERGINGS, Merging, merging_evidence
 from pumit.networks.swin_unetr import SwinUnetr
 
@@ -66,7 +67,11 @@ def read_swin_unetr_file(path: Path) -> SwinFile:
         CheckpointError: If the file cannot be read, or is not Swin UNETR.
     """
     content, hints = _read(path)
-    state = {_renamed(name): tensor for name, tensor in content.items()}
+    state = {}
+    for name, tensor in content.items():
+        for pattern, new in RENAMED:
+            name = re.sub(pattern, new, name)
+        state[name] = tensor
     if f"{ENCODER}patch_embed.proj.weight" not in state:
         raise CheckpointError(f"{path.name} holds no Swin UNETR; give {PUBLIC_FILE}.")
     if any(name.startswith(f"{ENCODER}layers1c.") for name in state):
@@ -96,7 +101,13 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     """
     found = read_swin_unetr_file(path)
     ours = network.network.state_dict()
-    _require_sizes(found.state, ours, path.name)
+    here = _sizes(ours)
+    other = {k: v for k, v in _sizes(found.state).items() if here.get(k) != v}
+    if other:
+        expected = ", ".join(f"{k}: {v}" for k, v in other.items())
+        raise CheckpointError(
+            f"{path.name} is of another size than this network; set network_sizes: {{{expected}}}."
+        )
     is_encoder = not any(name.startswith("decoder1.") for name in found.state)
     taken: dict[str, Tensor] = {}
     fresh: list[str] = []
@@ -116,53 +127,38 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     left_out = sorted(found.state.keys() - ours.keys())
     if left_out:
         logger.info("left out: %s", ", ".join(left_out))
-    what = "the encoder" if is_encoder else "the last layer" if fresh else ""
-    text = f"{path.name} gave {len(taken)} weights"
-    text += {"": ".", "the encoder": " to the encoder; all else starts from random weights."}.get(
-        what, "; the last layer starts from random weights, since the classes differ."
-    )
-    order = _remark(found, network.merging)
-    if not found.is_known or network.merging != found.merging:
-        logger.warning("initial: %s", order)
-    return f"{text} {order}"
-
-
-def _remark(found: SwinFile, used: str) -> str:
-    """Return a sentence for the user on the order of patch merging."""
+    rest = "."
+    if is_encoder:
+        rest = " to the encoder; all else starts from random weights."
+    elif fresh:
+        rest = "; the last layer starts from random weights, since the classes differ."
     names = {"current": "as MONAI does since 1.5", "before_2025": "as MONAI did before 1.5"}
-    text = f"Patches are merged {names[used]} (merging: {used})"
+    used = network.merging
+    order = f"Patches are merged {names[used]} (merging: {used})"
     if used == found.merging:
-        return f"{text}: {found.reason}."
-    return f"{text}, as network_sizes say, although {found.reason} ({found.merging})."
+        order += f": {found.reason}."
+    else:
+        order += f", as network_sizes say, although {found.reason} ({found.merging})."
+    if not found.is_known or used != found.merging:
+        logger.warning("initial: %s", order)
+    return f"{path.name} gave {len(taken)} weights{rest} {order}"
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the file's tensors by name, and metadata that may reveal the MONAI version."""
     if not path.is_file():
         raise CheckpointError(f"There is no file {path.name}; give {PUBLIC_FILE}.")
-    hints = _bundle(path)
+    hints: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # of a bundle, if the file is <bundle>/models/model.pt
+        bundle = path.parent.parent / "configs" / "metadata.json"
+        content = json.loads(bundle.read_text(encoding="utf-8"))
+        hints = content if isinstance(content, dict) else {}
     if not is_pickle(path):
         state = read_public_weights(path, instead=PUBLIC_FILE)
         with safe_open(str(path), framework="pt") as handle:
             return state, {**hints, **(handle.metadata() or {})}
     state, texts = read_pickled_tensors(path, instead=PUBLIC_FILE)
     return state, {**hints, **texts}
-
-
-def _bundle(path: Path) -> dict[str, Any]:
-    """Return the metadata of the bundle of a file <bundle>/models/model.pt."""
-    metadata = path.parent.parent / "configs" / "metadata.json"
-    try:
-        content = json.loads(metadata.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _renamed(name: str) -> str:
-    for pattern, new in RENAMED:
-        name = re.sub(pattern, new, name)
-    return name
 
 
 def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[Merging, str, bool]:
@@ -208,16 +204,6 @@ def _sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
             side = round(table.shape[0] ** (1 / sizes["spatial_dims"]))
             sizes["window_size"] = (side + 1) // 2
     return sizes
-
-
-def _require_sizes(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], file: str) -> None:
-    there, here = _sizes(theirs), _sizes(ours)
-    other = {k: v for k, v in there.items() if here.get(k) != v}
-    if other:
-        expected = ", ".join(f"{k}: {v}" for k, v in other.items())
-        raise CheckpointError(
-            f"{file} is of another size than this network; set network_sizes: {{{expected}}}."
-        )
 
 
 def _of_channels(kernel: Tensor, target: Tensor, channels: int) -> Tensor:

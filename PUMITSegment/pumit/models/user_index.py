@@ -140,7 +140,7 @@ def enter(
     preferred: str,
     origin: str,
     run: str = "",
-    description: str | None = None,
+    description: str = "",
 ) -> ModelEntry:
     """Install a model and write the index; the caller holds the lock.
 

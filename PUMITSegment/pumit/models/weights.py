@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, deserialize
+from safetensors import deserialize
 
 from pumit.errors import CheckpointError
 from pumit.models.card import ModelKind, kind_of
 from pumit.models.checkpoint import ModelHeader, read_recipe
 from pumit.models.int8_weights import restored
+from pumit.models.tensor_file import reading_tensors
 
 # Dtype in the file to its names in torch, which fingerprints include, and in NumPy.
 _TYPES = {
@@ -74,11 +75,8 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
             another kind.
     """
     recipe, sha256 = read_recipe(path)
-    try:
+    with reading_tensors(path):
         stored = dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
     digest = hashlib.sha256()
     arrays = {}
     for name in sorted(stored):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from pumit.networks.monai import BasicUNet
-from pumit.networks.padding import padded, require_channels
-from pumit.networks.slices import by_slices
+from pumit.networks.padding import by_slices, padded, require_channels
 
 STRIDE = 16  # four halvings
 
@@ -49,11 +48,7 @@ class PlainUnet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
-        """
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W)."""
         require_channels(x, self.in_channels, name="U-Net")
         field, cropped = padded(x, self.stride, name="U-Net", cells=2)
         network = self.network if self.spatial_dims == 3 else by_slices(self.network)

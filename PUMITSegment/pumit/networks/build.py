@@ -132,7 +132,7 @@ _MAMBA_MIM = {
 
 _RENEWED_MAMBA: dict[str, Any] = {
     "dropped": ("unused",),
-    "renewed_by": "pumit.networks.mamba_mim.renewed",
+    "renewed_by": "pumit.networks.mamba_mim.hymamba",
 }
 
 _UNETR_MAMBA = {
@@ -374,7 +374,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         {**_UNETR_MIM, **_UNETR_MAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
     ),
     "sam": NetworkRecipe(
-        "pumit.networks.ba_sam_network",
+        "pumit.networks.ba_sam_transformers",
         "BaSam",
         # SAM's ViT-B with BA-SAM's attention; needs the transformers package.
         {

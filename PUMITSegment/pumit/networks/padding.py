@@ -1,4 +1,4 @@
-"""Padding of fields to a network's stride, and cropping of its output."""
+"""Fields of any size: padding to a network's stride, cropping of its output, and 2D networks."""
 
 from __future__ import annotations
 
@@ -73,3 +73,13 @@ def require_channels(x: Tensor, expected: int, *, name: str) -> None:
             f"{name} reads {expected} image channel{'s' if expected != 1 else ''}, got {found}; "
             f"give images with {expected}, or build it with in_channels: {found}."
         )
+
+
+def by_slices(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Wrap a 2D network, (B, C, H, W) to (B, K, h, w), so that it processes volumes by slices."""
+
+    def answer(x: Tensor) -> Tensor:
+        out = network(x.movedim(2, 1).flatten(0, 1))  # (B * D, K, h, w)
+        return out.reshape(x.shape[0], x.shape[2], *out.shape[1:]).movedim(1, 2)
+
+    return answer

@@ -45,9 +45,6 @@ class SwinSsl(nn.Module):
     Attributes:
         stride: Divisor of a field's size, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., Self-Supervised Pre-Training of Swin Transformers for 3D Medical Image
         Analysis, CVPR 2022. The encoder `swinViT` has the names of `monai.networks.nets.SwinUNETR`.
@@ -67,8 +64,6 @@ class SwinSsl(nn.Module):
         official_tokens: bool,
     ) -> None:
         super().__init__()
-        if feature_size < 12 or feature_size % 12:
-            raise ValueError(f"feature_size must be divisible by 12, got {feature_size}")
         check_stages(feature_size, depths, num_heads)
         self.in_channels = in_channels
         self.official_tokens = official_tokens

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pumit.networks.monai import SwinUNETR
-from pumit.networks.padding import padded, require_channels
-from pumit.networks.slices import by_slices
+from pumit.networks.padding import by_slices, padded, require_channels
 from pumit.networks.swin_merging import merging_layer
 
 STRIDE = 32  # factor 2 for the patches and for each of four stages
@@ -33,9 +32,6 @@ class SwinUnetr(nn.Module):
 
     Attributes:
         stride: Field sizes are padded to multiples of this, (d, h, w).
-
-    Raises:
-        ValueError: If the sizes do not fit together.
 
     Source:
         Hatamizadeh et al., Swin UNETR, BrainLes 2021; `monai.networks.nets.SwinUNETR`.
@@ -76,11 +72,7 @@ class SwinUnetr(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
-        """
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W)."""
         require_channels(x, self.in_channels, name=NAME)
         field, cropped = padded(x, self.stride, name=NAME)
         cells = [n // s for n, s in zip(field.shape[2:], self.stride, strict=True)]
@@ -111,6 +103,8 @@ def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[i
     Args:
         feature_size: Width of the first stage; doubles with each stage.
     """
+    if feature_size < 12 or feature_size % 12:
+        raise ValueError(f"feature_size must be divisible by 12, got {feature_size}")
     if len(depths) != 4 or len(num_heads) != 4:
         raise ValueError(f"four stages need 4 depths and num_heads, got {depths} and {num_heads}")
     for stage, heads in enumerate(num_heads):

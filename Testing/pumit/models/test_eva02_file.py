@@ -19,7 +19,7 @@ from public_eva02 import (
     timm_state,
 )
 from pumit.errors import CheckpointError
-from pumit.models.eva02_file import Eva02Report, load_eva02
+from pumit.models.eva02_file import load_eva02
 from pumit.networks.build import build_network
 from pumit.networks.pumit import AdditiveRotaryEmbedding3D, Anisotropy
 from pumit.networks.pumit.eva02 import convert_eva02, inflate_kernel, our_name
@@ -62,11 +62,11 @@ def picture() -> Tensor:
     return torch.randn(3, side, side, generator=generator, dtype=torch.float64)
 
 
-def loaded(network: nn.Module, state: dict[str, Tensor], write: Callable[..., Path]) -> Eva02Report:
+def loaded(network: nn.Module, state: dict[str, Tensor], write: Callable[..., Path]) -> str:
     """Load a file of single precision, as the public one, and continue in double."""
-    report = load_eva02(network, write({n: t.float() for n, t in state.items()}))
+    summary = load_eva02(network, write({n: t.float() for n, t in state.items()}))
     network.double()
-    return report
+    return summary
 
 
 @pytest.mark.parametrize("is_timm", [False, True])
@@ -75,8 +75,8 @@ def test_a_picture_gives_the_features_of_the_published_network(
 ) -> None:
     state = {n: t.float().double() for n, t in random_state().items()}
     network = vit()
-    report = loaded(network, timm_state(state) if is_timm else state, write)
-    assert not report.kept
+    summary = loaded(network, timm_state(state) if is_timm else state, write)
+    assert "kept" not in summary
     features = network(picture[None, :, None], PICTURE)
     ours = torch.cat((features.cls, features.tokens[0]))
     expected = public_features(state, picture, eps=1e-5)
@@ -95,7 +95,7 @@ def test_rotary_tables_of_the_file_would_be_ours() -> None:
     torch.testing.assert_close(ours, rotary_angles(sizes), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("da0", range(6))
+@pytest.mark.parametrize("da0", [0, 2])
 def test_a_picture_repeated_along_depth_gives_the_same_features(
     da0: int, picture: Tensor, write: Callable[..., Path]
 ) -> None:
@@ -128,30 +128,23 @@ def test_masked_image_modelling_takes_the_mask_token_and_keeps_its_own_head(
     torch.manual_seed(2)
     network = MaskedImageModel(num_tokens=7, **SIZES)
     head = network.head[0].weight.detach().clone()
-    report = loaded(network, state | {"lm_head.weight": torch.zeros(5, TINY.dim)}, write)
+    summary = loaded(network, state | {"lm_head.weight": torch.zeros(5, TINY.dim)}, write)
     torch.testing.assert_close(network.mask_token, state["mask_token"], atol=1e-6, rtol=0)
     assert torch.equal(network.head[0].weight, head.double())
-    assert report.kept == ("head.0.bias", "head.0.weight", "head.2.bias", "head.2.weight")
-    assert "lm_head.weight" in report.left_out
-    assert "blocks.1.attn.rope.freqs_cos" in report.left_out
-    assert "head.0.weight" in str(report)
+    assert ", kept head.0.bias, head.0.weight, head.2.bias, head.2.weight, left out " in summary
+    assert "blocks.1.attn.rope.freqs_cos" in summary
+    assert "lm_head.weight" in summary
 
 
 def test_timms_file_has_no_mask_token_so_it_stays(write: Callable[..., Path]) -> None:
-    torch.manual_seed(2)
     network = MaskedImageModel(num_tokens=7, **SIZES)
-    report = loaded(network, timm_state(random_state()), write)
-    assert "mask_token" in report.kept
-    assert not report.left_out
+    summary = loaded(network, timm_state(random_state()), write)
+    assert summary.endswith("head.2.weight, mask_token")  # kept, and nothing is left out
 
 
 def test_a_classifier_begins_with_it_and_keeps_its_head(write: Callable[..., Path]) -> None:
-    plain = {**SIZES, "fixed_patch": (8, 8, 8)}
-    network = VitClassifier(num_classes=3, **plain)
-    report = loaded(network, random_state(), write)
-    assert report.kept == ("head.bias", "head.weight")
-    assert "vit.norm.weight" in report.loaded
-    assert "mask_token" in report.left_out
+    network = VitClassifier(num_classes=3, **{**SIZES, "fixed_patch": (8, 8, 8)})
+    assert ", kept head.bias, head.weight, left out " in loaded(network, random_state(), write)
 
 
 def test_a_network_without_a_universal_vit_is_a_fault(write: Callable[..., Path]) -> None:
@@ -161,11 +154,8 @@ def test_a_network_without_a_universal_vit_is_a_fault(write: Callable[..., Path]
 
 def test_slopes_of_ba_sam_stay(write: Callable[..., Path]) -> None:
     network = vit(train_tokens=17)
-    report = loaded(network, random_state(), write)
-    assert report.kept == ("blocks.0.attention.slope", "blocks.1.attention.slope")
-
-
-# --- The real file: names and shapes, no weights --------------------------------------------------
+    summary = loaded(network, random_state(), write)
+    assert ", kept blocks.0.attention.slope, blocks.1.attention.slope, left out" in summary
 
 
 @pytest.mark.parametrize("is_timm", [False, True])
@@ -177,17 +167,14 @@ def test_every_weight_of_the_real_file_has_a_home(is_timm: bool) -> None:
     with torch.device("meta"):
         network = build_network("pumit_vit_b")
         state = {n: torch.empty(shape) for n, shape in shapes.items()}
-    weights = convert_eva02(state, 16)
+    weights, mask_token, left_out = convert_eva02(state, 16)
     target = {n: tuple(t.shape) for n, t in network.state_dict().items()}
-    converted = {n: tuple(t.shape) for n, t in weights.vit.items()}
+    converted = {n: tuple(t.shape) for n, t in weights.items()}
     assert converted.pop("position_table") == (1, 768, 1, 16, 16)
     assert target.pop("position_table") == (1, 768, 5, 10, 10)
     assert converted == target
-    assert all("rope" in name for name in weights.left_out)
-    assert (weights.mask_token is None) == is_timm
-
-
-# --- The kernel -----------------------------------------------------------------------------------
+    assert all("rope" in name for name in left_out)
+    assert (mask_token is None) == is_timm
 
 
 def test_a_kernel_grows_smoothly_and_is_even_along_depth() -> None:
@@ -201,14 +188,8 @@ def test_a_kernel_grows_smoothly_and_is_even_along_depth() -> None:
     expected = torch.cos(new / 4)[:, None] * torch.sin(new / 5)[None]
     inner = slice(2, -2)
     torch.testing.assert_close(flat[inner, inner], expected[inner, inner], atol=0.02, rtol=0)
-
-
-def test_an_even_kernel_answers_by_its_area() -> None:
-    grown = inflate_kernel(torch.ones(1, 3, 14, 14), 16)
-    assert float(grown[0, 0].sum()) == pytest.approx(16**2, rel=1e-5)
-
-
-# --- Files that cannot be used --------------------------------------------------------------------
+    even = inflate_kernel(torch.ones(1, 3, 14, 14), 16)  # answers by its area
+    assert float(even[0, 0].sum()) == pytest.approx(16**2, rel=1e-5)
 
 
 def message(network: nn.Module, path: Path) -> str:
@@ -242,9 +223,7 @@ def test_weights_of_another_size_are_one_line(
     assert "does not fit" in message(vit(), write(random_state(other)))
 
 
-@pytest.mark.parametrize(
-    "name", ["blocks.0.attn.qkv.weight", "blocks.0.attn.norm.weight", "layer.0.weight"]
-)
+@pytest.mark.parametrize("name", ["blocks.0.attn.qkv.weight", "layer.0.weight"])
 def test_other_variants_are_named(name: str, write: Callable[..., Path]) -> None:
     assert name in message(vit(), write(random_state() | {name: torch.zeros(2)}))
 

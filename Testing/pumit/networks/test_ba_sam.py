@@ -1,10 +1,19 @@
-"""BA-SAM's length scale and bias-mode mask: the paper's figures and the mask's structure."""
+"""BA-SAM: the paper's figures, and attention in chunks against the formula in float64."""
 
 import math
 
 import pytest
 import torch
-from pumit.networks.ba_sam import bias_mode_mask, length_scale
+from hypothesis import given
+from hypothesis import strategies as st
+from pumit.networks import ba_sam
+from pumit.networks.ba_sam import GridDistance, ba_attention, bias_mode_mask, length_scale
+from torch import Tensor
+
+
+def raster(sizes: tuple[int, ...]) -> Tensor:
+    axes = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
+    return torch.stack(axes, -1).reshape(-1, len(sizes))
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1, 1.0), (4, 1.1666667), (16, 1.3333333)])
@@ -12,7 +21,7 @@ def test_length_scale_gives_the_published_figures(factor: int, expected: float) 
     assert length_scale(4096 * factor, 4096) == pytest.approx(expected, abs=1e-7)
 
 
-@pytest.mark.parametrize("lengths", [(0, 4096), (4096, 0), (-1, 1)])
+@pytest.mark.parametrize("lengths", [(0, 4096), (4096, 0)])
 def test_length_scale_refuses_lengths_below_one(lengths: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         length_scale(*lengths)
@@ -20,8 +29,7 @@ def test_length_scale_refuses_lengths_below_one(lengths: tuple[int, int]) -> Non
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes: int) -> None:
-    grid = torch.stack(torch.meshgrid(*[torch.arange(4)] * axes, indexing="ij"), -1)
-    positions = grid.reshape(-1, axes)
+    positions = raster((4,) * axes)
     slopes = torch.tensor([0.0, 0.1, 2.5], dtype=torch.float64)
 
     mask = bias_mode_mask(positions, slopes)
@@ -29,21 +37,155 @@ def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes: int) -> 
     for i, j in ((0, 0), (0, 1), (1, len(positions) - 1), (3, 2)):
         distance = math.dist(positions[i].tolist(), positions[j].tolist())
         torch.testing.assert_close(mask[:, i, j], -slopes * distance)
-    assert torch.equal(mask, mask.transpose(1, 2))
+    far = bias_mode_mask(torch.rand(40, axes) * 1e4, 1.0)
+    assert (far.diagonal(dim1=-2, dim2=-1) == 0).all()
 
 
-def test_mask_keeps_an_exact_zero_diagonal_far_from_the_origin() -> None:
-    positions = torch.rand(40, 3) * 1e4
+@pytest.mark.parametrize(
+    ("shape", "slopes", "reason"),
+    [
+        ((5,), torch.ones(2), "Positions need shape"),
+        ((5, 4), torch.ones(2), "Positions need shape"),
+        ((5, 2), torch.ones(2, 2), "Slopes need shape"),
+    ],
+)
+def test_mask_refuses_other_shapes(shape: tuple[int, ...], slopes: Tensor, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        bias_mode_mask(torch.zeros(shape), slopes)
 
-    assert (bias_mode_mask(positions, 1.0).diagonal(dim1=-2, dim2=-1) == 0).all()
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 80))
+def test_chunks_cover_every_query_once_and_hold_the_distances(sizes: list[int], rows: int) -> None:
+    distance = GridDistance(sizes, device=torch.device("cpu"), dtype=torch.float64)
+    positions = raster(tuple(sizes)).double()
+    expected = torch.cdist(positions, positions).flip(0)
+
+    before = 0
+    for start, stop in distance.chunks(rows):
+        assert start == before < stop
+        got = distance.rows(start, stop).reshape(stop - start, len(positions))
+        torch.testing.assert_close(got, expected[start:stop])
+        before = stop
+    assert before == len(positions)
 
 
-@pytest.mark.parametrize("shape", [(5,), (5, 4), (5, 0)])
-def test_mask_refuses_positions_without_one_to_three_axes(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="Positions need shape"):
-        bias_mode_mask(torch.zeros(shape), 0.1)
+def written_out(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, beta: Tensor, n_train: int, prefix: int = 0
+) -> Tensor:
+    scale = length_scale(q.shape[2], n_train) / math.sqrt(q.shape[-1])
+    bias = q.new_zeros(len(beta), q.shape[2], q.shape[2])
+    bias[:, prefix:, prefix:] = bias_mode_mask(positions, beta)
+    return (scale * (q @ k.transpose(-1, -2) + bias)).softmax(-1) @ v
 
 
-def test_mask_refuses_slopes_that_are_not_one_per_head() -> None:
-    with pytest.raises(ValueError, match="Slopes need shape"):
-        bias_mode_mask(torch.zeros(5, 2), torch.ones(2, 2))
+def random_qkv(length: int, *, heads: int = 3, dim: int = 8, batch: int = 2) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    shape = (batch, heads, length, dim)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
+
+
+@pytest.mark.parametrize("prefix", [0, 2])
+@pytest.mark.parametrize("sizes", [(37,), (7, 9), (3, 8, 8)])
+def test_output_and_gradients_agree_with_the_formula(
+    sizes: tuple[int, ...], prefix: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ba_sam, "_CHUNK_QUERIES", 20)
+    monkeypatch.setattr(ba_sam, "_CHUNK_ENTRIES", 1)
+    inputs = [*random_qkv(math.prod(sizes) + prefix), torch.tensor([0.0, 0.1, 1.3]).double()]
+    for tensor in inputs:
+        tensor.requires_grad_()
+    weight = torch.randn_like(inputs[0])
+
+    out = ba_attention(*inputs[:3], sizes, inputs[3], n_train=12, num_prefix_tokens=prefix)
+    expected = written_out(*inputs[:3], raster(sizes), inputs[3], 12, prefix)
+
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    for got, want in zip(
+        torch.autograd.grad((out * weight).sum(), inputs),
+        torch.autograd.grad((expected * weight).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.04), (torch.float16, 0.04)]
+)
+def test_low_precision_keeps_its_dtype_and_about_its_accuracy(
+    dtype: torch.dtype, tolerance: float
+) -> None:
+    q, k, v = random_qkv(144)
+    slopes = torch.full((3,), 0.3)
+
+    out = ba_attention(q.to(dtype), k.to(dtype), v.to(dtype), (12, 12), slopes, n_train=36)
+
+    assert out.dtype == dtype
+    expected = written_out(q, k, v, raster((12, 12)), slopes.double(), 36)
+    torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_autocast_computes_in_its_dtype_and_trains_in_float32() -> None:
+    q, k, v = (t.float().requires_grad_() for t in random_qkv(36))
+    slopes = torch.full((3,), 0.1, requires_grad=True)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = ba_attention(q, k, v, (6, 6), slopes, n_train=36)
+    out.float().square().sum().backward()
+
+    assert out.dtype == torch.bfloat16
+    for tensor in (q, k, v, slopes):
+        assert tensor.grad is not None
+        assert tensor.grad.dtype == torch.float32
+        assert tensor.grad.abs().sum() > 0
+
+
+def test_axis_scores_are_added_outside_lambda() -> None:
+    q, k, v = random_qkv(63)
+    scores = [torch.randn(2, 3, 63, n, dtype=torch.float64, requires_grad=True) for n in (7, 9)]
+    slopes = torch.tensor([0.1, 0.5, 0.0], dtype=torch.float64)
+    scale = length_scale(63, 9) / math.sqrt(8)
+
+    out = ba_attention(q, k, v, (7, 9), slopes, n_train=9, axis_scores=(scores[0], scores[1]))
+
+    bias = (scores[0][..., :, None] + scores[1][..., None, :]).flatten(-2)
+    logits = scale * (q @ k.transpose(-1, -2) + bias_mode_mask(raster((7, 9)), slopes)) + bias
+    expected = logits.softmax(-1) @ v
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    for got, want in zip(
+        torch.autograd.grad(out.sin().sum(), scores),
+        torch.autograd.grad(expected.sin().sum(), scores),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+
+
+def test_training_at_many_times_the_length_never_holds_the_full_mask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ba_sam, "_CHUNK_QUERIES", 64)
+    monkeypatch.setattr(ba_sam, "_CHUNK_ENTRIES", 1)
+    heads, length = 4, 576
+    inputs = [t.float().requires_grad_() for t in random_qkv(length, heads=heads, dim=4, batch=1)]
+    slopes = torch.linspace(0.1, 0.4, heads, requires_grad=True)
+
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        ba_attention(*inputs, (24, 24), slopes, n_train=64).sum().backward()
+
+    largest = max(event.cpu_memory_usage for event in profile.events())
+    live = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    chunk = 4 * 72 * length  # float32, three rows of queries of one head
+    assert largest <= 2 * chunk
+    # The inputs' gradients and a handful of chunks; the full tensor would be 32 chunks.
+    assert 0 < peak < 16 * chunk
+    assert heads * length * length * 4 == 32 * chunk
+
+
+def test_a_grid_of_other_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="not the 63 given"):
+        ba_attention(*random_qkv(63), (7, 8), torch.ones(3), n_train=63)

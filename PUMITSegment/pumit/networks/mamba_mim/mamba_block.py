@@ -20,11 +20,6 @@ class MambaBlock(nn.Module):
 
     Causal: a token sees only itself and earlier tokens.
 
-    Args:
-        official_compat: Initialise as MambaMIM's published code, which re-initialises all linear
-            layers (Xavier, zero biases). Initial steps are then near softplus(0) = 0.69 instead of
-            between 0.001 and 0.1.
-
     Raises:
         ValueError: If a size is not positive.
 
@@ -33,16 +28,7 @@ class MambaBlock(nn.Module):
         figure 3 and section 3.6.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        state: int,
-        conv: int,
-        expand: int,
-        dt_rank: int,
-        official_compat: bool = False,
-    ) -> None:
+    def __init__(self, dim: int, *, state: int, conv: int, expand: int, dt_rank: int) -> None:
         super().__init__()
         sizes = {"dim": dim, "state": state, "conv": conv, "expand": expand, "dt_rank": dt_rank}
         for name, size in sizes.items():
@@ -57,10 +43,12 @@ class MambaBlock(nn.Module):
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
         self._widths = [dt_rank, state, state]
-        if official_compat:
-            self.draw_linear_layers()
-        else:
-            self._draw_steps(dt_rank)
+        # Steps are log-uniformly distributed; the bias is the inverse of softplus.
+        nn.init.uniform_(self.dt_proj.weight, -(dt_rank**-0.5), dt_rank**-0.5)
+        least, most = math.log(LEAST_STEP), math.log(MOST_STEP)
+        step = torch.empty_like(self.dt_proj.bias).uniform_(least, most).exp()
+        with torch.no_grad():
+            self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, N, dim) to (B, N, dim)."""
@@ -86,17 +74,11 @@ class MambaBlock(nn.Module):
         image = F.conv2d(image, conv.weight.unsqueeze(2), conv.bias, groups=conv.groups)
         return image.squeeze(2).transpose(1, 2)
 
-    def _draw_steps(self, dt_rank: int) -> None:
-        """Initialise the step projection so that steps are log-uniformly distributed."""
-        nn.init.uniform_(self.dt_proj.weight, -(dt_rank**-0.5), dt_rank**-0.5)
-        least, most = math.log(LEAST_STEP), math.log(MOST_STEP)
-        step = torch.empty_like(self.dt_proj.bias).uniform_(least, most).exp()
-        with torch.no_grad():
-            # The inverse of softplus, exact for small steps.
-            self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
-
     def draw_linear_layers(self) -> None:
-        """Re-initialise all linear layers as `official_compat` does."""
+        """Re-initialise all linear layers as MambaMIM's published code: Xavier, zero biases.
+
+        Initial steps are then near softplus(0) = 0.69 instead of between 0.001 and 0.1.
+        """
         for layer in (self.in_proj, self.x_proj, self.dt_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(self.dt_proj.bias)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pumit.networks.mamba_mim.encoding import Encoding, tokens_to_map
 from pumit.networks.mamba_mim.hymamba import HyMambaEncoder
 from pumit.networks.mamba_mim.mamba_block import MambaBlock
-from pumit.networks.mamba_mim.masking import require_mask, stage_masks, take_tokens, visible_index
+from pumit.networks.mamba_mim.masking import (
+    Encoding,
+    require_mask,
+    stage_masks,
+    take_tokens,
+    tokens_to_map,
+    visible_index,
+)
 from pumit.networks.mamba_mim.token_interpolation import (
     QUIRKS,
     quirks_of,
     state_space_token_interpolation,
 )
-from pumit.networks.mamba_mim.unetr_mamba import VisionMambaEncoder
+from pumit.networks.mamba_mim.unetr_mamba import VisionMambaEncoder, halvings
 from pumit.networks.padding import require_channels
 from pumit.system.wording import times
 
 Triple = tuple[int, int, int]
+# What the published code does otherwise than the paper, in choosing the tokens ...
 MASKING_QUIRKS = {
     "batch_length": "as many tokens of each image pass through Mamba as the whole batch has "
     "visible ones, at most all: hidden ones too, after the visible ones. Mamba is causal, so this "
@@ -29,8 +37,9 @@ MASKING_QUIRKS = {
     "unstable_order": "tokens are sorted into visible and hidden ones by a sort that need not keep "
     "the raster order among either",
 }
+# ... and before training.
 START_QUIRKS = {
-    "start": "Mamba's linear layers are drawn again after its own start; see `MambaBlock`",
+    "start": "Mamba's linear layers are drawn again; see `MambaBlock.draw_linear_layers`",
 }
 
 
@@ -147,16 +156,12 @@ def _convolutions(channels: int, out_channels: int) -> nn.Sequential:
     )
 
 
-"""What the published code does otherwise than the paper, in choosing the tokens."""
-
-"""What it does otherwise before training."""
-
-
 class MambaMim(nn.Module):
     """Mamba encoder of visible cells, token interpolation (S6T), and decoder of the whole image.
 
     Args:
         decoder_widths: The decoder's channels, the coarsest first.
+        encoder_sizes: Further sizes of the encoder.
         official_compat: True for all deviations of the published code from the paper
             (`MASKING_QUIRKS`, `START_QUIRKS`, and `QUIRKS` of the interpolation), False for none,
             or the names of some.
@@ -165,23 +170,23 @@ class MambaMim(nn.Module):
         state_matrix: Matrix A of the interpolation, initially zero as published.
         stride: Voxels of a cell, (d, h, w).
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Tang et al., MambaMIM, 2024, section 2.
     """
 
+    encoder_class: Callable[..., HyMambaEncoder | VisionMambaEncoder]
+
     def __init__(
         self,
-        encoder: HyMambaEncoder | VisionMambaEncoder,
         *,
         in_channels: int,
         decoder_widths: Sequence[int],
         official_compat: bool | Collection[str],
+        **encoder_sizes: Any,
     ) -> None:
         super().__init__()
         self.quirks = quirks_of(official_compat, {**QUIRKS, **MASKING_QUIRKS, **START_QUIRKS})
+        encoder = self.encoder_class(in_channels=in_channels, **encoder_sizes)
         self.encoder = encoder
         if "start" in self.quirks:
             for block in encoder.modules():
@@ -194,7 +199,9 @@ class MambaMim(nn.Module):
             token_width=encoder.dim,
             map_widths=encoder.widths,
             widths=decoder_widths,
-            poolings=encoder.poolings if encoder.widths else halvings(encoder.stride),
+            poolings=encoder.poolings
+            if encoder.widths
+            else halvings(encoder.stride, max(encoder.stride).bit_length() - 1),
             out_channels=in_channels,
         )
 
@@ -257,62 +264,15 @@ class MambaMim(nn.Module):
 
 
 class HyMambaMim(MambaMim):
-    """MambaMIM with HyMamba's encoder; the decoder does not use its finest map.
+    """MambaMIM with HyMamba's encoder; the decoder does not use its finest map."""
 
-    Args:
-        decoder_widths: See `MambaMim`, also for `official_compat`.
-    """
-
-    encoder: HyMambaEncoder
-
-    def __init__(
-        self,
-        *,
-        decoder_widths: Sequence[int],
-        official_compat: bool | Collection[str],
-        **encoder: Any,
-    ) -> None:
-        super().__init__(
-            HyMambaEncoder(**encoder, reads_finest=False),
-            in_channels=encoder["in_channels"],
-            decoder_widths=decoder_widths,
-            official_compat=official_compat,
-        )
+    encoder_class = partial(HyMambaEncoder, reads_finest=False)
 
 
 class UnetrMambaMim(MambaMim):
     """MambaMIM with a Vision Mamba encoder ("a special case in hybrid models"), without maps.
 
-    Args:
-        decoder_widths: See `MambaMim`, also for `official_compat`; one more than log2 of the
-            patch's longest side.
+    The decoder's widths are one more than log2 of the patch's longest side.
     """
 
-    def __init__(
-        self,
-        *,
-        decoder_widths: Sequence[int],
-        official_compat: bool | Collection[str],
-        **encoder: Any,
-    ) -> None:
-        super().__init__(
-            VisionMambaEncoder(**encoder),
-            in_channels=encoder["in_channels"],
-            decoder_widths=decoder_widths,
-            official_compat=official_compat,
-        )
-
-
-def halvings(patch: Triple) -> list[Triple]:
-    """Split a patch (d, h, w) into steps of 1 or 2 per axis, the finest first.
-
-    The finest steps keep an axis that is halved less often.
-
-    Raises:
-        ValueError: If a side is not a power of two.
-    """
-    if any(side & (side - 1) for side in patch):
-        raise ValueError(f"a patch to pre-train has sides of powers of two, got {tuple(patch)}")
-    count = max(side.bit_length() - 1 for side in patch)
-    steps = [[2 if side >> (count - k) else 1 for side in patch] for k in range(count)]
-    return [(d, h, w) for d, h, w in steps]
+    encoder_class = VisionMambaEncoder

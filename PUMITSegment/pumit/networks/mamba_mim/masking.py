@@ -1,13 +1,18 @@
-"""Bottom-up masking: cells hidden on the coarsest grid are hidden on all finer grids."""
+"""Cells of the coarsest grid: which are visible, and their tokens with fixed positions.
+
+Masking is bottom-up: cells hidden on the coarsest grid are hidden on all finer grids.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 Triple = tuple[int, int, int]
+BASE = 10_000.0  # of the positions' frequencies
 
 
 def random_cells(
@@ -42,14 +47,10 @@ def random_cells(
 
 
 def stage_masks(visible: Tensor, poolings: Sequence[Triple]) -> list[Tensor]:
-    """Up-sample the coarsest mask to every finer grid.
+    """Up-sample the coarsest mask (B, 1, d, h, w) to every finer grid, the finest first.
 
     Args:
-        visible: Boolean (B, 1, d, h, w) on the coarsest grid.
         poolings: Factors of each pooling along (d, h, w), the finest first.
-
-    Returns:
-        One mask more than there are poolings, the finest first: M_1 ... M_n.
 
     Source:
         MambaMIM, algorithm 1, line 1.
@@ -73,13 +74,7 @@ def hide(x: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def visible_index(visible: Tensor) -> Tensor:
-    """Return ascending raster positions of the visible cells.
-
-    Args:
-        visible: Boolean (B, 1, d, h, w).
-
-    Returns:
-        Integers (B, K).
+    """Return ascending raster positions (B, K) of the visible cells, boolean (B, 1, d, h, w).
 
     Raises:
         ValueError: If images have different numbers of visible cells, or none.
@@ -108,3 +103,74 @@ def require_mask(visible: Tensor, batch: int, grid: Triple) -> None:
             f"The mask must be boolean {expected}, True where visible, got {visible.dtype} "
             f"{tuple(visible.shape)}."
         )
+
+
+def tokens_of(features: Tensor, index: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return the cells of a map (B, C, d, h, w) as tokens with positions, (B, N, C).
+
+    Args:
+        index: Raster positions (B, K) of the tokens to return; None for all.
+        dtype: That of the parameters, so that autocast does not round the residual sums.
+    """
+    _, dim, d, h, w = features.shape
+    positions = sincos_positions((d, h, w), dim, device=features.device)
+    tokens = features.flatten(2).transpose(1, 2) + positions.to(dtype)
+    return tokens if index is None else take_tokens(tokens, index)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Features of a field, or of its visible cells.
+
+    Attributes:
+        maps: Maps of each convolutional stage for decoders, (B, C_i, *grid_i), the finest first,
+            zero where hidden; empty if the encoder has no such stages.
+        tokens: Tokens after the Mamba layers in raster order, (B, N, C), or only the visible ones,
+            (B, K, C).
+        grid: Cells of the coarsest grid along (d, h, w); N is their product.
+        visible_index: Raster positions (B, K) of the visible cells; None without a mask.
+        taps: Tokens (B, N or K, C) at the encoder's taps, if any.
+    """
+
+    maps: tuple[Tensor, ...]
+    tokens: Tensor
+    grid: tuple[int, int, int]
+    visible_index: Tensor | None = None
+    taps: tuple[Tensor, ...] = ()
+
+
+def tokens_to_map(
+    tokens: Tensor, grid: tuple[int, int, int], visible_index: Tensor | None = None
+) -> Tensor:
+    """Arrange tokens (B, N, C), or visible ones (B, K, C), on their grid: (B, C, d, h, w)."""
+    if visible_index is not None:
+        d, h, w = grid
+        whole = tokens.new_zeros(tokens.shape[0], d * h * w, tokens.shape[2])
+        index = visible_index[..., None].expand(-1, -1, tokens.shape[2])
+        tokens = torch.scatter(whole, 1, index, tokens)
+    return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, *grid)
+
+
+def sincos_positions(
+    grid: tuple[int, int, int], dim: int, *, device: torch.device | str | None = None
+) -> Tensor:
+    """Compute the position embedding of a grid's cells in raster order, float (d * h * w, dim).
+
+    A third of the channels (divisible by 6) encodes each of (d, h, w): sines, then cosines
+    of the cell's index along that axis, at geometrically falling frequencies.
+
+    Source:
+        Vaswani et al., Attention Is All You Need, 2017, section 3.5, for each axis.
+    """
+    pairs = dim // 6
+    frequency = BASE ** (-torch.arange(pairs, device=device) / pairs)
+    axes = [torch.arange(n, device=device, dtype=torch.float32) for n in grid]
+    cells = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # (d, h, w, 3)
+    angles = cells.reshape(-1, 3, 1) * frequency  # (N, 3, pairs)
+    return torch.cat((angles.sin(), angles.cos()), dim=-1).flatten(1)
+
+
+def require_sincos_width(dim: int) -> None:
+    """Raise ValueError unless `sincos_positions` supports this width."""
+    if dim < 6 or dim % 6:
+        raise ValueError(f"the width of the tokens must be divisible by 6, got {dim}")

@@ -1,21 +1,26 @@
-"""Mamba's selective scan in plain PyTorch, with low memory."""
+"""Mamba's selective scan in plain PyTorch, with low memory, or by mamba_ssm's CUDA kernel."""
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pumit.networks.mamba_mim.mamba_kernel import kernel_for
+logger = logging.getLogger(__name__)
 
 # Elements of one (T, B, S, E) tensor of a chunk, so that two of them fit in a core's cache.
 CHUNK_ELEMENTS = 2**17
 # Minimum tokens per chunk, to limit the memory for the states at chunk borders.
 LEAST_CHUNK = 16
 LOG2_E = 1 / math.log(2)
+# What mamba_ssm's CUDA kernel supports: device, and states per channel.
+KERNEL_DEVICE, MOST_STATES = "cuda", 256
 
 
 def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
@@ -49,8 +54,8 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
     _require_shapes(u, delta, A, B, C, D)
     exact = torch.promote_types(u.dtype, torch.float32)
     values = [tensor.to(exact) for tensor in (u, delta, A, B, C, D)]
-    kernel = kernel_for(values[0], A.shape[1])
-    if kernel is not None:
+    is_supported = exact == torch.float32 and A.shape[1] <= MOST_STATES
+    if is_supported and u.device.type == KERNEL_DEVICE and (kernel := _installed_kernel()):
         return kernel(*values).to(u.dtype)
     u_, delta_, A_, B_, C_, D_ = values
     y = _Scan.apply(  # type: ignore[no-untyped-call]
@@ -61,6 +66,19 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
         C_.permute(2, 0, 1),
     )
     return torch.addcmul(y.permute(1, 2, 0), u_, D_[:, None]).to(u.dtype)
+
+
+@cache
+def _installed_kernel() -> Callable[..., Tensor] | None:
+    try:
+        from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
+    except (ImportError, OSError) as error:
+        logger.warning(
+            "The selective scan runs in plain PyTorch: mamba_ssm's kernel cannot be imported (%s).",
+            error,
+        )
+        return None
+    return selective_scan_fn
 
 
 class _Scan(torch.autograd.Function):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -90,30 +89,39 @@ def state_space_token_interpolation(
     batch, _, channels = y_visible.shape
     with torch.autocast(y_visible.device.type, enabled=False):
         dtype = torch.promote_types(y_visible.dtype, A.dtype)
-        tokens = y_visible.to(dtype).flatten(0, 1)  # (B * K, C)
+        A, tokens = A.to(dtype), y_visible.to(dtype).flatten(0, 1)  # (rows, C), of all sequences
         places = (index + length * torch.arange(batch)[:, None]).flatten()
         if "endpoints" in quirks:
             tokens, places = _with_endpoints(tokens, places, batch, length)
-        plan = _plan(places, batch, length, has_left="powers" in quirks)
-        fill = _power_sums if "powers" in quirks else _zero_order_hold_states
-        pieces = fill(tokens, plan, A.to(dtype), "alpha" in quirks)
+        # 1. Steps from each row to the next one of its sequence; 0 after the last.
+        gaps = places.diff(append=places[-1:])
+        is_last = (places // length).diff(append=torch.tensor([batch])) > 0
+        gaps[is_last] = 0
+        # 2. For each position the row at or before it, or the first of its sequence.
+        everywhere = torch.arange(batch * length)
+        row = torch.searchsorted(places, everywhere, right=True) - 1
+        is_lead = (row < 0) | (places[row] // length != everywhere // length)
+        row = torch.where(is_lead, row + 1, row)
+        offset = everywhere - places[row]
+        first = 0 if "powers" in quirks else 1
+        is_filled = ((offset >= first) & (offset < gaps[row])).to(tokens.device)[:, None]
+        # 3. States of the gaps, or the rows themselves.
+        states = _gap_states(tokens, gaps.to(tokens.device), A, quirks)
         if "last_token" in quirks:
-            tokens = _with_last_token(tokens, plan, A.to(dtype))
-        source = plan.source.to(tokens.device)
-        out = torch.cat((tokens, *pieces))[source].view(batch, length, channels)
+            tokens = torch.where(is_last.to(tokens.device)[:, None], tokens @ A.T, tokens)
+        row, step = row.to(tokens.device), offset.clamp(0, len(states) - 1).to(tokens.device)
+        out = torch.where(is_filled, states[step, row], tokens[row])
+        out = out.view(batch, length, channels)
     if "layout" in quirks:
         out = out.reshape(batch, channels, length).transpose(1, 2)
     return out.to(y_visible.dtype)
 
 
 def zero_order_hold(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Discretise a state matrix with B = I and step size 1: e^A, and A^-1 (e^A - I) for any A.
+    """Discretise a state matrix (C, C) with B = I and step size 1: e^A, and A^-1 (e^A - I).
 
     Both are blocks of one exponential, exp([[A, I], [0, 0]]) = [[e^A, A^-1 (e^A - I)], [0, I]]. The
     upper right one is the series sum A^k / (k + 1)!, which needs no inverse.
-
-    Args:
-        A: (C, C).
     """
     size = len(A)
     eye = torch.eye(size, dtype=A.dtype, device=A.device)
@@ -122,33 +130,15 @@ def zero_order_hold(A: Tensor) -> tuple[Tensor, Tensor]:
     return exponential[:size, :size], exponential[:size, size:]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Index plan for filling the gaps; all on the CPU.
-
-    Attributes:
-        left: Row of the visible token before each gap, longest gap first; the next row is after it.
-        steps: Distance between these two tokens, descending.
-        live: Number of gaps that reach each distance from their left token.
-        source: Row of (tokens, pieces...) for every position of the batch.
-        last: Row of the last visible token of each sequence.
-    """
-
-    left: Tensor
-    steps: Tensor
-    live: list[int]
-    source: Tensor
-    last: Tensor
-
-
 def _checked_index(y: Tensor, index: Tensor, length: int, A: Tensor) -> Tensor:
     """Check the arguments; return the positions on the CPU, (B, K)."""
     if y.ndim != 3 or 0 in y.shape:
         raise ValueError(f"Visible tokens must be (B, K, C), none empty, got {tuple(y.shape)}.")
     batch, count, channels = y.shape
     if A.shape != (channels, channels):
-        raise ValueError(f"A must be {channels} x {channels} for {channels} channels, got "
-                         f"{tuple(A.shape)}.")  # fmt: skip
+        raise ValueError(
+            f"A must be {channels} x {channels} for {channels} channels, got {tuple(A.shape)}."
+        )
     if index.shape not in ((count,), (batch, count)) or index.is_floating_point():
         raise ValueError(
             f"visible_index must hold whole numbers, ({count},) or ({batch}, {count}) for tokens "
@@ -161,85 +151,37 @@ def _checked_index(y: Tensor, index: Tensor, length: int, A: Tensor) -> Tensor:
     return index
 
 
-def _plan(places: Tensor, batch: int, length: int, *, has_left: bool) -> _Plan:
-    """Sort the gaps by descending length, so that gaps still open at each step come first.
+def _gap_states(tokens: Tensor, gaps: Tensor, A: Tensor, quirks: Collection[str]) -> Tensor:
+    """Compute the states of all gaps in parallel, (longest gap, rows, C); 0 beyond a gap's end.
+
+    Those are z_0, z_1, ..., z_j = Abar z_(j-1) + Bbar s_j, or the published sums h_0, h_1, ...
 
     Args:
-        places: Ascending positions of the visible tokens in all concatenated sequences.
-        batch: Number of sequences, each with at least one visible token.
-        has_left: Whether to compute the left visible token's own position, too.
+        tokens: Tokens, (rows, C).
+        gaps: Steps from each row to the next, (rows,); 0 for none.
     """
-    sample = places // length
-    steps = places.diff()
-    inner = sample[1:] == sample[:-1]  # not from one sequence to the next
-    left = inner.nonzero().flatten()
-    left = left[torch.argsort(steps[left], descending=True, stable=True)]
-    sorted_steps = steps[left]
-    longest = int(sorted_steps[0]) if len(left) else 0
-    first = 0 if has_left else 1
-    live = [int((sorted_steps > j).sum()) for j in range(longest)]
-    starts = torch.tensor([0, *live[first:]]).cumsum(0)[:-1] + len(places)
-
-    everywhere = torch.arange(batch * length)
-    before = torch.searchsorted(places, everywhere, right=True) - 1
-    # Positions before a sequence's first visible token use that one: `before` is in another one.
-    is_lead = (before < 0) | (sample[before.clamp_min(0)] != everywhere // length)
-    source = torch.where(is_lead, before + 1, before)
-    rank = torch.full((len(places),), -1)
-    rank[left] = torch.arange(len(left))
-    offset = everywhere - places[source]
-    is_filled = (rank[source] >= 0) & (offset >= first)
-    source[is_filled] = starts[offset[is_filled] - first] + rank[source[is_filled]]
-    last = torch.cat(((~inner).nonzero().flatten(), torch.tensor([len(places) - 1])))
-    return _Plan(left, sorted_steps, live, source, last)
-
-
-def _weights(plan: _Plan, j: int, like: Tensor, is_short: bool) -> Tensor:
-    """Return the weight of the right token at the j-th position of the open gaps, (gaps, 1)."""
-    steps = plan.steps[: plan.live[j]].to(like)
-    share = j / (steps - 1).clamp_min(1) if is_short else j / steps
-    return share[:, None]
-
-
-def _zero_order_hold_states(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bool) -> list[Tensor]:
-    """Compute the states z_1, z_2, ... of all gaps in parallel: z_j = Abar z_(j-1) + Bbar s_j."""
-    if len(plan.live) < 2:
-        return []  # nothing to fill
-    a_bar, b_bar = zero_order_hold(A)
-    driven = tokens @ b_bar.T  # the hold is linear: apply it before interpolation
-    left = plan.left.to(tokens.device)
-    before, after = driven[left], driven[left + 1]  # (gaps, C)
-    state, pieces = before, []
-    for j in range(1, len(plan.live)):
-        open_gaps = plan.live[j]
-        share = _weights(plan, j, tokens, is_short)
-        step = torch.lerp(before[:open_gaps], after[:open_gaps], share)
-        state = state[:open_gaps] @ a_bar.T + step
-        pieces.append(state)
-    return pieces
-
-
-def _power_sums(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bool) -> list[Tensor]:
-    """Compute the published sums h_0, h_1, ... of all gaps in parallel."""
-    if not plan.live:
-        return []
-    powers = [tokens]
-    for _ in plan.live[1:]:
-        powers.append(powers[-1] @ A.T)
-    raised = torch.stack(powers)  # (power, B * K, C)
-    left = plan.left.to(tokens.device)
-    state, pieces = torch.zeros_like(tokens[left]), []
-    for j, open_gaps in enumerate(plan.live):
-        power = (plan.steps[:open_gaps] - 1 - j).to(tokens.device)
-        before, after = raised[power, left[:open_gaps]], raised[power, left[:open_gaps] + 1]
-        state = state[:open_gaps] + torch.lerp(before, after, _weights(plan, j, tokens, is_short))
-        pieces.append(state)
-    return pieces
-
-
-def _with_last_token(tokens: Tensor, plan: _Plan, A: Tensor) -> Tensor:
-    last = plan.last.to(tokens.device)
-    return tokens.index_copy(0, last, tokens[last] @ A.T)
+    longest = max(int(gaps.max()), 1)
+    span = (gaps - int("alpha" in quirks)).clamp_min(1).to(tokens)
+    state, states = torch.zeros_like(tokens), []
+    if "powers" in quirks:
+        powers = [tokens]
+        for _ in range(1, longest):
+            powers.append(powers[-1] @ A.T)
+        rows, raised = torch.arange(len(tokens), device=tokens.device), torch.stack(powers)
+    else:
+        a_bar, b_bar = zero_order_hold(A)
+        driven = tokens @ b_bar.T  # the hold is linear: apply it before interpolation
+    for j in range(longest):
+        if "powers" in quirks:
+            power = (gaps - 1 - j).clamp_min(0)
+            before, after = raised[power, rows], raised[power, rows.roll(-1)]
+        else:
+            before, after = driven, driven.roll(-1, 0)
+            state = state @ a_bar.T
+        state = state + torch.lerp(before, after, (j / span)[:, None])
+        state = torch.where((gaps > j)[:, None], state, 0)
+        states.append(state)
+    return torch.stack(states)
 
 
 def _with_endpoints(

@@ -7,14 +7,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pumit.networks.mamba_mim.encoding import (
-    Encoding,
-    require_sincos_width,
-    sincos_positions,
-    tokens_to_map,
-)
 from pumit.networks.mamba_mim.mamba_block import MambaLayer
-from pumit.networks.mamba_mim.masking import require_mask, take_tokens, visible_index
+from pumit.networks.mamba_mim.masking import (
+    Encoding,
+    require_mask,
+    require_sincos_width,
+    tokens_of,
+    tokens_to_map,
+    visible_index,
+)
 from pumit.networks.monai import UnetrBasicBlock, UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
@@ -36,9 +37,6 @@ class VisionMambaEncoder(nn.Module):
         stride: Divisor of a field's size, (d, h, w): the patch.
         widths: Channels of the convolutional maps: none.
         poolings: The patch as a single pooling.
-
-    Raises:
-        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2: "Vision Mamba replaces ViT in UNETR"; Zhu et al.,
@@ -91,15 +89,11 @@ class VisionMambaEncoder(nn.Module):
         """
         y = self.embedding(x)
         d, h, w = y.shape[2:]
-        tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
-        positions = sincos_positions((d, h, w), self.dim, device=x.device)
-        # In the parameters' precision, so that autocast does not round the residual sums.
-        tokens = tokens + positions.to(next(self.parameters()).dtype)
         index = None
         if mask is not None:
             require_mask(mask, x.shape[0], (d, h, w))
             index = visible_index(mask) if order is None else order
-            tokens = take_tokens(tokens, index)
+        tokens = tokens_of(y, index, next(self.parameters()).dtype)
         taps = []
         for number, layer in enumerate(self.layers, start=1):
             tokens = layer(tokens)
@@ -121,9 +115,6 @@ class UnetrMamba(nn.Module):
     Attributes:
         encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
-
-    Raises:
-        ValueError: If the sizes do not fit together.
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2 and table 1, "vanilla Mamba", whose code is not
@@ -147,7 +138,7 @@ class UnetrMamba(nn.Module):
             raise ValueError(f"num_classes must be at least 1, got {num_classes}")
         if len(taps) != NUM_LEVELS:
             raise ValueError(f"taps must be {NUM_LEVELS} numbers of layers, got {tuple(taps)}")
-        steps = up_steps(patch)
+        steps = halvings(patch, NUM_LEVELS)
         self.in_channels = in_channels
         self.encoder = VisionMambaEncoder(
             in_channels=in_channels, patch=patch, dim=dim, taps=taps, **block
@@ -167,11 +158,7 @@ class UnetrMamba(nn.Module):
         self.head = nn.Conv3d(feature_size, num_classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than a patch.
-        """
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W)."""
         require_channels(x, self.in_channels, name=NAME)
         field, cropped = padded(x, self.stride, name=NAME)
         encoding = self.encoder(field)
@@ -183,25 +170,22 @@ class UnetrMamba(nn.Module):
         return cropped(self.head(y))
 
 
-def up_steps(patch: Sequence[int]) -> list[Triple]:
-    """Return each decoder level's up-sampling factors (d, h, w), the finest first.
+def halvings(patch: Sequence[int], count: int) -> list[Triple]:
+    """Split a patch (d, h, w) into `count` steps of 1 or 2 per axis, the finest first.
 
-    Together they undo the patch; along short sides only the coarsest levels up-sample.
+    The finest steps keep an axis that is halved less often.
 
     Raises:
-        ValueError: If a side of the patch is not a power of two from 1 to 16.
+        ValueError: If a side of the patch is not a power of two up to 2^count.
     """
-    sides = [2**halvings for halvings in range(NUM_LEVELS + 1)]
+    sides = [2**n for n in range(count + 1)]
     if len(patch) != 3 or any(side not in sides for side in patch):
         raise ValueError(
             f"the sides of a patch must be three of {', '.join(map(str, sides))}, got "
             f"{tuple(patch)}"
         )
-    steps = []
-    for level in range(NUM_LEVELS):
-        d, h, w = (2 if side >> (NUM_LEVELS - 1 - level) > 1 else 1 for side in patch)
-        steps.append((d, h, w))
-    return steps
+    steps = [[2 if side >> (count - k) else 1 for side in patch] for k in range(count)]
+    return [(d, h, w) for d, h, w in steps]
 
 
 def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential:
@@ -212,14 +196,10 @@ def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential
     Args:
         steps: Factors of each step along (d, h, w).
     """
-    layers: list[nn.Module] = [_transposed(dim, channels, steps[0])]
-    for step in steps[1:]:
-        layers += [
-            _transposed(channels, channels, step),
-            UnetResBlock(3, channels, channels, 3, 1, "instance"),
-        ]
+    layers: list[nn.Module] = []
+    for number, step in enumerate(steps):
+        width = channels if number else dim
+        layers.append(nn.ConvTranspose3d(width, channels, step, stride=step, bias=False))
+        if number:
+            layers.append(UnetResBlock(3, channels, channels, 3, 1, "instance"))
     return nn.Sequential(*layers)
-
-
-def _transposed(in_channels: int, out_channels: int, step: Triple) -> nn.ConvTranspose3d:
-    return nn.ConvTranspose3d(in_channels, out_channels, step, stride=step, bias=False)

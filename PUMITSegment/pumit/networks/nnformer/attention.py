@@ -35,10 +35,7 @@ class WindowLayout:
     def fitting(grid: Sequence[int], window: Sequence[int], *, is_shifted: bool) -> WindowLayout:
         """Return the layout of a grid; attention is global along axes that one window covers.
 
-        Args:
-            window: Largest window (d, h, w).
-            is_shifted: Whether to shift by half the window, rounded down, along axes with several
-                windows.
+        A shift is half the largest window, rounded down, along axes with several windows.
         """
         sizes = [min(n, w) for n, w in zip(grid, window, strict=True)]
         shifts = [w // 2 if is_shifted and n > w else 0 for n, w in zip(grid, window, strict=True)]
@@ -98,22 +95,18 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
     # Cached, and may be used in training later: must not be an inference tensor.
     with torch.inference_mode(False):
         unrolled = WindowLayout(layout.padded, layout.window, (0, 0, 0))
-        is_real, side = [], []
-        for n, full, s in zip(layout.grid, layout.padded, layout.shift, strict=True):
-            origin = torch.arange(full, device=device) + s
-            side.append(origin >= full)  # wrapped around
-            is_real.append(origin % full < n)
-        real = unrolled.split(_at_each(is_real).all(-1, keepdim=True)[None])  # (windows, N, 1)
-        seen = real.transpose(1, 2)
+        axes = [
+            torch.arange(full, device=device) + s
+            for full, s in zip(layout.padded, layout.shift, strict=True)
+        ]
+        origin = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)[None]  # (1, D, H, W, 3)
+        full, grid = (torch.tensor(n, device=device) for n in (layout.padded, layout.grid))
+        is_real = (origin % full < grid).all(-1, keepdim=True)
+        seen = unrolled.split(is_real).transpose(1, 2)  # (windows, 1, N)
         if not wraps:
-            sides = unrolled.split(_at_each(side)[None])  # (windows, N, 3)
+            sides = unrolled.split(origin >= full)  # wrapped around, (windows, N, 3)
             seen = seen & (sides[:, :, None] == sides[:, None]).all(-1)
         return seen | torch.eye(math.prod(layout.window), dtype=torch.bool, device=device)
-
-
-def _at_each(axes: Sequence[Tensor]) -> Tensor:
-    """Combine (D,), (H,) and (W,) to a grid (D, H, W, 3)."""
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
 
 
 def grid_of(numbers: Sequence[int]) -> Grid:
@@ -247,27 +240,20 @@ class _WindowedAttention(nn.Module):
         """Apply softmax attention to volumes (B * windows, N, C); return (B, D, H, W, C)."""
         heads = self.sizes.heads
         q, k, v = (x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(q, layout))
+        mask = self.bias(layout.window).to(q.dtype)[None]  # (1, heads, N, N)
+        allowed = layout.allowed(q.device, wraps=self.sizes.official_unmasked_shift)
+        if allowed is not None:
+            mask = mask.masked_fill(~allowed[:, None], -torch.inf)  # (windows, heads, N, N)
+            mask = mask.repeat(len(q) // len(mask), 1, 1, 1)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         # out: (B * windows, heads, N, head_dim)
         return self.projection(layout.join(out.transpose(1, 2).flatten(2)))
-
-    def _mask(self, q: Tensor, layout: WindowLayout) -> Tensor:
-        """Return the additive attention mask, (1 or B * windows, heads, N, N)."""
-        bias = self.bias(layout.window).to(q.dtype)[None]  # (1, heads, N, N)
-        allowed = layout.allowed(q.device, wraps=self.sizes.official_unmasked_shift)
-        if allowed is None:
-            return bias
-        mask = bias.masked_fill(~allowed[:, None], -torch.inf)  # (windows, heads, N, N)
-        return mask.repeat(len(q) // len(mask), 1, 1, 1)
 
 
 class VolumeAttention(_WindowedAttention):
     """Self-attention within local volumes (LV-MSA) or shifted ones (SLV-MSA).
 
     If one volume covers the grid, attention is global (GV-MSA).
-
-    Raises:
-        ValueError: If the heads do not divide the width.
 
     Source:
         nnFormer, sections III-B and III-C, eq. 1 and 3. Differs from the source: a grid that is not
@@ -288,9 +274,6 @@ class VolumeAttention(_WindowedAttention):
 
 class SkipAttention(_WindowedAttention):
     """Attention of up-sampled tokens to the encoder's tokens, volume by volume.
-
-    Raises:
-        ValueError: If the heads do not divide the width.
 
     Source:
         nnFormer, section III-D, "Skip Attention", eq. 5 and 6: keys and values are projections of

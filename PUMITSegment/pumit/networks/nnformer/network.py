@@ -5,43 +5,245 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from pumit.networks.nnformer.attention import AttentionSizes, Grid, RelativePositionBias, grid_of
-from pumit.networks.nnformer.encoder import Encoder, SkipBlock, Up, VolumeBlock, shared_out
+from pumit.networks.monai import DropPath
+from pumit.networks.nnformer.attention import (
+    AttentionSizes,
+    Grid,
+    RelativePositionBias,
+    SkipAttention,
+    VolumeAttention,
+    grid_of,
+)
 from pumit.networks.padding import padded, require_channels
 
 
-class DecoderStage(nn.Module):
-    """A skip attention block, then self-attention blocks, every second of which is shifted."""
+class Block(nn.Module):
+    """Transformer block with volume self-attention, or with attention to the encoder's tokens.
+
+    In the latter, both inputs share one norm, and their sum is the residual.
+
+    Args:
+        is_skip: Whether to attend to the encoder's tokens, as a decoder stage's first block does.
+        is_shifted: Whether local volumes are shifted by half their size.
+        mlp_ratio: Hidden width of the MLP, in multiples of `dim`.
+
+    Source:
+        nnFormer, eq. 1; section III-D, "Skip Attention", whose norm and residual are as in the
+        authors' code.
+    """
 
     def __init__(
-        self, dim: int, sizes: AttentionSizes, *, mlp_ratio: int, drop_path: Sequence[float]
+        self,
+        dim: int,
+        sizes: AttentionSizes,
+        *,
+        is_skip: bool,
+        is_shifted: bool,
+        mlp_ratio: int,
+        drop_path: float,
     ) -> None:
         super().__init__()
-        first, *others = drop_path
-        self.blocks = nn.ModuleList([SkipBlock(dim, sizes, mlp_ratio=mlp_ratio, drop_path=first)])
-        for i, rate in enumerate(others):
-            self.blocks.append(
-                VolumeBlock(dim, sizes, is_shifted=i % 2 == 0, mlp_ratio=mlp_ratio, drop_path=rate)
-            )
+        self.norm1 = nn.LayerNorm(dim)
+        self.attention: nn.Module = (
+            SkipAttention(dim, sizes)
+            if is_skip
+            else VolumeAttention(dim, sizes, is_shifted=is_shifted)
+        )
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, mlp_ratio * dim), nn.GELU(), nn.Linear(mlp_ratio * dim, dim)
+        )
+        self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
-        """Map up-sampled and encoder tokens, both (B, D, H, W, C), to tokens of that shape."""
+    def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Map tokens, and those of the encoder, (B, D, H, W, C) to tokens of the same shape."""
+        seen = (x,) if skip is None else (x, skip)
+        attended = self.attention(*(self.norm1(tokens) for tokens in seen))
+        x = sum(seen[1:], x) + self.drop_path(attended)
+        out: Tensor = x + self.drop_path(self.mlp(self.norm2(x)))
+        return out
+
+
+class Stage(nn.Module):
+    """Blocks on one grid, every second one shifted; a decoder's begins with a skip block."""
+
+    def __init__(
+        self,
+        dim: int,
+        sizes: AttentionSizes,
+        *,
+        is_decoder: bool,
+        mlp_ratio: int,
+        drop_path: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            Block(
+                dim,
+                sizes,
+                is_skip=is_decoder and i == 0,
+                is_shifted=i % 2 == 1,
+                mlp_ratio=mlp_ratio,
+                drop_path=rate,
+            )
+            for i, rate in enumerate(drop_path)
+        )
+
+    def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Map tokens, and those of the encoder, (B, D, H, W, C) to tokens of the same shape."""
         for i, block in enumerate(self.blocks):
-            x = block(x) if i else block(x, skip)
+            x = block(x, skip if i == 0 else None)
         return x
 
 
-class Decoder(nn.Module):
-    """Decoder of all stages but the coarsest.
+class ConvolutionalEmbedding(nn.Module):
+    """Token embedding by four 3^3 convolutions, of which the first and third are strided.
 
     Args:
-        merges: Down-sampling factors between stages, the finest first, (d, h, w) each.
-        sizes: Attention settings of each stage, the finest first.
-        mlp_ratio: Hidden width of the MLPs, in multiples of the stage's width.
-        drop_path: Stochastic depth rate of the last block, rising linearly from 0 at the first, the
-            coarsest.
+        patch: Voxels of a token along (d, h, w), each 1, 2 or 4.
+
+    Source:
+        nnFormer, section III-B, "The embedding layer".
+    """
+
+    def __init__(self, in_channels: int, dim: int, *, patch: Grid) -> None:
+        super().__init__()
+        if dim % 2 or any(n not in (1, 2, 4) for n in patch):
+            raise ValueError(
+                f"tokens need an even width and 1, 2 or 4 voxels along an axis, got {dim}, {patch}"
+            )
+        first = grid_of([min(n, 2) for n in patch])
+        second = grid_of([n // f for n, f in zip(patch, first, strict=True)])
+        widths = (in_channels, dim // 2, dim // 2, dim, dim)
+        self.convolutions = nn.ModuleList(
+            nn.Conv3d(widths[i], widths[i + 1], 3, stride=stride, padding=1)
+            for i, stride in enumerate((first, (1, 1, 1), second, (1, 1, 1)))
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(n) for n in widths[1:])
+        self.activation = nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map an image (B, in_channels, D, H, W) to tokens (B, D / d, H / h, W / w, dim)."""
+        last = len(self.convolutions) - 1
+        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            x = convolution(x)
+            x = norm((x if i == last else self.activation(x)).movedim(1, -1)).movedim(-1, 1)
+        return x.movedim(1, -1)
+
+
+class Down(nn.Module):
+    """Strided convolution that halves the grid and doubles the width.
+
+    Args:
+        factor: 1 or 2 along (d, h, w). The kernel is 3 along halved axes and 1 along others.
+        rounds_down: Whether halving an odd number of at least 3 tokens rounds down, by omitting the
+            padding along that axis, as in the authors' third down-sampling for ACDC.
+
+    Source:
+        nnFormer, section III-B, "The down-sampling layer"; activation and norm before the
+        convolution as in the authors' code.
+    """
+
+    def __init__(self, dim: int, *, factor: Grid, rounds_down: bool) -> None:
+        super().__init__()
+        self.activation = nn.GELU()
+        self.norm = nn.LayerNorm(dim)
+        self.factor, self.rounds_down = factor, rounds_down
+        kernel = grid_of([3 if n == 2 else 1 for n in factor])
+        self.convolution = nn.Conv3d(dim, 2 * dim, kernel, stride=factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (B, D, H, W, C) to (B, D / d, H / h, W / w, 2 C), sizes rounded."""
+        cut = [
+            f == 1 or (self.rounds_down and n % 2 == 1 and n >= 3)
+            for n, f in zip(x.shape[1:4], self.factor, strict=True)
+        ]
+        x = self.norm(self.activation(x)).movedim(-1, 1)
+        layer = self.convolution
+        x = F.conv3d(x, layer.weight, layer.bias, self.factor, [0 if c else 1 for c in cut])
+        return x.movedim(1, -1)
+
+
+class Up(nn.Module):
+    """Transposed convolution that doubles the grid and halves the width.
+
+    Args:
+        factor: 1 or 2 along (d, h, w).
+
+    Source:
+        nnFormer, section III-D and figure 2d.
+    """
+
+    def __init__(self, dim: int, *, factor: Grid) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.convolution = nn.ConvTranspose3d(dim, dim // 2, factor, stride=factor)
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """Map tokens (B, D, H, W, C) to (B, *grid, C / 2).
+
+        A grid that was rounded up is cropped; one that was rounded down gets only the bias at its
+        end.
+        """
+        d, h, w = grid
+        x = self.norm(x).movedim(-1, 1)
+        doubled = [n * f for n, f in zip(x.shape[2:], self.convolution.stride, strict=True)]
+        size = [max(n, least) for n, least in zip(doubled, grid, strict=True)]
+        out: Tensor = self.convolution(x, output_size=size).movedim(1, -1)
+        return out[:, :d, :h, :w]
+
+
+class Encoder(nn.Module):
+    """Encoder that returns the normalised tokens of every stage; sizes as those of `NnFormer`.
+
+    Source:
+        nnFormer, sections III-B and III-C and figure 2.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        dim: int,
+        *,
+        patch: Grid,
+        merges: Sequence[Grid],
+        rounds_down: bool,
+        depths: Sequence[int],
+        sizes: Sequence[AttentionSizes],
+        mlp_ratio: int,
+        drop_path: float,
+    ) -> None:
+        super().__init__()
+        self.embedding = ConvolutionalEmbedding(in_channels, dim, patch=patch)
+        widths = [dim << i for i in range(len(depths))]
+        self.stages = nn.ModuleList(
+            Stage(width, size, is_decoder=False, mlp_ratio=mlp_ratio, drop_path=rates)
+            for width, size, rates in zip(widths, sizes, shared_out(drop_path, depths), strict=True)
+        )
+        self.downs = nn.ModuleList(
+            Down(width, factor=factor, rounds_down=rounds_down)
+            for width, factor in zip(widths[:-1], merges, strict=True)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Map an image (B, in_channels, D, H, W) to tokens (B, d, h, w, C), the finest first."""
+        x = self.embedding(x)
+        outputs = []
+        for i, (stage, norm) in enumerate(zip(self.stages, self.norms, strict=True)):
+            x = stage(self.downs[i - 1](x) if i else x)
+            outputs.append(norm(x))
+        return outputs
+
+
+class Decoder(nn.Module):
+    """Decoder of all stages but the coarsest; sizes of the stages as of `NnFormer`, finest first.
+
+    Stochastic depth rises from the coarsest stage on.
 
     Source:
         nnFormer, section III-D and figure 2.
@@ -64,7 +266,7 @@ class Decoder(nn.Module):
             Up(2 * width, factor=factor) for width, factor in zip(widths, merges, strict=True)
         )
         self.stages = nn.ModuleList(
-            DecoderStage(width, size, mlp_ratio=mlp_ratio, drop_path=rate)
+            Stage(width, size, is_decoder=True, mlp_ratio=mlp_ratio, drop_path=rate)
             for width, size, rate in zip(widths, sizes, rates, strict=True)
         )
 
@@ -73,10 +275,15 @@ class Decoder(nn.Module):
         *skips, x = tokens
         outputs = []
         for i in reversed(range(len(skips))):
-            d, h, w = skips[i].shape[1:4]
-            x = self.stages[i](self.ups[i](x, (d, h, w)), skips[i])
+            x = self.stages[i](self.ups[i](x, skips[i].shape[1:4]), skips[i])
             outputs.append(x)
         return outputs[::-1]
+
+
+def shared_out(drop_path: float, depths: Sequence[int]) -> list[list[float]]:
+    """Return each stage's stochastic depth rates, rising linearly from 0 to `drop_path`."""
+    rates = np.linspace(0.0, drop_path, sum(depths))
+    return [part.tolist() for part in np.split(rates, np.cumsum(depths)[:-1])]
 
 
 class NnFormer(nn.Module):
@@ -105,9 +312,6 @@ class NnFormer(nn.Module):
         stride: Field sizes are padded to multiples of this, (d, h, w).
         heads: Transposed convolutions from tokens to logits, the finest first.
 
-    Raises:
-        ValueError: If the sizes do not fit together.
-
     Source:
         Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
         2023. Differs from the source: by default, relative positions and shifted volumes follow the
@@ -135,20 +339,38 @@ class NnFormer(nn.Module):
         official_unmasked_shift: bool,
     ) -> None:
         super().__init__()
-        _require_numbers(
-            {
-                "in_channels": in_channels,
-                "num_classes": num_classes,
-                "dim": dim,
-                "mlp_ratio": mlp_ratio,
-            },
-            drop_path=drop_path,
-        )
-        _require_stages(depths, num_heads, decoder_num_heads, windows, merges)
-        if not 1 <= num_supervised_levels < len(depths):
+        stages = len(depths)
+        if stages < 2:
+            raise ValueError(f"depths must be of at least two stages, got {tuple(depths)}")
+        lists: dict[str, tuple[Sequence[object], int]] = {
+            "num_heads": (num_heads, stages),
+            "windows": (windows, stages),
+            "decoder_num_heads": (decoder_num_heads, stages - 1),
+            "merges": (merges, stages - 1),
+        }
+        for name, (given, expected) in lists.items():
+            if len(given) != expected:
+                raise ValueError(
+                    f"{name} must have {expected} entries with {stages} depths, got {len(given)}"
+                )
+        numbers = {
+            "in_channels": (in_channels,),
+            "num_classes": (num_classes,),
+            "dim": (dim,),
+            "mlp_ratio": (mlp_ratio,),
+            "depths": depths,
+            "num_heads": num_heads,
+            "decoder_num_heads": decoder_num_heads,
+        }
+        for name, values in numbers.items():
+            if min(values) < 1:
+                raise ValueError(f"{name} must be at least 1, got {', '.join(map(str, values))}")
+        if not 0 <= drop_path < 1:
+            raise ValueError(f"drop_path must be at least 0 and less than 1, got {drop_path}")
+        if not 1 <= num_supervised_levels < stages:
             raise ValueError(
-                f"num_supervised_levels must be 1 to {len(depths) - 1} with {len(depths)} depths, "
-                f"got {num_supervised_levels}"
+                f"num_supervised_levels must be 1 to {stages - 1} with {stages} depths, got "
+                f"{num_supervised_levels}"
             )
         token = _triple("patch", patch, (1, 2, 4))
         factors = [_triple("merges", merge, (1, 2)) for merge in merges]
@@ -196,9 +418,6 @@ class NnFormer(nn.Module):
         Returns:
             Logits (B, num_classes, D, H, W); with `deep_supervision` a list of the logits of all
             heads, each on its own grid, the finest first.
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
         """
         require_channels(x, self.in_channels, name="nnFormer")
         field, cropped = padded(x, self.stride, name="nnFormer")
@@ -251,17 +470,11 @@ def stage_grids(
     Args:
         field: Input size (d, h, w), voxels.
     """
-    grids = [grid_of([-(-n // p) for n, p in zip(field, patch, strict=True)])]
+    grids = [[math.ceil(n / p) for n, p in zip(field, patch, strict=True)]]
     for merge in merges:
-        grids.append(
-            grid_of(
-                [
-                    n // f if rounds_down and n > 1 else -(-n // f)
-                    for n, f in zip(grids[-1], merge, strict=True)
-                ]
-            )
-        )
-    return grids
+        pairs = zip(grids[-1], merge, strict=True)
+        grids.append([n // f if rounds_down and n > 1 else math.ceil(n / f) for n, f in pairs])
+    return [grid_of(grid) for grid in grids]
 
 
 def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> list[Grid]:
@@ -287,43 +500,6 @@ def _begin(module: nn.Module) -> None:
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
-
-
-def _require_numbers(least_one: dict[str, int], *, drop_path: float) -> None:
-    for name, number in least_one.items():
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}")
-    if not 0 <= drop_path < 1:
-        raise ValueError(f"drop_path must be at least 0 and less than 1, got {drop_path}")
-
-
-def _require_stages(
-    depths: Sequence[int],
-    num_heads: Sequence[int],
-    decoder_num_heads: Sequence[int],
-    windows: Sequence[Sequence[int]],
-    merges: Sequence[Sequence[int]],
-) -> None:
-    stages = len(depths)
-    if stages < 2:
-        raise ValueError(f"depths must be of at least two stages, got {tuple(depths)}")
-    for name, given, expected in (
-        ("num_heads", num_heads, stages),
-        ("windows", windows, stages),
-        ("decoder_num_heads", decoder_num_heads, stages - 1),
-        ("merges", merges, stages - 1),
-    ):
-        if len(given) != expected:
-            raise ValueError(
-                f"{name} must have {expected} entries with {stages} depths, got {len(given)}"
-            )
-    for name, numbers in (
-        ("depths", depths),
-        ("num_heads", num_heads),
-        ("decoder_num_heads", decoder_num_heads),
-    ):
-        if min(numbers) < 1:
-            raise ValueError(f"{name} must be at least 1, got {tuple(numbers)}")
 
 
 def _triple(name: str, numbers: Sequence[int], known: Sequence[int] = ()) -> Grid:

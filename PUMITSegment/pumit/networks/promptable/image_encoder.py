@@ -20,7 +20,6 @@ from pumit.networks.pumit import (
     SACUpsample,
 )
 from pumit.networks.pumit.eva import EvaBlock
-from pumit.networks.pumit.sac import token_positions
 
 
 @dataclass
@@ -170,10 +169,10 @@ class ImageEncoder(nn.Module):
         a = anisotropy
         full, half, quarter = self.stem_features(image, a)
         grid = self.to_tokens(quarter, a.down(2))  # (B, dim, d, h, w)
-        positions = token_positions(*grid.shape[2:], device=grid.device)
+        rotations = self.rope.of_grid(grid.shape[2:], grid)
         tokens = grid.flatten(2).transpose(1, 2)  # (B, N, dim)
         for block in self.blocks:
-            tokens = block(tokens, self.rope, positions)
+            tokens = block(tokens, rotations, grid.shape[2:])
         tokens = self.norm(tokens).transpose(1, 2).unflatten(2, grid.shape[2:])
         if self.context is None:
             return ImageEmbedding(image, full, half, quarter, tokens, a)

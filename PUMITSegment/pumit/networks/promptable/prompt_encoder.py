@@ -54,6 +54,25 @@ class PromptBatch:
     slice_ratio: Tensor
 
 
+def _everywhere(flags: Tensor) -> Tensor:
+    """Reshape one number per image (B,) to be combined with maps (B, d, h, w)."""
+    return flags[:, None, None, None]
+
+
+def _voxels(places: Tensor, slice_ratio: Tensor) -> Tensor:
+    """Convert places (B, P, 3) from in-plane voxels to voxels; a planar image has no depth."""
+    scale = torch.ones(len(places), 1, 3, device=places.device)
+    scale[:, 0, 0] = torch.where(slice_ratio > 0, slice_ratio, torch.inf)
+    return places / scale
+
+
+def _inside_and_around(margin: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which cells are in a box, and in a shell of half its size around it, (B, d, h, w)."""
+    extent = (boxes[:, 1] - boxes[:, 0])[:, 1:].amax(-1)
+    inside = (margin > -0.5).float()
+    return inside, (margin > -0.5 - 0.5 * _everywhere(extent)).float() - inside
+
+
 def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Tensor]:
     """Return how much more often an intensity occurs inside a box than around it.
 
@@ -70,10 +89,7 @@ def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Te
     applies = prompts.has_box & ~(prompts.labels == POSITIVE).any(1)
     if not bool(applies.any()):
         return [torch.zeros_like(margin) for _ in range(image.shape[1])]
-    extent = (prompts.boxes[:, 1] - prompts.boxes[:, 0])[:, 1:].amax(-1)
-    inside = (margin > -0.5).flatten(1).to(image.dtype)
-    around = (margin > -0.5 - 0.5 * extent[:, None, None, None]).flatten(1).to(image.dtype)
-    around = around - inside
+    inside, around = (m.flatten(1) for m in _inside_and_around(margin, prompts.boxes))
     # A box that fills the field has nothing around it to compare with.
     applies = applies & (around.sum(1) > 8) & (inside.sum(1) > 0)
     maps = []
@@ -82,12 +98,11 @@ def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Te
         shares = []
         for weight in (inside, around):
             counts = torch.zeros(len(image), LIKENESS_BINS, device=image.device)
-            counts = counts.scatter_add(1, index, weight.float())
+            counts = counts.scatter_add(1, index, weight)
             counts = F.avg_pool1d(counts[:, None], 3, 1, 1, count_include_pad=False)[:, 0]
             shares.append(counts / counts.sum(1, keepdim=True).clamp_min(1e-6))
         ratio = (2 * shares[0] / (shares[0] + shares[1]).clamp_min(1e-6) - 1).clamp_min(0)
-        likeness = ratio.gather(1, index).view_as(margin)
-        maps.append(likeness * applies[:, None, None, None])
+        maps.append(ratio.gather(1, index).view_as(margin) * _everywhere(applies))
     return maps
 
 
@@ -157,32 +172,21 @@ class PromptEncoder(nn.Module):
         self, shape: torch.Size | tuple[int, ...], embedding: ImageEmbedding, slice_ratio: Tensor
     ) -> Tensor:
         """Return the cell centres of a feature grid, (B, d, h, w, 3), in in-plane voxels."""
-        full = embedding.image.shape[2:]
-        axes = []
-        for n, m in zip(shape, full, strict=True):
-            step = m / n
-            axes.append(
-                (torch.arange(n, device=slice_ratio.device, dtype=torch.float32) + 0.5) * step - 0.5
-            )
+        axes = [
+            (torch.arange(n, device=slice_ratio.device) + 0.5) * (m / n) - 0.5
+            for n, m in zip(shape, embedding.image.shape[2:], strict=True)
+        ]
         grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         scale = torch.ones(len(slice_ratio), 3, device=slice_ratio.device)
         scale[:, 0] = slice_ratio
-        return grid[None] * scale[:, None, None, None]
+        return grid[None] * _everywhere(scale)
 
     def _sample_at(
         self, feature: Tensor, prompts: PromptBatch, embedding: ImageEmbedding
     ) -> Tensor:
         """Sample (B, C, d, h, w) at the points by trilinear interpolation, (B, P, C)."""
-        size = torch.tensor(embedding.image.shape[2:], device=feature.device, dtype=torch.float32)
-        scale = torch.ones_like(prompts.slice_ratio[:, None]).repeat(1, 3)
-        scale[:, 0] = prompts.slice_ratio.clamp_min(1e-6)
-        index = prompts.points / scale[:, None]
-        index = torch.where(
-            (prompts.slice_ratio == 0)[:, None, None] & (torch.arange(3, device=index.device) == 0),
-            torch.zeros_like(index),
-            index,
-        )
-        normal = (index + 0.5) / size * 2 - 1
+        size = torch.tensor(embedding.image.shape[2:], device=feature.device)
+        normal = (_voxels(prompts.points, prompts.slice_ratio) + 0.5) / size * 2 - 1
         grid = normal.flip(-1)[:, :, None, None].to(feature.dtype)  # (x, y, z) order
         out = F.grid_sample(feature, grid, padding_mode="border", align_corners=False)
         return out[..., 0, 0].transpose(1, 2)
@@ -216,31 +220,31 @@ class PromptEncoder(nn.Module):
             image, kernel, 1, tuple(k // 2 for k in kernel), count_include_pad=False
         )
         at_points = self._sample_at(smooth, prompts, embedding)  # (B, P, C)
-        # 3. Positive, then negative points: short-range and long-range nearness, likeness.
+        # 3. Positive, then negative points: short-range and long-range nearness, likeness. All
+        #    points at once, (B, P, d, h, w): a loop would launch hundreds of GPU kernels.
         maps = []
+        distance = (grid[:, None] - prompts.points[:, :, None, None, None]).square().sum(-1).sqrt()
+        near = torch.exp(-0.5 * (distance / NEAR_VOXELS).square())
+        far = torch.exp(-distance / (FAR_SHARE * self.field_size))
+        difference = image[:, None] - at_points[..., None, None, None]  # (B, P, C, d, h, w)
+        alike = torch.exp(-(difference / LIKENESS_WIDTH).square())
         for label in (POSITIVE, NEGATIVE):
-            near, far, alike = self._point_maps(prompts, label, grid, image, at_points)
-            maps += [near, far, *alike]
+            chosen = (prompts.labels == label).float()[..., None, None, None]
+            maps += [(chosen * m).amax(1) for m in (near, far, *alike.unbind(2))]
         # 4. Box: saturating signed distance to its faces, intensity likeness, and presence.
-        lower, upper = prompts.boxes[:, 0], prompts.boxes[:, 1]
-        lower, upper = lower[:, None, None, None], upper[:, None, None, None]
-        margin = torch.minimum(grid - lower, upper - grid)
-        planar = (prompts.slice_ratio == 0)[:, None, None, None]
-        depth_margin = torch.where(planar, torch.full_like(margin[..., 0], 1e3), margin[..., 0])
-        margin = torch.minimum(depth_margin, margin[..., 1:].amin(-1))
-        alike = box_likeness(image, margin, prompts)
-        maps[2 : 2 + self.image_channels] = [
-            torch.maximum(m, a) for m, a in zip(maps[2:], alike, strict=False)
-        ]
-        box = (
-            torch.tanh(margin * (BOX_SHARPNESS / self.field_size))
-            * prompts.has_box[:, None, None, None]
-        )
-        maps.append(box)
-        maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
+        lower, upper = prompts.boxes[:, :, None, None, None].unbind(1)
+        faces = torch.minimum(grid - lower, upper - grid)
+        planar = _everywhere(prompts.slice_ratio == 0)
+        faces[..., 0] = torch.where(planar, 1e3, faces[..., 0])
+        margin = faces.amin(-1)
+        for c, of_box in enumerate(box_likeness(image, margin, prompts), start=2):
+            maps[c] = torch.maximum(maps[c], of_box)
+        has_box = _everywhere(prompts.has_box)
+        maps.append(torch.tanh(margin * (BOX_SHARPNESS / self.field_size)) * has_box)
+        maps.append(has_box.expand_as(margin).to(margin.dtype))
         # 5. Prior mask, -1 to 1.
         prior = pooled(prompts.prior.float(), shape)[:, 0]
-        maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
+        maps.append((2 * prior - 1) * _everywhere(prompts.has_prior))
         # 6. Geodesic maps and class maps.
         if self.geodesic:
             maps += self._geodesic(prompts, image, embedding)
@@ -267,17 +271,13 @@ class PromptEncoder(nn.Module):
             chosen = (prompts.labels == label)[..., None, None, None]  # (B, P, 1, 1, 1)
             best = cosines.masked_fill(~chosen, -1).amax(1)
             maps.append(best * chosen.any(1))
-        # Mean vector inside the box minus that of the shell around it.
-        extent = (prompts.boxes[:, 1] - prompts.boxes[:, 0])[:, 1:].amax(-1)
-        inside = (margin > -0.5).to(classes.dtype)
-        around = (margin > -0.5 - 0.5 * extent[:, None, None, None]).to(classes.dtype) - inside
         means = [
             torch.einsum("bdhw,bedhw->be", w, classes)
             / w.flatten(1).sum(1, keepdim=True).clamp_min(1)
-            for w in (inside, around)
+            for w in _inside_and_around(margin, prompts.boxes)
         ]
         difference = torch.einsum("be,bedhw->bdhw", means[0] - means[1], classes)
-        return [*maps, difference * prompts.has_box[:, None, None, None]]
+        return [*maps, difference * _everywhere(prompts.has_box)]
 
     def shown(self, dense: Tensor) -> Tensor:
         """Return the shown maps, which feed the output layers directly, as does the prior.
@@ -311,45 +311,25 @@ class PromptEncoder(nn.Module):
         shape, full = image.shape[2:], embedding.image.shape[2:]
         device = image.device
         cell = torch.tensor([m / n for m, n in zip(full, shape, strict=True)], device=device)
-        # Coordinates in cells of this grid, first cell centre at 0; a planar image has no depth.
-        scale = torch.ones(len(image), 3, device=device)
-        scale[:, 0] = torch.where(prompts.slice_ratio > 0, prompts.slice_ratio, torch.inf)
-        limit = torch.tensor(shape, device=device) - 1
 
         def cells(places: Tensor) -> Tensor:
-            return (places / scale[:, None] + 0.5) / cell - 0.5
+            """Convert places to cells of this grid, the first one's centre at 0."""
+            return (_voxels(places, prompts.slice_ratio) + 0.5) / cell - 0.5
 
-        at = cells(prompts.points).round().long().clamp_min(0).minimum(limit)  # (B, P, 3)
-        seeds = [torch.zeros(len(image), *shape, dtype=torch.bool, device=device) for _ in "+-"]
+        last = torch.tensor(shape, device=device) - 1
+        at = cells(prompts.points).round().long().clamp_min(0).minimum(last)  # (B, P, 3)
+        seeds = torch.zeros(2, len(image), *shape, dtype=torch.bool, device=device)
         for seed, label in zip(seeds, (POSITIVE, NEGATIVE), strict=True):
             b, p = torch.nonzero(prompts.labels == label, as_tuple=True)
             d, h, w = at[b, p].unbind(-1)
             seed[b, d, h, w] = True
         lower, upper = cells(prompts.boxes).unbind(1)
-        outside = torch.zeros_like(seeds[1])
         for axis, n in enumerate(shape):
             if n == 1:
                 continue
             place = torch.arange(n, device=device)
             beyond = (place < lower[:, axis, None] - 0.5) | (place > upper[:, axis, None] + 0.5)
-            outside |= beyond.view(-1, *(n if a == axis else 1 for a in range(3)))
-        seeds[1] |= outside & prompts.has_box[:, None, None, None]
+            outside = beyond & prompts.has_box[:, None]
+            seeds[1] |= outside.view(-1, *(n if a == axis else 1 for a in range(3)))
         depth = prompts.slice_ratio * cell[0] / cell[1]
         return geodesic_maps(seeds[0], seeds[1], image, depth)
-
-    def _point_maps(
-        self, prompts: PromptBatch, label: int, grid: Tensor, image: Tensor, at_points: Tensor
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Return nearness at two ranges and likeness per channel for the points of one label."""
-        # All points at once, (B, P, d, h, w): a loop would launch hundreds of GPU kernels.
-        chosen = (prompts.labels == label).to(torch.float32)[..., None, None, None]
-        offset = grid[:, None] - prompts.points[:, :, None, None, None]
-        distance = offset.square().sum(-1).sqrt()
-        near = (chosen * torch.exp(-0.5 * (distance / NEAR_VOXELS).square())).amax(1)
-        far = (chosen * torch.exp(-distance / (FAR_SHARE * self.field_size))).amax(1)
-        alike = []
-        for c in range(self.image_channels):
-            difference = image[:, None, c] - at_points[:, :, c, None, None, None]
-            likeness = torch.exp(-(difference / LIKENESS_WIDTH).square())
-            alike.append((chosen * likeness).amax(1))
-        return near, far, alike

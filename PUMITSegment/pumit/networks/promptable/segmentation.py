@@ -96,9 +96,6 @@ class EncodedSegmentation(nn.Module):
         Returns:
             Logits (B, num_classes, D, H, W); with deep supervision those at full, 1/2 and 1/4
             in-plane scale, the finest first.
-
-        Raises:
-            PumitError: If the channels do not match, or the field is smaller than the stride.
         """
         require_channels(x, self.in_channels, name=NAME)
         field, cropped = padded(x, self.stride, name=NAME)

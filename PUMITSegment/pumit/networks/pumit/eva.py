@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.networks.ba_attention import ba_attention
+from pumit.networks.ba_sam import ba_attention
+
+LAYER_NORM_EPS = 1e-5  # PUMIT's; EVA-02's is 1e-6
 
 
 class AdditiveRotaryEmbedding3D(nn.Module):
@@ -45,24 +50,27 @@ class AdditiveRotaryEmbedding3D(nn.Module):
         depth = z[:, None] * omega_z
         return torch.cat((h[:, None] * omega + depth, w[:, None] * omega + depth), -1)
 
-    def rotations(
-        self, positions: Tensor, dtype: torch.dtype = torch.float32, *, prefix: int = 0
-    ) -> Tensor:
-        """Return cosine and sine of each angle, shape (prefix + N, head_dim / 2, 2).
+    def of_grid(self, grid: Sequence[int], like: Tensor, *, prefix: int = 0) -> Tensor:
+        """Return rotations of a grid's tokens, cosine and sine, (prefix + N, head_dim / 2, 2).
 
         Args:
-            positions: (z, h, w), shape (N, 3).
-            dtype: float32 or float64.
+            grid: Tokens along (z, h, w), in raster order.
+            like: Tensor whose device, and dtype if it is more than float32, to use.
             prefix: Number of leading tokens without a position, which are not rotated.
         """
-        theta = self.angles(positions, dtype)
-        theta = torch.cat((theta.new_zeros(prefix, theta.shape[1]), theta))
-        return torch.stack((theta.cos(), theta.sin()), dim=-1)
+        axes = [torch.arange(n, device=like.device) for n in grid]
+        positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, 3)
+        theta = self.angles(positions, torch.promote_types(like.dtype, torch.float32))
+        return _cos_sin(torch.cat((theta.new_zeros(prefix, theta.shape[1]), theta)))
 
     def forward(self, q: Tensor, positions: Tensor) -> Tensor:
         """Rotate q, shape (B, heads, N, head_dim), by integer positions (N, 3) = (z, h, w)."""
         dtype = torch.promote_types(q.dtype, torch.float32)
-        return rotate(q, self.rotations(positions, dtype))
+        return rotate(q, _cos_sin(self.angles(positions, dtype)))
+
+
+def _cos_sin(theta: Tensor) -> Tensor:
+    return torch.stack((theta.cos(), theta.sin()), dim=-1)
 
 
 def rotate(q: Tensor, rotations: Tensor) -> Tensor:
@@ -109,16 +117,12 @@ class EvaAttention(nn.Module):
         if train_tokens is not None:  # applied through `penalising`
             self.slope = nn.Parameter(torch.full((num_heads,), 0.1))
 
-    def forward(
-        self, x: Tensor, rope: AdditiveRotaryEmbedding3D, positions: Tensor, prefix: int
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); the first `prefix` tokens have no position."""
+    def forward(self, x: Tensor, rotations: Tensor, grid: Sequence[int]) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); see `EvaBlock.forward`."""
         q, k, v = (
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, N, d)
             for layer in (self.q, self.k, self.v)
         )
-        exact = torch.promote_types(q.dtype, torch.float32)
-        rotations = rope.rotations(positions, exact, prefix=prefix)
         q, k = rotate(q, rotations), rotate(k, rotations)
         if self.train_tokens is None:
             out = F.scaled_dot_product_attention(q, k, v)
@@ -127,10 +131,10 @@ class EvaAttention(nn.Module):
                 q,
                 k,
                 v,
-                positions,
+                grid,
                 penalising(self.slope),
                 n_train=self.train_tokens,
-                num_prefix_tokens=prefix,
+                num_prefix_tokens=q.shape[2] - math.prod(grid),
             )
         return self.proj(out.transpose(1, 2).flatten(-2))
 
@@ -143,11 +147,11 @@ def penalising(slope: Tensor) -> Tensor:
 class SwiGLU(nn.Module):
     """w3(LN(SiLU(w1 x) * w2 x))."""
 
-    def __init__(self, dim: int, hidden: int, eps: float) -> None:
+    def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.w1 = nn.Linear(dim, hidden)
         self.w2 = nn.Linear(dim, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=eps)
+        self.norm = nn.LayerNorm(hidden, eps=LAYER_NORM_EPS)
         self.w3 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,29 +164,27 @@ class EvaBlock(nn.Module):
 
     Args:
         train_tokens: See `EvaAttention`.
-        eps: Layer norm epsilon; PUMIT's is 1e-5.
 
     Source:
         Fang et al., EVA-02, 2023; PUMIT, section "Universal Vision Transformer".
     """
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        hidden: int,
-        train_tokens: int | None = None,
-        eps: float = 1e-5,
+        self, dim: int, num_heads: int, hidden: int, train_tokens: int | None = None
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=eps)
+        self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.attention = EvaAttention(dim, num_heads, train_tokens)
-        self.norm2 = nn.LayerNorm(dim, eps=eps)
-        self.mlp = SwiGLU(dim, hidden, eps)
+        self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.mlp = SwiGLU(dim, hidden)
 
-    def forward(
-        self, x: Tensor, rope: AdditiveRotaryEmbedding3D, positions: Tensor, prefix: int = 0
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); positions (N - prefix, 3) are (z, h, w)."""
-        x = x + self.attention(self.norm1(x), rope, positions, prefix)
+    def forward(self, x: Tensor, rotations: Tensor, grid: Sequence[int]) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C).
+
+        Args:
+            rotations: Output of `AdditiveRotaryEmbedding3D.of_grid`.
+            grid: Patches along (D, H, W), the last of the N tokens in raster order; those before
+                have no position.
+        """
+        x = x + self.attention(self.norm1(x), rotations, grid)
         return x + self.mlp(self.norm2(x))

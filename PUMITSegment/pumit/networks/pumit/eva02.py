@@ -22,36 +22,39 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import CheckpointError
 
-# Names within a block: the original repository's, timm's, and ours.
-_IN_BLOCK: tuple[tuple[str, str, str], ...] = (
-    ("norm1.weight", "norm1.weight", "norm1.weight"),
-    ("norm1.bias", "norm1.bias", "norm1.bias"),
-    ("attn.q_proj.weight", "attn.q_proj.weight", "attention.q.weight"),
-    ("attn.q_bias", "attn.q_proj.bias", "attention.q.bias"),
-    ("attn.k_proj.weight", "attn.k_proj.weight", "attention.k.weight"),
-    ("attn.v_proj.weight", "attn.v_proj.weight", "attention.v.weight"),
-    ("attn.v_bias", "attn.v_proj.bias", "attention.v.bias"),
-    ("attn.proj.weight", "attn.proj.weight", "attention.proj.weight"),
-    ("attn.proj.bias", "attn.proj.bias", "attention.proj.bias"),
-    ("norm2.weight", "norm2.weight", "norm2.weight"),
-    ("norm2.bias", "norm2.bias", "norm2.bias"),
-    ("mlp.w1.weight", "mlp.fc1_g.weight", "mlp.w1.weight"),
-    ("mlp.w1.bias", "mlp.fc1_g.bias", "mlp.w1.bias"),
-    ("mlp.w2.weight", "mlp.fc1_x.weight", "mlp.w2.weight"),
-    ("mlp.w2.bias", "mlp.fc1_x.bias", "mlp.w2.bias"),
-    ("mlp.ffn_ln.weight", "mlp.norm.weight", "mlp.norm.weight"),
-    ("mlp.ffn_ln.bias", "mlp.norm.bias", "mlp.norm.bias"),
-    ("mlp.w3.weight", "mlp.fc2.weight", "mlp.w3.weight"),
-    ("mlp.w3.bias", "mlp.fc2.bias", "mlp.w3.bias"),
-)
-_OURS_IN_BLOCK = {public: ours for *names, ours in _IN_BLOCK for public in names}
+# Layers within a block: the original repository's or timm's name, and ours.
+_LAYERS = {
+    "norm1": "norm1",
+    "attn.q_proj": "attention.q",
+    "attn.k_proj": "attention.k",
+    "attn.v_proj": "attention.v",
+    "attn.proj": "attention.proj",
+    "norm2": "norm2",
+    "mlp.w1": "mlp.w1",
+    "mlp.fc1_g": "mlp.w1",
+    "mlp.w2": "mlp.w2",
+    "mlp.fc1_x": "mlp.w2",
+    "mlp.ffn_ln": "mlp.norm",
+    "mlp.norm": "mlp.norm",
+    "mlp.w3": "mlp.w3",
+    "mlp.fc2": "mlp.w3",
+}
+_OURS_IN_BLOCK = {
+    **{
+        f"{public}.{kind}": f"{ours}.{kind}"
+        for public, ours in _LAYERS.items()
+        for kind in ("weight", "bias")
+        if (public, kind) != ("attn.k_proj", "bias")
+    },
+    "attn.q_bias": "attention.q.bias",
+    "attn.v_bias": "attention.v.bias",
+}
 # Equal in both, except the last norm, which timm calls fc_norm.
 _OURS = {
     "patch_embed.proj.weight": "patch_embedding.weight",
@@ -66,21 +69,6 @@ _OURS = {
 _BLOCK = re.compile(r"blocks\.(\d+)\.(.+)")
 # Not in `UniversalViT`: rotary tables are computed, and heads had other targets.
 _DROPPED = re.compile(r"(.*\.)?rope\..+|lm_head\..+|head\..+")
-
-
-@dataclass(frozen=True)
-class Eva02Weights:
-    """Weights of EVA-02 under the names of a `UniversalViT`.
-
-    Attributes:
-        vit: Tensors of a ViT with a patch of (p, p, p) and a position table of one slice.
-        mask_token: Shape (1, 1, dim); None for timm's files, which have none.
-        left_out: Names in the file without a counterpart.
-    """
-
-    vit: dict[str, Tensor]
-    mask_token: Tensor | None
-    left_out: tuple[str, ...]
 
 
 def our_name(public: str) -> str | None:
@@ -104,12 +92,19 @@ def our_name(public: str) -> str | None:
     )
 
 
-def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
+def convert_eva02(
+    state: Mapping[str, Tensor], patch: int
+) -> tuple[dict[str, Tensor], Tensor | None, list[str]]:
     """Convert EVA-02's weights to those of a universal ViT of the same width and depth.
 
     Args:
         state: Tensors by their public names, of the original repository or timm.
         patch: In-plane patch size of the ViT, voxels.
+
+    Returns:
+        Tensors of a `UniversalViT` with a patch of (p, p, p) and a position table of one slice; the
+        mask token (1, 1, dim), None for timm's files, which have none; and the names in the file
+        without a counterpart.
 
     Raises:
         CheckpointError: If a weight is unknown, or the patch kernel or position table is missing
@@ -136,7 +131,7 @@ def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
     # the next row, that of the first patch.)
     vit["cls_token"] = vit["cls_token"] + first
     mask_token = vit.pop("mask_token", None)
-    return Eva02Weights(vit, mask_token, tuple(left_out))
+    return vit, mask_token, left_out
 
 
 def inflate_kernel(kernel: Tensor, patch: int) -> Tensor:

@@ -135,8 +135,8 @@ class SACDownsample(_AdaptiveKernel, nn.Conv3d):
         k: In-plane halvings; the isotropic kernel is (2^k)^3.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, k: int, bias: bool = True) -> None:
-        super().__init__(in_channels, out_channels, 2**k, stride=2**k, bias=bias)
+    def __init__(self, in_channels: int, out_channels: int, k: int) -> None:
+        super().__init__(in_channels, out_channels, 2**k, stride=2**k)
         self.k = k
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:  # type: ignore[override]
@@ -154,10 +154,8 @@ class SACConv(_AdaptiveKernel, nn.Conv3d):
         stride: In-plane stride, a power of two; depth follows the anisotropy.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, stride: int = 1, bias: bool = True
-    ) -> None:
-        super().__init__(in_channels, out_channels, 3, stride=stride, padding=1, bias=bias)
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__(in_channels, out_channels, 3, stride=stride, padding=1)
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:  # type: ignore[override]
         """Map (B, C, D, H, W) to (B, C', D', H', W'); stride 1 keeps the grid."""
@@ -176,8 +174,8 @@ class SACUpsample(_AdaptiveKernel, nn.ConvTranspose3d):
         k: In-plane doublings; the isotropic kernel is (2^k)^3.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, k: int, bias: bool = True) -> None:
-        super().__init__(in_channels, out_channels, 2**k, stride=2**k, bias=bias)
+    def __init__(self, in_channels: int, out_channels: int, k: int) -> None:
+        super().__init__(in_channels, out_channels, 2**k, stride=2**k)
         self.k = k
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:  # type: ignore[override]
@@ -187,9 +185,3 @@ class SACUpsample(_AdaptiveKernel, nn.ConvTranspose3d):
         if x.is_cuda:
             return spread_patches(x, self.kernel_of_depth(d), self.bias)
         return F.conv_transpose3d(x, self.kernel_of_depth(d), self.bias, stride=(d, s, s))
-
-
-def token_positions(depth: int, height: int, width: int, *, device: torch.device) -> Tensor:
-    """Return integer positions (z, h, w) of tokens in raster order, (depth * height * width, 3)."""
-    axes = (torch.arange(n, device=device) for n in (depth, height, width))
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, 3)

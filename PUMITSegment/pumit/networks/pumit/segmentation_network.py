@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pumit.networks.pumit.anisotropy import require_divisible
-from pumit.networks.pumit.vit import UniversalViT, to_grid
+from pumit.networks.pumit.vit import UniversalViT
 
 IN_PLANE = (1, 3, 3)
 SPATIAL = (3, 3, 3)
@@ -211,7 +211,7 @@ class SegmentationNetwork(nn.Module):
         details = [self.detail_full(x)]
         for shrink in self.detail_half:
             details.append(shrink(details[-1]))
-        pyramid = self.pyramid([to_grid(t, grid) for t in taps])
+        pyramid = self.pyramid([tap.transpose(1, 2).unflatten(2, grid) for tap in taps])
         fine = len(self.up_blocks) + 1 - len(self.taps)  # scales of only the raw-image branch
         for i, detail in enumerate(details[fine:]):
             pyramid[i] = pyramid[i] + detail

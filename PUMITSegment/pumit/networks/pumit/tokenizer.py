@@ -58,7 +58,7 @@ class SoftVectorQuantizer(nn.Module):
         return SoftTokens(embedding.movedim(-1, 1), probabilities.movedim(-1, 1))
 
 
-def prior_regularization(probabilities: Tensor, *, dim: int | None = None) -> tuple[Tensor, Tensor]:
+def prior_regularization(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """Return the two terms of the extended prior distribution regularisation.
 
     Means are over batch, grid and, if torch.distributed is initialised, all processes; each cell
@@ -68,25 +68,23 @@ def prior_regularization(probabilities: Tensor, *, dim: int | None = None) -> tu
     Args:
         probabilities: Distributions over K tokens: a grid (B, K, D, H, W), or lists (B, N, K) or
             (N, K).
-        dim: Axis of the tokens if it is another one.
 
     Returns:
         Negative entropy of the mean distribution, -ln K (uniform) to 0, and mean entropy of the
         distributions, 0 (one-hot) to ln K; both in nats, scalars, at least in single precision.
 
     Raises:
-        ValueError: If the shape does not determine the token axis.
+        ValueError: If the shape is another.
 
     Source:
         PUMIT, section "Extended Prior Distribution Regularization", eq. 4.
     """
-    if dim is None:
-        if probabilities.ndim not in (2, 3, 5):
-            raise ValueError(
-                "Expected probabilities (B, K, D, H, W), (B, N, K) or (N, K), got shape "
-                f"{tuple(probabilities.shape)}; name the axis of the tokens with dim."
-            )
-        dim = 1 if probabilities.ndim == 5 else -1
+    if probabilities.ndim not in (2, 3, 5):
+        raise ValueError(
+            "Expected probabilities (B, K, D, H, W), (B, N, K) or (N, K), got shape "
+            f"{tuple(probabilities.shape)}."
+        )
+    dim = 1 if probabilities.ndim == 5 else -1
     p = probabilities.movedim(dim, -1).flatten(0, -2)  # (N, K)
     if _is_half(p):
         p = p.float()

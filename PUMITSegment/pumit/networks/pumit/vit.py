@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.networks.pumit.anisotropy import Anisotropy, require_divisible, require_reducible
-from pumit.networks.pumit.eva import AdditiveRotaryEmbedding3D, EvaBlock
-from pumit.networks.pumit.sac import SACDownsample, embed_patches, token_positions
+from pumit.networks.pumit.eva import LAYER_NORM_EPS, AdditiveRotaryEmbedding3D, EvaBlock
+from pumit.networks.pumit.sac import SACDownsample, embed_patches
 
-LAYER_NORM_EPS = 1e-5
 PREFIX = 1  # class token, without a position
 
 
@@ -55,15 +54,6 @@ class VitFeatures:
     cls: Tensor
     tokens: Tensor
     grid: tuple[int, int, int]
-
-    def as_grid(self) -> Tensor:
-        """Return the patch tokens as a feature map (B, dim, D, H, W)."""
-        return to_grid(self.tokens, self.grid)
-
-
-def to_grid(tokens: Tensor, grid: tuple[int, int, int]) -> Tensor:
-    """Reshape tokens (B, N, C) in raster order to a feature map (B, C, D, H, W)."""
-    return tokens.transpose(1, 2).reshape(len(tokens), tokens.shape[2], *grid)
 
 
 class UniversalViT(nn.Module):
@@ -110,7 +100,7 @@ class UniversalViT(nn.Module):
         self.cls_token = nn.Parameter(torch.empty(1, PREFIX, dim))
         self.rope = AdditiveRotaryEmbedding3D(dim // num_heads)
         self.blocks = nn.ModuleList(
-            EvaBlock(dim, num_heads, hidden, train_tokens, LAYER_NORM_EPS) for _ in range(depth)
+            EvaBlock(dim, num_heads, hidden, train_tokens) for _ in range(depth)
         )
         self.norm = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.apply(initialize_linear)
@@ -151,11 +141,11 @@ class UniversalViT(nn.Module):
             The final features, and the taps' patch tokens (B, N, dim) in order; those of the last
             block are normalised.
         """
-        positions = token_positions(*grid, device=tokens.device)
+        rotations = self.rope.of_grid(grid, tokens, prefix=PREFIX)
         x = torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1)
         tapped = []
         for number, block in enumerate(self.blocks, start=1):
-            x = block(x, self.rope, positions, PREFIX)
+            x = block(x, rotations, grid)
             if number == len(self.blocks):
                 x = self.norm(x)
             if number in taps:
@@ -206,11 +196,6 @@ class VitClassifier(nn.Module):
         return self.head(self.vit(x).cls)
 
 
-def num_visible(num_patches: int, ratio: float) -> int:
-    """Return the number of visible patches: (1 - ratio) of them, rounded down."""
-    return int((1 - ratio) * num_patches)
-
-
 def random_mask(
     batch: int,
     num_patches: int,
@@ -218,7 +203,7 @@ def random_mask(
     ratio: float,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw patches to mask uniformly, the same number in each image.
+    """Draw patches to mask uniformly; (1 - ratio) of each image's, rounded down, stay visible.
 
     Returns:
         Boolean (batch, num_patches) on the generator's device, True where masked.
@@ -231,7 +216,7 @@ def random_mask(
     device = "cpu" if generator is None else generator.device
     noise = torch.rand(batch, num_patches, generator=generator, device=device)
     rank = noise.argsort(dim=1).argsort(dim=1)
-    return rank >= num_visible(num_patches, ratio)
+    return rank >= int((1 - ratio) * num_patches)
 
 
 class MaskedImageModel(nn.Module):

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 SIZES = {"state": 4, "conv": 3, "expand": 2, "dt_rank": 2}
 
 
-def block(**changes: int | bool) -> MambaBlock:
+def block(**changes: int) -> MambaBlock:
     torch.manual_seed(0)
     return MambaBlock(6, **(SIZES | changes)).double()
 
@@ -42,8 +42,7 @@ def in_words(mamba: MambaBlock, x: Tensor) -> Tensor:
     return mamba.out_proj(y * F.silu(gate))
 
 
-@pytest.mark.parametrize("conv", [1, 3, 4])
-@pytest.mark.parametrize("number", [1, 2, 9])
+@pytest.mark.parametrize(("number", "conv"), [(1, 4), (9, 1), (9, 3)])
 def test_block_is_the_one_of_the_paper(number: int, conv: int) -> None:
     mamba, x = block(conv=conv), tokens(number)
     torch.testing.assert_close(mamba(x), in_words(mamba, x))
@@ -80,7 +79,8 @@ def test_fresh_steps_are_spread_over_two_decades() -> None:
 
 
 def test_published_code_begins_with_steps_of_softplus_of_zero() -> None:
-    mamba = block(official_compat=True)
+    mamba = block()
+    mamba.draw_linear_layers()
     assert (mamba.dt_proj.bias == 0).all()
     for layer in (mamba.in_proj, mamba.x_proj, mamba.dt_proj, mamba.out_proj):
         bound = (6 / (layer.in_features + layer.out_features)) ** 0.5
@@ -97,9 +97,3 @@ def test_block_trains_under_autocast_and_checkpointing() -> None:
     y.float().sum().backward()
     torch.testing.assert_close(y.float(), expected, rtol=0.1, atol=0.02)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in mamba.parameters())
-
-
-@pytest.mark.parametrize("name", list(SIZES))
-def test_size_below_one_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0$"):
-        block(**{name: 0})

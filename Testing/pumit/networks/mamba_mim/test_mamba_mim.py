@@ -8,10 +8,10 @@ from mim_networks import TINY, tiny_mim
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.mamba_mim import state_space_token_interpolation
-from pumit.networks.mamba_mim.encoding import tokens_to_map
-from pumit.networks.mamba_mim.mamba_mim import MambaMim, halvings
-from pumit.networks.mamba_mim.masking import random_cells, stage_masks
+from pumit.networks.mamba_mim.mamba_mim import MambaMim
+from pumit.networks.mamba_mim.masking import random_cells, stage_masks, tokens_to_map
 from pumit.networks.mamba_mim.token_interpolation import QUIRKS
+from pumit.networks.mamba_mim.unetr_mamba import halvings
 from torch import Tensor
 
 NAMES = list(TINY)
@@ -157,8 +157,8 @@ def test_tokens_that_passed_in_any_order_come_back_to_their_places(
 
 
 def test_patches_are_halved_last_along_the_depth() -> None:
-    assert halvings((4, 16, 16)) == [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
-    assert halvings((1, 2, 4)) == [(1, 1, 2), (1, 2, 2)]
+    assert halvings((4, 16, 16), 4) == [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
+    assert halvings((1, 2, 4), 2) == [(1, 1, 2), (1, 2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     [
         ("mamba_mim", {"decoder_widths": (8, 4)}, "needs 5 widths"),
         ("mamba_mim", {"official_compat": "alfa"}, "no 'alfa'"),
-        ("mamba_mim_unetr", {"patch": (3, 16, 16)}, "powers of two"),
+        ("mamba_mim_unetr", {"patch": (3, 16, 16)}, "three of 1, 2, 4, 8, 16, got"),
     ],
 )
 def test_sizes_that_make_no_network_are_refused(

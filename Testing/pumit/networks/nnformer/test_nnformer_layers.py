@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.networks.nnformer.attention import AttentionSizes
-from pumit.networks.nnformer.encoder import (
+from pumit.networks.nnformer.attention import AttentionSizes, Grid
+from pumit.networks.nnformer.network import (
+    Block,
     ConvolutionalEmbedding,
     Down,
-    SkipBlock,
     Up,
-    VolumeBlock,
     shared_out,
 )
 from torch import Tensor, nn
@@ -37,14 +36,12 @@ def disturbed(module: nn.Module) -> None:
     ("patch", "first", "second"),
     [
         ((2, 4, 4), (2, 2, 2), (1, 2, 2)),
-        ((4, 4, 4), (2, 2, 2), (2, 2, 2)),
-        ((1, 4, 4), (1, 2, 2), (1, 2, 2)),
         ((1, 2, 1), (1, 2, 1), (1, 1, 1)),
     ],
 )
 @torch.no_grad()
 def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(
-    patch: tuple[int, int, int], first: tuple[int, int, int], second: tuple[int, int, int]
+    patch: Grid, first: Grid, second: Grid
 ) -> None:
     embedding = ConvolutionalEmbedding(2, 8, patch=patch)
     disturbed(embedding)
@@ -57,74 +54,60 @@ def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(
     assert x.shape == (2, 8, *(8 // n for n in patch))
 
 
+@pytest.mark.parametrize(
+    ("factor", "rounds_down", "padding", "grid", "output_padding"),
+    [
+        ((1, 2, 2), False, (0, 1, 1), (3, 3, 2), (0, 0, 0)),  # odd grids round up
+        ((2, 2, 2), True, (0, 1, 0), (3, 3, 2), (1, 0, 1)),  # or down, as the authors' do for ACDC
+    ],
+)
 @torch.no_grad()
-def test_tokens_are_merged_after_activation_and_norm() -> None:
-    down = Down(4, factor=(1, 2, 2), rounds_down=False)
-    disturbed(down)
-    x = torch.randn(1, 3, 5, 4, 4)
-    before = normed(F.gelu(x.movedim(-1, 1)), down.norm)
-    layer = down.convolution
-    expected = F.conv3d(before, layer.weight, layer.bias, stride=(1, 2, 2), padding=(0, 1, 1))
-    assert expected.shape == (1, 8, 3, 3, 2)  # odd grids round up
-    torch.testing.assert_close(down(x).movedim(-1, 1), expected, rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-def test_odd_grids_can_be_rounded_down_as_the_authors_do_for_acdc() -> None:
-    """Their third merging: kernel 3, stride 2, padding (0, 1, 1); up again with (1, 0, 0)."""
-    down, up = Down(4, factor=(2, 2, 2), rounds_down=True), Up(8, factor=(2, 2, 2))
+def test_tokens_are_merged_and_expanded_after_their_norms(
+    factor: Grid, rounds_down: bool, padding: Grid, grid: Grid, output_padding: Grid
+) -> None:
+    down, up = Down(4, factor=factor, rounds_down=rounds_down), Up(8, factor=factor)
     disturbed(down)
     disturbed(up)
-    x = torch.randn(1, 7, 10, 10, 4)
-    before = normed(F.gelu(x.movedim(-1, 1)), down.norm)
+    x = torch.randn(1, 3 * factor[0] + (factor[0] - 1), 5 + rounds_down, 4 + rounds_down, 4)
     layer = down.convolution
-    expected = F.conv3d(before, layer.weight, layer.bias, stride=2, padding=(0, 1, 1))
-    assert expected.shape == (1, 8, 3, 5, 5)
-    torch.testing.assert_close(down(x).movedim(-1, 1), expected, rtol=1e-4, atol=1e-4)
-    tokens, layer = expected.movedim(1, -1), up.convolution
-    expected = F.conv_transpose3d(
-        normed(expected, up.norm), layer.weight, layer.bias, stride=2, output_padding=(1, 0, 0)
+    merged = F.conv3d(
+        normed(F.gelu(x.movedim(-1, 1)), down.norm),
+        layer.weight,
+        layer.bias,
+        stride=factor,
+        padding=padding,
     )
-    found = up(tokens, (7, 10, 10)).movedim(-1, 1)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-    assert down(torch.randn(1, 1, 2, 8, 4)).shape == (1, 1, 1, 4, 8)  # a single slice stays
+    assert merged.shape == (1, 8, *grid)
+    torch.testing.assert_close(down(x).movedim(-1, 1), merged, rtol=1e-4, atol=1e-4)
+    layer, (d, h, w) = up.convolution, x.shape[1:4]
+    expanded = F.conv_transpose3d(
+        normed(merged, up.norm),
+        layer.weight,
+        layer.bias,
+        stride=factor,
+        output_padding=output_padding,
+    )
+    found = up(merged.movedim(1, -1), (d, h, w)).movedim(-1, 1)
+    torch.testing.assert_close(found, expanded[:, :, :d, :h, :w], rtol=1e-3, atol=1e-3)
+    assert down(torch.randn(1, 1, 2, 8, 4)).shape[1] == 1  # a single slice stays
 
 
+@pytest.mark.parametrize("is_skip", [False, True])
 @torch.no_grad()
-def test_tokens_are_expanded_after_a_norm_and_cut_to_an_odd_grid() -> None:
-    up = Up(8, factor=(2, 2, 1))
-    disturbed(up)
-    x = torch.randn(1, 2, 3, 4, 8)
-    before, layer = normed(x.movedim(-1, 1), up.norm), up.convolution
-    expected = F.conv_transpose3d(before, layer.weight, layer.bias, stride=(2, 2, 1))
-    found = up(x, (3, 5, 4)).movedim(-1, 1)
-    torch.testing.assert_close(found, expected[:, :, :3, :5], rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-def test_a_layer_adds_attention_and_perceptron_to_what_came() -> None:
-    block = VolumeBlock(4, SIZES, is_shifted=True, mlp_ratio=4, drop_path=0.0)
+def test_a_block_adds_attention_and_perceptron_to_what_came(is_skip: bool) -> None:
+    block = Block(4, SIZES, is_skip=is_skip, is_shifted=True, mlp_ratio=4, drop_path=0.0)
     disturbed(block)
-    x = torch.randn(1, 3, 4, 4, 4)
-    middle = x + block.attention(block.norm1(x))
+    x, skip = torch.randn(2, 1, 3, 4, 4, 4)
+    seen = (x, skip) if is_skip else (x,)
+    middle = sum(seen) + block.attention(*(block.norm1(tokens) for tokens in seen))
     first, _, second = block.mlp
     assert first.weight.shape == (16, 4)
     expected = middle + second(F.gelu(first(block.norm2(middle))))
-    torch.testing.assert_close(block(x), expected)
-
-
-@torch.no_grad()
-def test_skip_attention_shares_its_norm_and_adds_to_both() -> None:
-    block = SkipBlock(4, SIZES, mlp_ratio=4, drop_path=0.0)
-    disturbed(block)
-    x, skip = torch.randn(2, 1, 3, 4, 4, 4)
-    middle = x + skip + block.attention(block.norm1(x), block.norm1(skip))
-    expected = middle + block.mlp(block.norm2(middle))
-    torch.testing.assert_close(block(x, skip), expected)
+    torch.testing.assert_close(block(*seen), expected)
 
 
 def test_in_training_a_share_of_the_samples_skips_a_branch() -> None:
-    block = VolumeBlock(4, SIZES, is_shifted=False, mlp_ratio=4, drop_path=0.5)
+    block = Block(4, SIZES, is_skip=False, is_shifted=False, mlp_ratio=4, drop_path=0.5)
     torch.manual_seed(0)
     x = torch.randn(64, 1, 2, 2, 4)
     with torch.no_grad():

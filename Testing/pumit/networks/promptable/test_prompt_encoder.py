@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pumit.networks.promptable.constants import POSITIVE
+from pumit.networks.promptable.constants import NO_LABEL, POSITIVE
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
+from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder, box_likeness
 from pumit.networks.pumit import Anisotropy
 from torch import Tensor
 
@@ -32,7 +32,7 @@ def only_point(prompts: PromptBatch, place: tuple[float, float, float]) -> Promp
     )
 
 
-@pytest.mark.parametrize("da0", range(6))
+@pytest.mark.parametrize("da0", [0, 2, 5])
 def test_nearness_peaks_where_the_point_is(
     tiny_network: PromptableNetwork, field_batch: Build, da0: int
 ) -> None:
@@ -121,3 +121,34 @@ def test_position_codes_are_the_same_in_every_process() -> None:
     first = PromptEncoder(24, 16, 2).frequencies
     torch.manual_seed(2)
     torch.testing.assert_close(PromptEncoder(24, 16, 2).frequencies, first, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "label"),
+    [(1.0, 5.0, NO_LABEL), (1.0, 5.0, POSITIVE), (-1.0, 8.0, NO_LABEL)],
+    ids=["alone", "with a click", "nothing around"],
+)
+def test_what_occurs_only_inside_a_box_alone_is_alike(
+    lower: float, upper: float, label: int
+) -> None:
+    image = torch.full((1, 1, 8, 8, 8), 0.2)
+    image[..., 2:5, 2:5, 2:5] = 0.9
+    prompts = PromptBatch(
+        points=torch.zeros(1, 1, 3),
+        labels=torch.tensor([[label]]),
+        boxes=torch.tensor([[[lower] * 3, [upper] * 3]]),
+        has_box=torch.tensor([True]),
+        prior=torch.zeros(1, 1, 8, 8, 8),
+        has_prior=torch.tensor([False]),
+        slice_ratio=torch.tensor([1.0]),
+    )
+    axis = torch.arange(8.0)
+    grid = torch.stack(torch.meshgrid(axis, axis, axis, indexing="ij"), -1)
+    (alike,) = box_likeness(
+        image, torch.minimum(grid - lower, upper - grid).amin(-1)[None], prompts
+    )
+    if (lower, label) == (1.0, NO_LABEL):
+        assert alike[image[:, 0] > 0.5].min() > 0.9
+        assert alike[image[:, 0] < 0.5].max() < 0.2
+    else:
+        assert not alike.any()

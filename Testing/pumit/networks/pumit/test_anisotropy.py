@@ -41,8 +41,7 @@ def test_degree_does_not_depend_on_the_unit(
         assert Anisotropy.from_spacing(scaled) == Anisotropy.from_spacing(spacing)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("bad", "axis"), [(0.0, 0), (-1.0, 1), (math.nan, 2)])
 def test_spacing_that_is_not_positive_is_refused(bad: float, axis: int) -> None:
     spacing = [1.0, 1.0, 1.0]
     spacing[axis] = bad

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy
-from pumit.networks.pumit.vit import MaskedImageModel, num_visible, random_mask
+from pumit.networks.pumit.vit import MaskedImageModel, random_mask
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,7 +29,6 @@ def tiny() -> MaskedImageModel:
 
 @pytest.mark.parametrize(("patches", "visible"), [(256, 115), (500, 224), (100, 44)])
 def test_visible_counts_at_55_percent_are_the_published_ones(patches: int, visible: int) -> None:
-    assert num_visible(patches, RATIO) == visible
     is_masked = random_mask(3, patches, ratio=RATIO)
     assert ((~is_masked).sum(dim=1) == visible).all()
 
@@ -60,7 +59,7 @@ def test_a_ratio_outside_0_to_1_is_refused(ratio: float) -> None:
         random_mask(1, 8, ratio=ratio)
 
 
-@pytest.mark.parametrize("da", range(6))
+@pytest.mark.parametrize("da", [0, 2, 5])
 def test_it_predicts_the_masked_patches_and_gradients_reach_all_parameters(
     da: int, assert_gradients_reach_all: Callable[[nn.Module, Tensor], None]
 ) -> None:
@@ -89,12 +88,6 @@ def test_masked_patches_show_neither_content_nor_absolute_position() -> None:
         network.vit.position_table[:, :, 1, 0, 1] += 1.0
 
     torch.testing.assert_close(network(x, anisotropy, is_masked), before, rtol=0, atol=0)
-
-
-def test_masked_patches_still_know_where_they_are_by_rotation() -> None:
-    logits = tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 8, ratio=RATIO))
-
-    assert (logits[0] - logits[1]).abs().max() > 0
 
 
 def test_a_mask_for_another_grid_is_refused() -> None:

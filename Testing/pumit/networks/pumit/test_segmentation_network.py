@@ -24,7 +24,7 @@ def tiny(**changes: object) -> SegmentationNetwork:
     return SegmentationNetwork(in_channels=2, num_classes=3, **{**SIZES, **changes})
 
 
-@pytest.mark.parametrize("size", [(8, 64, 32), (16, 32, 64), (24, 64, 64)])
+@pytest.mark.parametrize("size", [(8, 64, 32), (16, 32, 64)])
 def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
     network = tiny()
     x = torch.randn(1, 2, *size)
@@ -48,7 +48,6 @@ def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
     [
         ((8, 8, 8), (2, 4, 6), 0),
         ((4, 16, 16), (2, 4, 4), 2),
-        ((8, 8, 8), (2,), 0),
         ((4, 8, 8), (2,), 1),
         ((8, 16, 16), (2, 4), 1),
         ((16, 16, 16), (2, 4), 0),
@@ -58,7 +57,7 @@ def test_nearer_slices_have_deeper_patches_and_kernels(
     patch: tuple[int, int, int], details: tuple[int, ...], flat: int
 ) -> None:
     network = tiny(fixed_patch=patch, detail_widths=details).double()
-    size = [4 * n for n in patch]
+    size = [4 * patch[0], 2 * patch[1], 2 * patch[2]]
     x = torch.randn(1, 2, *size, dtype=torch.float64)
     levels = network(x, deep_supervision=True)
     depths = [size[0] // 2 ** max(0, level - flat) for level in range(4)]
