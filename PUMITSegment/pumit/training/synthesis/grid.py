@@ -118,12 +118,10 @@ class Grid:
 
     def axes(self) -> list[Tensor]:
         """Return positions along each axis relative to the centre, in in-plane voxels."""
-        axes = []
-        for n, extent in zip(self.shape, self.extent, strict=True):
-            step = extent / n
-            index = torch.arange(n, dtype=torch.float32, device=self.device)
-            axes.append((index - (n - 1) / 2) * step)
-        return axes
+        return [
+            (torch.arange(n, dtype=torch.float32, device=self.device) - (n - 1) / 2) * (extent / n)
+            for n, extent in zip(self.shape, self.extent, strict=True)
+        ]
 
     def window(self, centre: Tensor, radius: float) -> tuple[slice, slice, slice] | None:
         """Return the bounding box of a ball, or None if it lies outside the grid.
@@ -142,13 +140,7 @@ class Grid:
         return (slices[0], slices[1], slices[2])
 
     def noise(self, length: float, channels: int = 1) -> Tensor:
-        """Draw smooth noise (channels, D', H, W) of unit variance.
-
-        Its correlation length is in in-plane voxels.
-
-        Returns:
-            Shape (channels, D', H, W).
-        """
+        """Draw smooth noise (channels, D', H, W), unit variance, length in in-plane voxels."""
         cells = [
             max(2, min(n, math.ceil(e / length) + 1))
             for n, e in zip(self.shape, self.extent, strict=True)

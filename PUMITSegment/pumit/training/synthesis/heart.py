@@ -32,18 +32,6 @@ def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
     return frame
 
 
-def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Tensor:
-    """Draw the coordinates of a heart around a point, in in-plane voxels, (3, D', H, W).
-
-    The first is 0 at the base and rises to the apex; the second points to the crescent.
-    """
-    frame = frame_of_heart(grid, tilt=0.3, thick=0.8)
-    offset = xyz - grid.on(centre)[:, None, None, None]
-    local = torch.einsum("ij,j...->i...", grid.on(frame), offset)
-    local[0] += length * uniform(grid.generator, 0.25, 0.75)
-    return local
-
-
 def cone(along: Tensor, length: float, power: float) -> Tensor:
     """Return the radius relative to the base: 1 at the base, 0 at the apex, -1 beyond either."""
     s = along / length
@@ -53,21 +41,22 @@ def cone(along: Tensor, length: float, power: float) -> Tensor:
     )
 
 
-def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) -> None:
+def heart(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     """Paint a heart: surrounding fat, crescent, wall and cavity; the last three are objects.
 
     Both cavities mostly have the same blood intensity. Papillary muscles and trabeculae count as
     part of the cavities, as in manual annotations.
-
-    Args:
-        size: Radius at the base, in-plane voxels; None draws one that suits the field.
     """
     g = grid.generator
-    # 1. Axes of a heart of random size and position.
-    if size is None:
-        size = uniform(g, 0.13, 0.42) * grid.size
+    # 1. Axes of a heart of random size (radius at the base) and position, (3, D', H, W): the first
+    #    is 0 at the base and rises to the apex, the second points to the crescent.
+    size = uniform(g, 0.13, 0.42) * grid.size
     length = size * uniform(g, 1.8, 3.4)
-    along, a, b = axes = _axes(grid, xyz, random_centre(grid, 0.2), length)
+    offset = xyz - grid.on(random_centre(grid, 0.2))[:, None, None, None]
+    frame = frame_of_heart(grid, tilt=0.3, thick=0.8)
+    axes = torch.einsum("ij,j...->i...", grid.on(frame), offset)
+    axes[0] += length * uniform(g, 0.25, 0.75)
+    along, a, b = axes
     # 2. Outer surface: a cone with an uneven, elliptical outline.
     wobble = 1 + grid.noise(max(size * uniform(g, 0.6, 1.5), 2.0))[0] * uniform(g, 0.0, 0.07)
     squeeze = uniform(g, 0.85, 1.15)

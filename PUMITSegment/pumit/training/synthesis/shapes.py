@@ -18,6 +18,8 @@ from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, un
 
 MAX_TUBE_NODES = 24  # largest number of balls along a tube, to limit the cost
 Greys = dict[str, tuple[float, float]]  # intensity range of each tissue; 1 is white
+# Intensity range of each tissue, percent, in each of several kinds of scans.
+GreyTable = dict[str, tuple[tuple[int, int], ...]]
 SMALLEST = 4  # fewest voxels to paint
 
 
@@ -205,6 +207,15 @@ def paint(layout: Layout, mask: Tensor) -> int:
     layout.labels = layout.labels.masked_fill(mask, label)
     layout.count += 1
     return label
+
+
+def kinds_of_scan(table: GreyTable) -> list[Greys]:
+    """Return the intensity ranges of each kind of scan in a table."""
+    columns = zip(*table.values(), strict=True)
+    return [
+        {tissue: (low / 100, high / 100) for tissue, (low, high) in zip(table, column, strict=True)}
+        for column in columns
+    ]
 
 
 def any_scan(scans: tuple[tuple[float, Greys], ...], generator: torch.Generator) -> Greys:

@@ -10,35 +10,31 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.heart import cone, frame_of_heart
-from pumit.training.synthesis.shapes import Anatomy, Greys, Layout, any_scan, random_centre
+from pumit.training.synthesis.shapes import (
+    Anatomy,
+    Greys,
+    GreyTable,
+    Layout,
+    any_scan,
+    kinds_of_scan,
+    random_centre,
+)
 
-# Balanced steady-state free precession cine MR: blood and fat bright, muscle dark, lung black.
-CINE: Greys = {
-    "air": (0.0, 0.02),
-    "lung": (0.03, 0.2),
-    "vessel": (0.15, 0.4),
-    "fat": (0.6, 1.0),
-    "muscle": (0.15, 0.3),
-    "bone": (0.3, 0.7),
-    "liver": (0.22, 0.45),
-    "gut": (0.1, 0.6),
-    "blood": (0.55, 0.95),
-    "wall": (0.14, 0.34),
+# Intensity ranges of tissues, percent: cine MR (balanced steady-state free precession: blood and
+# fat bright, muscle dark, lung black), late enhancement, dark blood, and CT with contrast.
+_TISSUES: GreyTable = {
+    "air": ((0, 2), (0, 2), (0, 2), (0, 2)),
+    "lung": ((3, 20), (3, 20), (3, 20), (5, 20)),
+    "vessel": ((15, 40), (15, 40), (15, 40), (40, 70)),
+    "fat": ((60, 100), (40, 80), (60, 100), (40, 48)),
+    "muscle": ((15, 30), (15, 30), (15, 30), (52, 58)),
+    "bone": ((30, 70), (30, 70), (30, 70), (70, 100)),
+    "liver": ((22, 45), (22, 45), (35, 55), (54, 66)),
+    "gut": ((10, 60), (10, 60), (10, 60), (20, 60)),
+    "blood": ((55, 95), (50, 90), (2, 14), (66, 90)),
+    "wall": ((14, 34), (2, 20), (35, 60), (54, 64)),
 }
-LATE_ENHANCEMENT = CINE | {"fat": (0.4, 0.8), "blood": (0.5, 0.9), "wall": (0.02, 0.2)}
-DARK_BLOOD = CINE | {"blood": (0.02, 0.14), "wall": (0.35, 0.6), "liver": (0.35, 0.55)}
-CONTRAST_CT: Greys = {
-    "air": (0.0, 0.02),
-    "lung": (0.05, 0.2),
-    "vessel": (0.4, 0.7),
-    "fat": (0.4, 0.48),
-    "muscle": (0.52, 0.58),
-    "bone": (0.7, 1.0),
-    "liver": (0.54, 0.66),
-    "gut": (0.2, 0.6),
-    "blood": (0.66, 0.9),
-    "wall": (0.54, 0.64),
-}
+CINE, LATE_ENHANCEMENT, DARK_BLOOD, CONTRAST_CT = kinds_of_scan(_TISSUES)
 SCANS = ((0.7, CINE), (0.12, LATE_ENHANCEMENT), (0.08, DARK_BLOOD), (0.1, CONTRAST_CT))  # shares
 UPRIGHT = 0.6  # share of hearts in thick slices with the usual orientation
 BRIGHT = 0.3  # above this intensity, blood is darker in the right ventricle

@@ -13,7 +13,7 @@ from pumit.training.synthesis.shapes import Layout, paint
 def heart_of(seed: int) -> tuple[Grid, Layout]:
     grid = Grid(10, 40, 5.0, 1, torch.Generator().manual_seed(seed))
     layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
-    heart(grid, layout, grid.coordinates(), size=10.0)
+    heart(grid, layout, grid.coordinates())
     return grid, layout
 
 
