@@ -37,6 +37,7 @@ from pumit.training.promptable.plan import structures_of
 from pumit.training.recipes.promptable import SamRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
+from pumit.training.synthesis.grid import chance, integer
 
 FEWEST_PIXELS = 16
 SLOPE = "slopes.beta"
@@ -83,14 +84,8 @@ class SlicePlace:
     pixels: int
 
 
-@dataclass(frozen=True, eq=False)
-class SamPrompt:
-    """A slice, its target mask, and the prompt: a box or points."""
-
-    image: Tensor  # (1, 3, size, size)
-    target: Tensor  # (H, W)
-    box: Box | None
-    points: tuple[tuple[float, float, bool], ...]
+# A slice (1, 3, size, size), its target mask (H, W), and the prompt: a box or points.
+SamPrompt = tuple[Tensor, Tensor, Box | None, tuple[tuple[float, float, bool], ...]]
 
 
 def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) -> list[SlicePlace]:
@@ -161,16 +156,15 @@ class SamTask:
         return self.draw
 
     def _prompt(self, generator: torch.Generator) -> SamPrompt:
-        def pick(count: int) -> int:
-            return int(torch.randint(count, (), generator=generator))
-
-        places = list(self._by_structure.values())[pick(len(self._by_structure))]
-        place = places[pick(len(places))]
+        places = list(self._by_structure.values())[
+            integer(generator, 0, len(self._by_structure) - 1)
+        ]
+        place = places[integer(generator, 0, len(places) - 1)]
         scan = self.scans[place.scan]
         mask = scan.mask(place.depth, self.structures[place.structure])
-        is_box = float(torch.rand((), generator=generator)) < self.boxes
-        row, column = np.argwhere(mask)[pick(place.pixels)]
-        return SamPrompt(
+        is_box = chance(generator, self.boxes)
+        row, column = np.argwhere(mask)[integer(generator, 0, place.pixels - 1)]
+        return (
             slice_pixels(scan.pixels[:, place.depth], scan.window, self.size),
             torch.from_numpy(mask.astype(np.float32)),
             box_of(mask) if is_box else None,
@@ -187,13 +181,11 @@ class SamTask:
         network: Any = self.network
         device = next(network.parameters()).device
         losses, found = [], []
-        for prompt in batch:
-            target = prompt.target.to(device)
-            embedding = network.embed(prompt.image.to(device))
+        for image, target, box, points in batch:
+            target = target.to(device)
+            embedding = network.embed(image.to(device))
             shape = (target.shape[0], target.shape[1])
-            logits, estimates = answer_slice(
-                network, embedding, shape, self.size, prompt.box, prompt.points
-            )
+            logits, estimates = answer_slice(network, embedding, shape, self.size, box, points)
             wanted = target.expand_as(logits)
             p = logits.sigmoid()
             both, each = (p * wanted).sum((1, 2)), (p + wanted).sum((1, 2))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 from torch.nn import functional as F
+
+T = TypeVar("T")
 
 
 def uniform(generator: torch.Generator, low: float, high: float) -> float:
@@ -32,6 +35,12 @@ def integer(generator: torch.Generator, low: int, high: int) -> int:
 def chance(generator: torch.Generator, probability: float) -> bool:
     """Return True with the given probability."""
     return bool(torch.rand((), generator=generator) < probability)
+
+
+def pick(generator: torch.Generator, shares: Mapping[T, float]) -> T:
+    """Draw a key with the probability of its share."""
+    weights = torch.tensor(list(shares.values()))
+    return list(shares)[int(torch.multinomial(weights, 1, generator=generator))]
 
 
 def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
+from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, pick, uniform
 from pumit.training.synthesis.shapes import (
     Anatomy,
     Greys,
@@ -463,8 +463,7 @@ def _body(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> Body:
     """Draw size, position and orientation of a trunk."""
     g = grid.generator
     # 1. A field around one of the organs, between about organ and body width.
-    shares = torch.tensor([share for share, _ in ORGANS.values()])
-    _, centre = list(ORGANS.values())[int(torch.multinomial(shares, 1, generator=g))]
+    centre = pick(g, {centre: share for share, centre in ORGANS.values()})
     across = log_uniform(g, 90, 400)
     mm = grid.size / across
     points = xyz / mm

@@ -139,6 +139,9 @@ def test_prompts_are_collated_with_padding() -> None:
     assert float(batch.prior[2].mean()) == 0.25
 
 
+WHOLE = torch.zeros(1)  # voxels of a target beyond its field
+
+
 def targets() -> Tensor:
     target = torch.zeros(1, 4, 8, 8, dtype=torch.bool)
     target[0, 1:3, 2:6, 2:6] = True
@@ -190,7 +193,7 @@ def test_corrections_are_trained_to_keep_what_was_right(tiny_network: Promptable
 def test_several_prompts_are_answered_with_the_first_mask() -> None:
     logits = answers("wrong", "right").requires_grad_()
     iou = torch.tensor([[0.1, 0.9]])
-    loss, chosen, _ = score(logits, iou, targets(), torch.tensor([False]))
+    loss, chosen, _ = score(logits, iou, targets(), torch.tensor([False]), WHOLE)
     assert chosen.tolist() == [0]
     loss.backward()
     assert logits.grad is not None
@@ -201,18 +204,19 @@ def test_several_prompts_are_answered_with_the_first_mask() -> None:
 def test_one_click_is_answered_with_the_most_trusted_mask() -> None:
     logits = answers("wrong", "empty", "right").requires_grad_()
     iou = torch.tensor([[0.1, 0.2, 0.9]])
-    loss, chosen, error = score(logits, iou, targets(), torch.tensor([True]))
+    loss, chosen, error = score(logits, iou, targets(), torch.tensor([True]), WHOLE)
     assert chosen.tolist() == [2]
     assert float(error) == pytest.approx((0.1 + 0.2 + 0.1) / 3, abs=1e-6)
     # Estimates that are sure and wrong stay finite; those that are no numbers make no loss.
     iou = torch.tensor([[0.0, 1.0]], requires_grad=True)
-    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]))
+    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]), WHOLE)
     loss.backward()
     assert torch.isfinite(loss)
     assert iou.grad is not None
     assert torch.isfinite(iou.grad).all()
     odd = torch.tensor([[0.5, torch.nan]])
-    assert score(answers("right", "wrong"), odd, targets(), torch.tensor([True]))[0].isnan()
+    loss, _, _ = score(answers("right", "wrong"), odd, targets(), torch.tensor([True]), WHOLE)
+    assert loss.isnan()
 
 
 def test_a_mask_of_a_part_is_to_be_estimated_as_one() -> None:
