@@ -41,6 +41,13 @@ def shapes_of(recipe: ImageRecipe) -> list[tuple[int, tuple[int, int, int]]]:
     return [(da0, crop_shape(crop, da0)) for crop in recipe.crop for da0 in degrees]
 
 
+def require_grey_or_colour(recipe: ImageRecipe) -> None:
+    """Raise PumitError if the network does not take one or three channels."""
+    channels = sizes_of(recipe)["in_channels"]
+    if channels not in (1, 3):
+        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
+
+
 def image_source(
     recipe: ImageRecipe, reporter: RunReporter, *, is_upright: bool = False
 ) -> ImageSource:

@@ -102,8 +102,7 @@ def check(recipe: MambaMimRecipe) -> None:
     with torch.device("meta"):  # allocates no memory
         network = build_network(recipe.network, **recipe.network_sizes)
     assert isinstance(network, MambaMim)
-    if network.in_channels not in (1, 3):
-        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {network.in_channels}.")
+    image_recipe.require_grey_or_colour(recipe)
     for da0, shape in shapes:
         try:
             grid = network.grid(shape)

@@ -17,7 +17,7 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageSource, standardised
-from pumit.training.pretraining.objective import Objective, begun_network, sizes_of
+from pumit.training.pretraining.objective import Objective, begun_network
 from pumit.training.recipes.pretraining import SwinSslRecipe
 from pumit.training.synthesis.grid import integer, uniform
 
@@ -210,9 +210,7 @@ def build(recipe: SwinSslRecipe, run: TrainingRun) -> Objective:
     Raises:
         PumitError: If data or weights are missing or do not fit the network.
     """
-    channels = sizes_of(recipe)["in_channels"]
-    if channels not in (1, 3):
-        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
+    image_recipe.require_grey_or_colour(recipe)
     source = image_recipe.image_source(recipe, run.reporter, is_upright=True)
     task = SwinSslTask(begun_network(recipe, SwinSsl), source)
     return image_recipe.objective_of(recipe, task, kind="encoder")
