@@ -37,7 +37,7 @@ def task(tiny_network: PromptableNetwork) -> PromptableTask:
 
 @pytest.mark.parametrize("da0", DEGREES)
 def test_batches_hold_images_with_their_targets(task: PromptableTask, da0: int) -> None:
-    for seed in range(3):
+    for seed in range(2):
         batch = task.draw(da0, *generators(seed))
         fields, depth = batch.image.shape[0], batch.image.shape[2]
         assert batch.image.shape == (fields, 3, depth, 16, 16)
@@ -64,8 +64,9 @@ def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0
         result["loss"].backward()
         quiet = {n for n, p in task.named_parameters() if p.grad is None or not p.grad.any()}
         silent = quiet if silent is None else silent & quiet
-    assert silent is not None
-    assert silent <= {"network.prompt_encoder.no_point"}
+        if silent <= {"network.prompt_encoder.no_point"}:
+            return
+    pytest.fail(f"{silent} are not trained.")
 
 
 def test_gradients_of_each_round_are_those_of_all_rounds_at_once(
