@@ -203,7 +203,7 @@ def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:
     return sorted(
         case
         for case, facts in known.items()
-        if (not tiers or facts["tier"] in tiers) and facts.get("dataset") not in without
+        if (not tiers or facts.get("tier") in tiers) and facts.get("dataset") not in without
     )
 
 

@@ -59,7 +59,7 @@ def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells: Path
 
 def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
     empty = write(shells.with_name("empty.nii.gz"), np.zeros((8, 8, 8), np.int16))
-    with pytest.raises(VolumeError, match="no structure"):
+    with pytest.raises(VolumeError, match=r"^empty\.nii\.gz: .* no structure"):
         LabelMaps([empty])
     maps = LabelMaps([shells])
     assert maps.draw(0, SIZE, torch.Generator().manual_seed(2), is_wide=True) is None
