@@ -12,9 +12,15 @@ from pumit.system.wording import count_of
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
 from pumit.training.loop.task import Task
-from pumit.training.pretraining.image_source import ImageSource, crop_shape, degrees_of
+from pumit.training.pretraining.image_source import (
+    CACHE_SETTINGS,
+    ImageFile,
+    ImageSource,
+    RealImages,
+    crop_shape,
+    degrees_of,
+)
 from pumit.training.pretraining.objective import Objective, sizes_of
-from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipes.pretraining import ImagePattern, ImageRecipe
 from pumit.training.run.reporter import RunReporter
 from pumit.volume import Volume

@@ -8,11 +8,11 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from pumit.training.synthesis import short_axis as drawn
+from pumit.training.synthesis import heart as drawn
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid
+from pumit.training.synthesis.heart import CINE, short_axis
 from pumit.training.synthesis.shapes import Greys, Layout, any_of
-from pumit.training.synthesis.short_axis import CINE, short_axis
 from scipy import ndimage
 
 
