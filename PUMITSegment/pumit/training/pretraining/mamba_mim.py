@@ -117,11 +117,7 @@ def check(recipe: MambaMimRecipe) -> None:
 
 
 def build(recipe: MambaMimRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing or do not fit the network.
-    """
+    """Build network, data and task of a recipe."""
     source = image_recipe.image_source(recipe, run.reporter)
     task = MambaMimTask(begun_network(recipe, MambaMim), source, mask_ratio=recipe.mask_ratio)
     return image_recipe.objective_of(recipe, task, kind="encoder")

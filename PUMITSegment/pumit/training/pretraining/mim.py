@@ -101,11 +101,7 @@ class MimTask(SourceTask):
 
 
 def build(recipe: MimRecipe, run: TrainingRun) -> Objective:
-    """Build network, tokenizer, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing, or the tokenizer has another codebook size.
-    """
+    """Build network, tokenizer, data and task of a recipe."""
     network = begun_network(recipe, MaskedImageModel)
     if recipe.eva02 is not None:
         from pumit.models.eva02_file import load_eva02

@@ -88,11 +88,7 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
 
 
 def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data are missing, or keys of the recipe are inconsistent.
-    """
+    """Build network, data and task of a recipe."""
     scene_device = _scene_device(recipe, run)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
     scans = None

@@ -34,9 +34,6 @@ def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> lis
 
     Differs from the source: there the last cuboid may exceed the share, and cuboids are clipped at
     the far ends of the crop, which are therefore damaged more often and in smaller pieces.
-
-    Args:
-        shape: Shape of the crop (d, h, w).
     """
     most = uniform(generator, 0, MOST) * math.prod(shape)
     cuboids: list[Cuboid] = []
@@ -205,11 +202,7 @@ def check(recipe: SwinSslRecipe) -> None:
 
 
 def build(recipe: SwinSslRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing or do not fit the network.
-    """
+    """Build network, data and task of a recipe."""
     image_recipe.require_grey_or_colour(recipe)
     source = image_recipe.image_source(recipe, run.reporter, is_upright=True)
     task = SwinSslTask(begun_network(recipe, SwinSsl), source)

@@ -79,30 +79,19 @@ def cut_out(
 
 
 class Scans(Protocol):
-    """Scans to cut scenes from."""
+    """Scans to cut scenes from; a wide one has classes and covers much of its scan."""
 
     scans: list[RealScan]
 
     def draw(
         self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
     ) -> Scene | None:
-        """Return a scene of a degree of anisotropy, or None if it has no usable target.
-
-        With `is_wide`, it has classes and covers much of its scan.
-        """
+        """Return a scene of a degree of anisotropy, or None if it has no usable target."""
 
 
 @dataclass
 class DrawnField:
-    """One training field.
-
-    Attributes:
-        image: Network input, (3, D, H, W).
-        masks: Targets, bool, each (D, H, W).
-        hidden: Number of voxels of each target outside the field; NaN if unknown.
-        classes: Class of each voxel, (D, H, W); `UNKNOWN` if not annotated.
-        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` if not annotated.
-    """
+    """One training field with its targets and the voxels of each outside it; see `FieldBatch`."""
 
     image: Tensor
     masks: list[Tensor]

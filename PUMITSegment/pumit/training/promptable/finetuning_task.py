@@ -49,9 +49,6 @@ class OwnScans:
     Unlike `RealScans`, which augments strongly, it keeps scans upright and their intensities nearly
     unchanged, because the scans of one lab are similar. Some scenes have pseudo-targets outside the
     labelled structures. These are marked as unlabelled; the network should answer them as before.
-
-    Args:
-        field_size: In-plane size of a training field, voxels.
     """
 
     def __init__(self, scans: Sequence[RealScan], field_size: int) -> None:
@@ -242,10 +239,8 @@ def difference(
     It is smallest where the predictions agree.
 
     Args:
-        logits: (B, M, D, H, W).
-        iou: IoU estimates (B, M).
-        original_logits: Logits of the original network, (B, M, D, H, W).
-        estimate: IoU estimates of the original network, (B, M).
+        logits: (B, M, D, H, W), like `original_logits`.
+        iou: IoU estimates (B, M), like `estimate` of the original network.
         ambiguous: Whether all masks count, or only the first, (B,).
     """
     with torch.autocast(logits.device.type, enabled=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,24 @@ from torch.nn import functional as F
 from pumit.errors import PumitError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.sam_solver import SamEngine, answer_slice, load_sam
-from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.models.sam_file import DESCRIPTION, PUBLIC_FILE, is_sam_model
 from pumit.preprocessing.channels import grey, is_colour
 from pumit.preprocessing.network_axes import depth_first
 from pumit.preprocessing.sam_slice import display_window, slice_pixels
-from pumit.system.files import write_json
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.checks import examine
 from pumit.training.data.classes import UNKNOWN, ClassValue
 from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import SplitData, split_set
-from pumit.training.loop.fit import TrainingJob, Trial, finite
+from pumit.training.loop.fit import finite
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Draw, Task
 from pumit.training.promptable.plan import structures_of
+from pumit.training.promptable.run import PromptedJob
 from pumit.training.recipes.promptable import SamRecipe
-from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
 from pumit.training.synthesis.grid import chance, integer
 
@@ -270,20 +269,13 @@ class SamValidation:
         return SamRow(scan.name, self._names[place.structure], (scores[0],), scores[1])
 
 
-class SamJob(TrainingJob[SamRecipe]):
-    """Fine-tuning of SAM.
+class SamJob(PromptedJob[SamRecipe]):
+    """Fine-tuning of SAM: best is the mean Dice of a click and a box."""
 
-    Writes to the output folder: `<name>.safetensors`, the best by mean Dice of a click and a box;
-    `<name>_last`; and `validation.json` with Dice of each case and class.
-    """
-
-    path: Path
-    initial: Checkpoint
+    network, settings = "sam", SETTINGS
     size: int
-    data: SplitData
     scans: Sequence[SamScan]
     scores: SamValidation
-    before: Sequence[SamRow]
 
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""
@@ -313,10 +305,6 @@ class SamJob(TrainingJob[SamRecipe]):
         self.scans = self._scans(self.data.training)
         if not places_of(self.scans, structures_of(self.classes)):
             raise PumitError("No slice of a training case has enough of any class to point at.")
-
-    def decided_keys(self) -> dict[str, Any]:
-        """Return the recipe with all settings, classes and cases."""
-        return {**self._settings(), "data": self.data.settled(self.run.file.keys["data"])}
 
     def validation(self) -> Validate:
         """Validate each structure with a click and a box; the initial model is measured first."""
@@ -351,36 +339,13 @@ class SamJob(TrainingJob[SamRecipe]):
 
     def content(self) -> dict[str, Any]:
         """Return the metadata that `load_segmenter` needs."""
-        return {
-            "kind": "promptable",
-            "network": "sam",
-            "sizes": self.initial.header.sizes,
-            "description": DESCRIPTION,
-            "classes": [c.as_model_row() for c in self.classes],
-        }
-
-    def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Collect settings, cases and the initial model."""
-        header = self.initial.header
-        origin = {"name": header.name, "version": header.version, **origin_of(self.path)}
-        return {
-            **self._settings(),
-            "initial": origin,
-            **self.data.counts(),
-            "seed": self.run.seed,
-            "schedule": trial.schedule.model_dump(),
-        }
+        return {**super().content(), "description": DESCRIPTION}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Evaluate the best model and write its scores per case."""
         checkpoint = load_checkpoint(best[0])
         found = self.scores(checkpoint.single)
-        pairs = zip(self.scores.rows, self.before, strict=True)
-        rows = [{**asdict(row), "before": before.clicks} for row, before in pairs]
-        result = {"step": checkpoint.header.step, "mean": finite(found), "rows": rows}
-        self.run.reporter.written(lambda: write_json(self.run.output / "validation.json", result))
-        rounded = {k: round(v, 4) for k, v in finite(found).items()}
-        self.run.report({"best": {"step": checkpoint.header.step, **rounded}})
+        self.write_result(found, self.scores.rows, step=checkpoint.header.step)
 
     def smaller(self) -> str | None:
         """Halve the prompts per step."""
@@ -397,6 +362,3 @@ class SamJob(TrainingJob[SamRecipe]):
 
     def _scans(self, cases: Sequence[LabelledCase]) -> list[SamScan]:
         return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
-
-    def _settings(self) -> dict[str, Any]:
-        return self.recipe.model_dump(include=set(SETTINGS), exclude_none=True)

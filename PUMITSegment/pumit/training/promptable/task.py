@@ -116,11 +116,7 @@ class PromptableTask(SourceTask):
         return self.source.draw
 
     def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
-        """Return the loss function of a batch's predictions; see `score`.
-
-        Args:
-            embedding: Embedding of the fields, repeated for each target.
-        """
+        """Return the loss function of a batch's predictions; its embedding is one per target."""
 
         def grade(
             _: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
@@ -330,12 +326,8 @@ def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
 def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
     """Compute cross-entropy over the voxels that were correct before a correction, (B,).
 
-    Penalises a correction that breaks correct voxels elsewhere more than Dice does.
-
-    Args:
-        logits: Predictions, (B, D, H, W).
-        target: Bool, (B, D, H, W).
-        prior: Previous probabilities, (B, D, H, W).
+    Penalises a correction that breaks correct voxels elsewhere more than Dice does. `prior` are the
+    previous probabilities, (B, D, H, W) like the others.
     """
     with torch.autocast(logits.device.type, enabled=False):
         truth = target.flatten(1).float()

@@ -61,7 +61,6 @@ class Grid:
 
     Attributes:
         depth: Slices of the final field.
-        size: In-plane voxels per side.
         slice_ratio: Slice spacing over in-plane spacing.
         oversampling: Sub-slices drawn per slice.
         generator: CPU generator. Numbers that decide sizes and branches are drawn on the CPU, to
