@@ -278,11 +278,9 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ddp": lambda folder: run(folder, PLAIN),
     "ddp_stopped": lambda folder: run(folder, PLAIN, stop=True),
     "muon": lambda folder: run(folder, PLAIN.changed(optimizer="muon")),
-    "muon_stopped": lambda folder: run(folder, PLAIN.changed(optimizer="muon"), stop=True),
     "ddp_recomputed": lambda folder: run(folder, PLAIN.changed(activation_checkpointing=True)),
     "fsdp": lambda folder: run(folder, FSDP),
     "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
-    "fsdp_recomputed": lambda folder: run(folder, FSDP.changed(activation_checkpointing=True)),
     "fsdp_then_ddp": fsdp_then_ddp,
     "vit": lambda folder: run(folder, PLAIN, kind=VitTask),
     "vit_fsdp_recomputed": lambda folder: run(

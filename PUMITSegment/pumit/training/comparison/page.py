@@ -149,9 +149,6 @@ def _values(
 def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> Path | None:
     """Write the page from the folder of a comparison; None if no training is finished yet.
 
-    Returns:
-        The page; None if no training is finished yet.
-
     Raises:
         TrainingError: If the rows cannot be read.
         ExportError: If the page cannot be written.

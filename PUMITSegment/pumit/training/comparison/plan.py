@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -102,11 +103,18 @@ def read_comparison(
     recipe = read_model(ComparisonRecipe, file.keys, file.source)
     found = Comparison(recipe, file)
     for network in recipe.networks:
-        try:
+        with _named(network):
             read_segmentation(found.training_keys(network, recipe.seeds[0]), path.name)
-        except PumitError as error:
-            raise PumitError(f"{network.name}: {error}") from None
     return found
+
+
+@contextmanager
+def _named(network: ComparedNetwork) -> Iterator[None]:
+    """Name the network in errors."""
+    try:
+        yield
+    except PumitError as error:
+        raise PumitError(f"{network.name}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -159,10 +167,15 @@ def plan_comparison(
         PumitError: If the data cannot be used, there is no validation case, or something does not
             fit a network, which the message names.
     """
-    device = _device(comparison)
     recipe, file = comparison.recipe, comparison.file
+    device = pick_device(recipe.device)
+    if device.type != "cpu" and recipe.clock == "processor":
+        raise PumitError(
+            f"clock: processor counts CPU time, and these trainings use {device.type}; "
+            "choose clock: wall, or device: cpu."
+        )
     first = read_segmentation(
-        comparison.training_keys(recipe.networks[0], recipe.seeds[0]), comparison.file.source
+        comparison.training_keys(recipe.networks[0], recipe.seeds[0]), file.source
     )
     data, facts = examine_cases(first, file.path, progress=progress)
     planner = _Planner(comparison, data, facts, device)
@@ -170,13 +183,16 @@ def plan_comparison(
     if not ready.split.validation:
         raise PumitError("A comparison needs cases that no training uses; give data.validation.")
     whole: dict[str, Any] = {
-        "data": ready.settled(comparison.file.keys["data"]),
+        "data": ready.settled(file.keys["data"]),
         "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields},
         "device": str(device),
-        "threads": _threads(comparison),
+        "threads": recipe.threads or max(1, usable_cores() // recipe.processes),
     }
     fixed = replace(comparison, file=replace(file, keys={**file.keys, **whole}))
-    _require_fit(fixed, data, facts)
+    # Build every network as its training will.
+    planner.comparison = fixed
+    for network in recipe.networks:
+        planner.build(network)
     trainings = tuple(
         Training(
             network, seed, plain(with_absolute_paths(fixed.training_keys(network, seed), file.path))
@@ -187,23 +203,8 @@ def plan_comparison(
     return PlannedComparison(data, facts, ready.split, trainings, ready.plan, device)
 
 
-def _device(comparison: Comparison) -> torch.device:
-    device = pick_device(comparison.recipe.device)
-    if device.type != "cpu" and comparison.recipe.clock == "processor":
-        raise PumitError(
-            f"clock: processor counts CPU time, and these trainings use {device.type}; "
-            "choose clock: wall, or device: cpu."
-        )
-    return device
-
-
-def _threads(comparison: Comparison) -> int:
-    shared = max(1, usable_cores() // comparison.recipe.processes)
-    return comparison.recipe.threads or shared
-
-
 class _Planner:
-    """Planner of single networks and of their common patch."""
+    """Planner of single networks and of their common patch; its errors name the network."""
 
     def __init__(
         self, comparison: Comparison, data: LabelledSet, facts: DataFacts, device: torch.device
@@ -217,7 +218,7 @@ class _Planner:
         keys = self.comparison.training_keys(network, seed)
         keys["plan"] = {**keys.get("plan", {}), **plan}
         keys["data"] = {k: v for k, v in keys["data"].items() if k != "share"}
-        try:
+        with _named(network):
             return plan_segmentation(
                 read_segmentation(keys, self.comparison.file.source),
                 self.data,
@@ -225,8 +226,14 @@ class _Planner:
                 step_voxels=self.voxels,
                 seed=seed,
             )
-        except PumitError as error:
-            raise PumitError(f"{network.name}: {error}") from None
+
+    def build(self, network: ComparedNetwork) -> None:
+        """Build a network as it is planned, with its initial weights."""
+        ready = self.plan(network)
+        with _named(network):
+            built = build_network(ready.network, **ready.sizes)
+            if network.initial is not None:
+                load_initial_weights(built, self.comparison.file.model(network.initial))
 
     def together(self) -> SegmentationPlan:
         """Return the plan of the first network, with a patch that fits all networks."""
@@ -242,19 +249,6 @@ class _Planner:
         return self.plan(first, patch_size=list(patch))
 
 
-def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) -> None:
-    """Plan and build every network as its training will."""
-    planner = _Planner(comparison, data, facts, torch.device("cpu"))
-    for network in comparison.recipe.networks:
-        ready = planner.plan(network)
-        try:
-            built = build_network(ready.network, **ready.sizes)
-            if network.initial is not None:
-                load_initial_weights(built, comparison.file.model(network.initial))
-        except PumitError as error:
-            raise PumitError(f"{network.name}: {error}") from None
-
-
 def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
     """Return the content of the page in addition to the rows."""
     shapes = [fact.shape for fact in planned.facts_of(planned.split.training)]
@@ -267,7 +261,10 @@ def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> d
             "classes": [c.as_model_row() for c in planned.data.classes],
             "channels": planned.plan.channels,
             "plan": planned.plan.as_recipe(),
-            "shapes": {"least": _each(min, shapes), "most": _each(max, shapes)},
+            "shapes": {
+                "least": [min(axis) for axis in zip(*shapes, strict=True)],
+                "most": [max(axis) for axis in zip(*shapes, strict=True)],
+            },
             "seeds": list(comparison.recipe.seeds),
             "networks": [
                 {
@@ -296,7 +293,3 @@ def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> d
             },
         }
     )
-
-
-def _each(pick: Any, shapes: list[tuple[int, int, int]]) -> list[int]:
-    return [pick(axis) for axis in zip(*shapes, strict=True)]

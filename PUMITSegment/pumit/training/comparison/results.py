@@ -106,11 +106,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
 
 
 def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
-    """Write rows, one per line.
-
-    Raises:
-        ExportError: If the file cannot be written.
-    """
+    """Write rows, one per line."""
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 

@@ -61,18 +61,12 @@ POLL_SECONDS = 0.5
 HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
 
 
-@dataclass
-class _Started:
-    process: subprocess.Popen[bytes]
-    folder: Path
-    errors: IO[bytes]
-
-
 class TrainingProcesses:
     """Running trainings; those still running at the end of the block are terminated."""
 
     def __init__(self) -> None:
-        self._running: dict[str, _Started] = {}
+        # Process, folder and error output of each training.
+        self._running: dict[str, tuple[subprocess.Popen[bytes], Path, IO[bytes]]] = {}
 
     def __enter__(self) -> TrainingProcesses:
         """Return this object; no training runs yet."""
@@ -80,15 +74,15 @@ class TrainingProcesses:
 
     def __exit__(self, *error: object) -> None:
         """Terminate running trainings, which keep their last save."""
-        for one in self._running.values():
-            one.process.terminate()
-        for one in self._running.values():
+        for process, _, _ in self._running.values():
+            process.terminate()
+        for process, _, errors in self._running.values():
             try:
-                one.process.wait(END_SECONDS)
+                process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
-                one.process.kill()
-                one.process.wait()
-            one.errors.close()
+                process.kill()
+                process.wait()
+            errors.close()
         self._running.clear()
 
     @property
@@ -99,11 +93,8 @@ class TrainingProcesses:
     @property
     def sentence(self) -> str:
         """Status of the running trainings, for the user."""
-        parts = []
-        for title, one in self._running.items():
-            status = read_status(one.folder)
-            parts.append(f"{title}: {status.sentence if status else 'Starting.'}")
-        return " ".join(parts)
+        statuses = {title: read_status(folder) for title, (_, folder, _) in self._running.items()}
+        return " ".join(f"{t}: {s.sentence if s else 'Starting.'}" for t, s in statuses.items())
 
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
         """Start or resume a training."""
@@ -116,33 +107,33 @@ class TrainingProcesses:
             stderr=errors,
             cwd=Path(pumit.__file__).resolve().parent.parent,
         )
-        self._running[title] = _Started(process, folder, errors)
+        self._running[title] = (process, folder, errors)
 
     def ended(self) -> Iterator[tuple[str, str]]:
         """Yield titles of trainings that ended since the last call, with their error or ""."""
-        for title, one in list(self._running.items()):
-            status = one.process.poll()
+        for title, (process, _, errors) in list(self._running.items()):
+            status = process.poll()
             if status is not None:
                 del self._running[title]
-                one.errors.seek(0)
-                text = one.errors.read().decode(errors="replace")
-                one.errors.close()
+                errors.seek(0)
+                text = errors.read().decode(errors="replace")
+                errors.close()
                 yield title, _error_message(status, text)
 
     def send(self, word: ControlCommand) -> None:
         """Send a command to all trainings, as `pumit runs` does."""
-        for one in self._running.values():
+        for _, folder, _ in self._running.values():
             with suppress(ExportError):  # the folder does not exist yet, or the disk is full
-                send_command(one.folder, word)
+                send_command(folder, word)
 
     def stop(self) -> None:
         """Make all trainings save and stop, and wait for them."""
-        while any(one.process.poll() is None for one in self._running.values()):
+        while any(process.poll() is None for process, _, _ in self._running.values()):
             self.send("stop")
             until = time.monotonic() + RESEND_SECONDS
-            for one in self._running.values():
+            for process, _, _ in self._running.values():
                 with suppress(subprocess.TimeoutExpired):
-                    one.process.wait(max(until - time.monotonic(), 0.0))
+                    process.wait(max(until - time.monotonic(), 0.0))
 
 
 def end_orphan(folder: Path) -> None:

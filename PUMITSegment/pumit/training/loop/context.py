@@ -66,11 +66,7 @@ class TrainingRun:
         self.reporter.report(record)
 
     def save_recipe(self, **planned: Any) -> None:
-        """Save the complete recipe in the output folder before training, and log the environment.
-
-        Args:
-            planned: Recipe keys that were decided or changed; None removes a key.
-        """
+        """Save the recipe with the decided keys (None removes one), and log the environment."""
         if self.is_first:
             own = {"task": task_of(self.file.keys), "name": self.name}
             planned = {**own, **planned, "seed": self.seed, "workers": self.workers}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 
 from pumit.errors import TrainingError
 
-BUCKET = 2**23  # gradient elements per all-reduce
+T = TypeVar("T", bound=Tensor)
+BUCKET = 2**23  # elements per all-reduce or broadcast
 LONGEST_WAIT = timedelta(days=2)  # timeout of the others while the first validates or saves
 
 
@@ -95,26 +97,23 @@ def broadcast_buffers(network: nn.Module) -> None:
     if world() == 1:
         return
     kept = network.state_dict(keep_vars=True)
-    alike: dict[torch.dtype, list[Tensor]] = {}
-    for name, buffer in network.named_buffers():
-        if name in kept:
-            alike.setdefault(buffer.dtype, []).append(buffer)
-    for buffers in alike.values():
-        flat = torch.cat([b.reshape(-1) for b in buffers])
+    buffers = [buffer for name, buffer in network.named_buffers() if name in kept]
+    for bucket in _buckets(sorted(buffers, key=lambda b: str(b.dtype))):
+        flat = torch.cat([b.reshape(-1) for b in bucket])
         dist.broadcast(flat, 0)
-        for b, part in zip(buffers, torch.split(flat, [b.numel() for b in buffers]), strict=True):
+        for b, part in zip(bucket, torch.split(flat, [b.numel() for b in bucket]), strict=True):
             b.copy_(part.view_as(b))
 
 
-def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-    """Group adjacent parameters of one dtype into buckets of up to `BUCKET` elements."""
-    bucket: list[nn.Parameter] = []
-    for p in parameters:
-        size = sum(q.numel() for q in bucket) + p.numel()
-        if bucket and (size > BUCKET or p.dtype != bucket[0].dtype):
+def _buckets(tensors: Iterable[T]) -> Iterable[list[T]]:
+    """Group adjacent tensors of one dtype into buckets of up to `BUCKET` elements."""
+    bucket: list[T] = []
+    for tensor in tensors:
+        size = sum(other.numel() for other in bucket) + tensor.numel()
+        if bucket and (size > BUCKET or tensor.dtype != bucket[0].dtype):
             yield bucket
             bucket = []
-        bucket.append(p)
+        bucket.append(tensor)
     if bucket:
         yield bucket
 

@@ -109,22 +109,39 @@ def optimizer_for(
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     weights = {id(p) for name, p in network.named_parameters() if name.endswith("weight")}
+    is_muon = schedule.optimizer == "muon"
     made: list[Group] = []
     whole: Group = {"params": network.parameters()}
     for group in [whole] if groups is None else groups:
-        params = [p for p in group["params"] if p.requires_grad]
-        if schedule.optimizer == "muon":
-            parts = _for_muon(params, tables, schedule.weight_decay)
-        else:
-            parts = _by_decay(params, weights - tables, schedule.weight_decay)
-        for part in parts:
-            if "weight_decay" in group:
-                part["weight_decay"] = float(group["weight_decay"])
-            part["rate"] = float(group.get("rate", 1.0))
-            made += _alike(part)
-    _require_each_once(made, network)
+        # Sharded and whole parameters are apart: fused kernels cannot update both at once.
+        parts: dict[tuple[bool, bool, bool], list[nn.Parameter]] = {}
+        for p in group["params"]:
+            if not p.requires_grad:
+                continue
+            # Biases, norms and one-dimensional embeddings never decay. AdamW and SGD spare all
+            # embeddings: tables, and parameters not named `weight` (tokens, position tables,
+            # codebooks). Muon decays these, and leaves them and thin matrices to AdamW.
+            is_table, is_vector = id(p) in tables, p.ndim <= 1
+            is_matrix = is_muon and not is_table and not is_vector
+            is_orthogonal = is_matrix and min(p.shape[0], p[0].numel()) >= THINNEST
+            decays = not is_vector and (is_muon or (id(p) in weights and not is_table))
+            parts.setdefault((is_orthogonal, decays, is_sharded(p)), []).append(p)
+        for (is_orthogonal, decays, _), params in parts.items():
+            decay = group.get("weight_decay", schedule.weight_decay if decays else 0.0)
+            made.append(
+                {
+                    "params": params,
+                    "weight_decay": float(decay),
+                    "rate": float(group.get("rate", 1.0)),
+                    "orthogonal": is_orthogonal,
+                }
+            )
+    grouped = [id(p) for group in made for p in group["params"]]
+    trainable = {id(p) for p in network.parameters() if p.requires_grad}
+    if len(grouped) != len(set(grouped)) or set(grouped) != trainable:
+        raise ValueError("Every trained parameter of the network must be in one group, once.")
     betas = (float(schedule.betas[0]), float(schedule.betas[1]))
-    if schedule.optimizer == "muon":
+    if is_muon:
         return Muon(made, lr=schedule.learning_rate, betas=betas, momentum=schedule.momentum)
     if schedule.optimizer == "adamw":
         return torch.optim.AdamW(made, lr=schedule.learning_rate, betas=betas)
@@ -138,53 +155,3 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of every group, scaled by its `rate`."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate", 1.0)
-
-
-def _for_muon(params: Iterable[nn.Parameter], tables: set[int], decay: float) -> list[Group]:
-    """Assign matrices and kernels to Muon; embeddings, thin matrices and vectors to AdamW.
-
-    Vectors (biases, norms, one-dimensional embeddings) have no weight decay.
-    """
-    matrices, others, vectors = [], [], []
-    for p in params:
-        if p.ndim <= 1:
-            vectors.append(p)
-        elif id(p) in tables or min(p.shape[0], p[0].numel()) < THINNEST:
-            others.append(p)
-        else:
-            matrices.append(p)
-    return [
-        {"params": matrices, "weight_decay": decay, "orthogonal": True},
-        {"params": others, "weight_decay": decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-
-
-def _by_decay(params: Iterable[nn.Parameter], weights: set[int], decay: float) -> list[Group]:
-    """Exclude biases, norms and embeddings from weight decay.
-
-    Tokens, position tables and codebooks count as embeddings: parameters not named `weight`.
-    """
-    decayed: list[nn.Parameter] = []
-    spared: list[nn.Parameter] = []
-    for p in params:
-        (decayed if p.ndim > 1 and id(p) in weights else spared).append(p)
-    return [
-        {"params": decayed, "weight_decay": decay},
-        {"params": spared, "weight_decay": 0.0},
-    ]
-
-
-def _alike(group: Group) -> list[Group]:
-    """Split a group into sharded and whole parameters: fused kernels cannot update both at once."""
-    parts = [
-        [p for p in group["params"] if is_sharded(p) is is_shared] for is_shared in (False, True)
-    ]
-    return [{**group, "params": params} for params in parts if params]
-
-
-def _require_each_once(groups: Sequence[Group], network: nn.Module) -> None:
-    grouped = [id(p) for group in groups for p in group["params"]]
-    trainable = {id(p) for p in network.parameters() if p.requires_grad}
-    if len(grouped) != len(set(grouped)) or set(grouped) != trainable:
-        raise ValueError("Every trained parameter of the network must be in one group, once.")

@@ -35,11 +35,7 @@ def repeated_blocks(network: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def recomputed(network: nn.Module, *, enabled: bool) -> Iterator[None]:
-    """Enable activation checkpointing of the blocks within a `with` statement.
-
-    Raises:
-        PumitError: If the network has no blocks.
-    """
+    """Recompute the network's blocks in the backward pass; raises PumitError if it has none."""
     blocks = _blocks(network, "activation_checkpointing") if enabled else []
     for block in blocks:
         block.forward = _again(block.forward)

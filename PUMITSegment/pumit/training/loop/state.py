@@ -49,15 +49,13 @@ class Progress:
             the first line.
     """
 
-    def __init__(self, device: torch.device, clock: RunClock | None = None) -> None:
-        self.device = device
-        self.clock = RunClock() if clock is None else clock
-        self.since = self.clock.read()
-        self.step_seconds = 0.0
-        self.steps = 0
-        self.waited = 0.0
-        self.fields = 0
-        self.voxels = 0
+    def __init__(self, device: torch.device, clock: RunClock) -> None:
+        self.device, self.clock, self.step_seconds = device, clock, 0.0
+        self._begin_line(clock.read())
+
+    def _begin_line(self, now: float) -> None:
+        self.since, self.steps = now, 0
+        self.waited, self.fields, self.voxels = 0.0, 0, 0
         self.values: dict[str, list[Tensor]] = {}
 
     def add(
@@ -87,35 +85,22 @@ class Progress:
         seconds = max(now - self.since, 1e-9)
         known, latest = self.step_seconds, seconds / max(self.steps, 1)
         self.step_seconds = 0.7 * known + 0.3 * latest if known else latest
-        means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}
         fields, voxels = total([self.fields, self.voxels], self.device)
         record = {"step": step, "seconds": round(now, 1)}
-        record |= {k: round(v, 4) for k, v in means.items() if v is not None}
+        for name, parts in self.values.items():
+            if found := [v for v in torch.stack(parts).tolist() if math.isfinite(v)]:
+                record[name] = round(sum(found) / len(found), 4)  # JSON has no NaN
         record["fields_per_second"] = round(fields / seconds, 2)
         if voxels:
             record["voxels_per_second"] = round(voxels / seconds)
         record["drawing"] = round(self.waited / seconds, 3)
-        memory = peak_memory_gib(self.device)
-        if memory is not None:
-            (most,) = largest(torch.tensor([memory], device=self.device))
+        is_gpu = self.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_process_bytes()
+        if peak is not None:
+            (most,) = largest(torch.tensor([peak / 2**30], device=self.device))
             record["memory_gib"] = round(most, 2)
-        self.since, self.waited, self.fields, self.voxels, self.values = now, 0.0, 0, 0, {}
-        self.steps = 0
+        self._begin_line(now)
         return record
-
-
-def _mean(values: Tensor) -> float | None:
-    """Average the finite values; None if there are none, since JSON has no NaN."""
-    finite = [v for v in values.tolist() if math.isfinite(v)]
-    return sum(finite) / len(finite) if finite else None
-
-
-def peak_memory_gib(device: torch.device) -> float | None:
-    """Return the peak memory so far in GiB, or None if unknown."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    peak = peak_process_bytes()
-    return None if peak is None else peak / 2**30
 
 
 class WeightAverage:
@@ -181,13 +166,11 @@ class Run:
         schedule: Schedule,
         device: torch.device,
         optimizer_of: Callable[[nn.Module], torch.optim.Optimizer],
-        reporter: RunReporter | None = None,
-        validates: bool = True,
+        reporter: RunReporter,
+        validates: bool,
     ) -> None:
         self.network, self.schedule, self.device = network.to(device), schedule, device
-        self.reporter = RunReporter() if reporter is None else reporter
-        self.validates = validates
-        self.path = folder / LAST
+        self.reporter, self.validates, self.path = reporter, validates, folder / LAST
         saved = read_run(self.path, schedule)
         if saved is not None:
             load_network(network, saved)
@@ -199,7 +182,12 @@ class Run:
         self.position = Position()
         if saved is not None:
             self._resume_from(saved)
-        self._require_one_folder()
+        step = self.position.step
+        most, least = largest(torch.tensor([step, -step], device=device))
+        if most != -least:
+            raise CheckpointError(
+                "The processes see different output folders; give one that all of them reach."
+            )
         self.rank_sync = RankSync()
         position = self.position
         self.reporter.begin(
@@ -239,14 +227,6 @@ class Run:
         }
         self.optimizer.load_state_dict(content)
         self.position = saved.position
-
-    def _require_one_folder(self) -> None:
-        step = self.position.step
-        most, least = largest(torch.tensor([step, -step], device=self.device))
-        if most != -least:
-            raise CheckpointError(
-                "The processes see different output folders; give one that all of them reach."
-            )
 
     @property
     def is_spent(self) -> bool:
@@ -324,9 +304,12 @@ class Run:
             RunStopped: If the run was stopped during validation; it is saved, and the validation
                 is repeated on resume.
         """
-        # 1. Mark the validation as due, and save if the next save would come too late.
+        # 1. Mark the validation as due, and save if the next save may come too late.
         self.position.owes_validation = True
-        if self._may_lose_steps():
+        known = self._validation_seconds
+        unsaved = self.elapsed - self._saved
+        is_long = not known or unsaved + known > self.schedule.checkpoint_seconds
+        if self.rank_sync.any_of([is_long and rank() == 0])[0]:
             self.save(None)
         # 2. Gather the averaged weights in all processes, and score them in the first.
         began = self.elapsed
@@ -354,14 +337,6 @@ class Run:
         self._validation_seconds = self.elapsed - began
         self.progress.exclude(self._validation_seconds)
         self.reporter.training()
-
-    def _may_lose_steps(self) -> bool:
-        """Return whether a save after the validation would come too late; all processes agree."""
-        unsaved = self.elapsed - self._saved
-        known = self._validation_seconds
-        is_long = not known or unsaved + known > self.schedule.checkpoint_seconds
-        (is_so,) = self.rank_sync.any_of([is_long and rank() == 0])
-        return is_so
 
     def _alone(self, work: Callable[[], None]) -> None:
         """Run a function in the first process; if it is stopped, raise RunStopped in all."""

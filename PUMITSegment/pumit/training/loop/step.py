@@ -103,38 +103,29 @@ def fewer_workers(workers: int) -> tuple[int, str] | None:
     return left, f"{who}."
 
 
-class _NotFinite(ArithmeticError):
-    """The output of a layer is not finite."""
-
-
 def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | None:
     """Return the first layer of a network with a non-finite output during a computation, if any.
 
     The computation may raise an error.
     """
     names = {id(module): name for name, module in network.named_modules()}
+    found: list[str] = []
 
     def record(module: nn.Module, _: Any, answer: Any) -> None:
-        if id(module) in names and not all(_is_finite(leaf) for leaf in tree_leaves(answer)):
-            raise _NotFinite(names[id(module)])
+        floats = [x for x in tree_leaves(answer) if isinstance(x, Tensor) and x.is_floating_point()]
+        if id(module) in names and not all(torch.isfinite(x).all() for x in floats):
+            found.append(names[id(module)])
+            raise ArithmeticError
 
     handle = register_module_forward_hook(record)
     try:
         with torch.no_grad():
             forward()
-    except _NotFinite as found:
-        return str(found)
-    except (RuntimeError, ValueError):
-        return None
+    except (RuntimeError, ValueError, ArithmeticError):
+        pass
     finally:
         handle.remove()
-    return None
-
-
-def _is_finite(answer: Any) -> bool:
-    if not isinstance(answer, Tensor) or not answer.is_floating_point():
-        return True
-    return bool(torch.isfinite(answer).all())
+    return found[0] if found else None
 
 
 class Step:

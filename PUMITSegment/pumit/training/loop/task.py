@@ -55,12 +55,19 @@ class StepDraws(Dataset[Any]):
         self.rank = rank
         self.degrees = dict(degrees)
 
-    def __getitem__(self, step: int) -> Any:
+    def batch(self, step: int) -> Any:
+        """Draw the batch of a step."""
         shared = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         shares = torch.tensor(list(self.degrees.values()))
         da0 = list(self.degrees)[int(torch.multinomial(shares, 1, generator=shared))]
         own = torch.Generator().manual_seed((self.seed * 1_000_003 + step) * 64 + self.rank + 1)
         return self.draw(da0, own, shared)
+
+    def __getitem__(self, step: int) -> Any:
+        try:
+            return self.batch(step)
+        except PumitError as error:  # as a value, without the loader's traceback
+            return PumitError(str(error))  # of this class, as not all subclasses can be pickled
 
 
 def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> Iterator[Any]:
@@ -72,10 +79,10 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         PumitError: If a batch could not be drawn.
     """
     if workers == 0:
-        yield from (draws[step] for step in steps)
+        yield from map(draws.batch, steps)
         return
     drawn = DataLoader(
-        _DrawnSteps(draws),
+        draws,
         batch_size=None,
         sampler=steps,
         num_workers=workers,
@@ -93,19 +100,6 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
 def _leave_stopping_to_the_run(number: int) -> None:
     """Ignore Ctrl+C in a worker: the main process may need another batch or two to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-class _DrawnSteps(Dataset[Any]):
-    """Dataset of batches that returns a `PumitError` as a value, without the loader's traceback."""
-
-    def __init__(self, draws: StepDraws) -> None:
-        self.draws = draws
-
-    def __getitem__(self, step: int) -> Any:
-        try:
-            return self.draws[step]
-        except PumitError as error:
-            return PumitError(str(error))  # of this class, as not all subclasses can be pickled
 
 
 class Task(Protocol):

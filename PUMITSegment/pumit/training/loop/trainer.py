@@ -63,6 +63,7 @@ def train(
         ExportError: If a save cannot be written; the previous one is intact.
     """
     device = torch.device("cpu") if device is None else device
+    reporter = RunReporter() if reporter is None else reporter
 
     def optimizer_of(network: nn.Module) -> torch.optim.Optimizer:
         groups = getattr(task, "parameter_groups", None)

@@ -12,9 +12,15 @@ from pumit.system.wording import count_of
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
 from pumit.training.loop.task import Task
-from pumit.training.pretraining.image_source import ImageSource, crop_shape, degrees_of
+from pumit.training.pretraining.image_source import (
+    CACHE_SETTINGS,
+    ImageFile,
+    ImageSource,
+    RealImages,
+    crop_shape,
+    degrees_of,
+)
 from pumit.training.pretraining.objective import Objective, sizes_of
-from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipes.pretraining import ImagePattern, ImageRecipe
 from pumit.training.run.reporter import RunReporter
 from pumit.volume import Volume
@@ -39,6 +45,13 @@ def shapes_of(recipe: ImageRecipe) -> list[tuple[int, tuple[int, int, int]]]:
     """
     degrees = degrees_of(recipe.degrees)
     return [(da0, crop_shape(crop, da0)) for crop in recipe.crop for da0 in degrees]
+
+
+def require_grey_or_colour(recipe: ImageRecipe) -> None:
+    """Raise PumitError if the network does not take one or three channels."""
+    channels = sizes_of(recipe)["in_channels"]
+    if channels not in (1, 3):
+        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
 
 
 def image_source(

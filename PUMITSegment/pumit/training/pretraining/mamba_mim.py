@@ -102,8 +102,7 @@ def check(recipe: MambaMimRecipe) -> None:
     with torch.device("meta"):  # allocates no memory
         network = build_network(recipe.network, **recipe.network_sizes)
     assert isinstance(network, MambaMim)
-    if network.in_channels not in (1, 3):
-        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {network.in_channels}.")
+    image_recipe.require_grey_or_colour(recipe)
     for da0, shape in shapes:
         try:
             grid = network.grid(shape)
@@ -118,11 +117,7 @@ def check(recipe: MambaMimRecipe) -> None:
 
 
 def build(recipe: MambaMimRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing or do not fit the network.
-    """
+    """Build network, data and task of a recipe."""
     source = image_recipe.image_source(recipe, run.reporter)
     task = MambaMimTask(begun_network(recipe, MambaMim), source, mask_ratio=recipe.mask_ratio)
     return image_recipe.objective_of(recipe, task, kind="encoder")

@@ -20,9 +20,8 @@ from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
 from pumit.training.pretraining.objective import Objective, begun_network, sizes_of
+from pumit.training.pretraining.perceptual import IMAGENET_MEAN, IMAGENET_STD
 from pumit.training.recipes.pretraining import MASK_RATIO, MimRecipe
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def imagenet_normalised(image: Tensor) -> Tensor:
@@ -102,11 +101,7 @@ class MimTask(SourceTask):
 
 
 def build(recipe: MimRecipe, run: TrainingRun) -> Objective:
-    """Build network, tokenizer, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing, or the tokenizer has another codebook size.
-    """
+    """Build network, tokenizer, data and task of a recipe."""
     network = begun_network(recipe, MaskedImageModel)
     if recipe.eva02 is not None:
         from pumit.models.eva02_file import load_eva02

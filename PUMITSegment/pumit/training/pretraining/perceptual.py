@@ -38,8 +38,8 @@ _VGG_FILE = (
     "the safetensors file of VGG16's weights, such as model.safetensors of timm/vgg16.tv_in1k on "
     "the Hugging Face hub"
 )
-# Maps an image to its features, one tensor per layer.
-View = Callable[[Tensor], Sequence[Tensor]]
+# Maps an image to its features and their channel weights (None means 1), one of each per layer.
+View = Callable[[Tensor], Sequence[tuple[Tensor, Tensor | None]]]
 
 
 class PerceptualLoss(nn.Module):
@@ -71,18 +71,14 @@ class PerceptualLoss(nn.Module):
         see = self.view_of(image, anisotropy, generator)
         with torch.no_grad():
             expected = see(image)
-        pairs = zip(see(reconstruction), expected, self.weights(len(expected)), strict=True)
-        return self.scale * torch.stack([_difference(*pair) for pair in pairs]).sum()
+        layers = zip(see(reconstruction), expected, strict=True)
+        return self.scale * torch.stack([_difference(a, b, w) for (a, w), (b, _) in layers]).sum()
 
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
         """Return a function that computes features of random slices, fixed for both images."""
         raise NotImplementedError
-
-    def weights(self, layers: int) -> Sequence[Tensor | None]:
-        """Return the channel weights of each feature layer; None means 1."""
-        return [None] * layers
 
 
 class VggPerceptualLoss(PerceptualLoss):
@@ -116,19 +112,19 @@ class VggPerceptualLoss(PerceptualLoss):
     def view_of(
         self, image: Tensor, anisotropy: Anisotropy, generator: torch.Generator | None
     ) -> View:
-        """Return features of random slices as 2D images."""
-        chosen = [_some_slices(image.shape[2], generator) for _ in image]
-        return lambda x: self.features(self._pictures(x, chosen))
+        """Return features of random slices as 2D images, with the channel weights of LPIPS."""
+        depth = image.shape[2]
+        chosen = [torch.randperm(depth, generator=generator)[:MAX_SLICES] for _ in image]
+        weights = [self.get_buffer(f"channel_weight{i}") for i in range(len(STAGES))]
 
-    def weights(self, layers: int) -> Sequence[Tensor | None]:
-        """Return the channel weights of LPIPS."""
-        return [self.get_buffer(f"channel_weight{i}") for i in range(layers)]
+        def see(x: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+            # Slices (B n, 3, H, W) of (B, C, D, H, W), normalised as for ImageNet.
+            rows = [x[b][:, at.to(x.device)].movedim(1, 0) for b, at in enumerate(chosen)]
+            pictures = torch.cat(rows).float().expand(-1, 3, -1, -1)
+            pictures = (pictures - self.get_buffer("shift")) / self.get_buffer("spread")
+            return list(zip(self.features(pictures), weights, strict=True))
 
-    def _pictures(self, x: Tensor, chosen: list[Tensor]) -> Tensor:
-        """Extract slices (B n, 3, H, W) of (B, C, D, H, W), normalised as for ImageNet."""
-        rows = [x[b][:, at.to(x.device)].movedim(1, 0) for b, at in enumerate(chosen)]
-        pictures = torch.cat(rows).float().expand(-1, 3, -1, -1)
-        return (pictures - self.get_buffer("shift")) / self.get_buffer("spread")
+        return see
 
 
 class StemPerceptualLoss(PerceptualLoss):
@@ -156,14 +152,25 @@ class StemPerceptualLoss(PerceptualLoss):
             PumitError: If the in-plane size is not a multiple of 4.
         """
         require_reducible(image, anisotropy, 2)
-        slab = _some_slab(image.shape[2], anisotropy.depth_stride(2), generator)
+        # Up to `MAX_SLICES` adjacent slices, a multiple of the stem's stride along depth.
+        depth, step = image.shape[2], anisotropy.depth_stride(2)
+        size = max(min(depth, MAX_SLICES) // step, 1) * step
+        start = int(torch.randint(depth - size + 1, (), generator=generator))
 
-        def grey(x: Tensor) -> Tensor:
-            return (x[:, :, slab].float().mean(1) + 1) / 2  # (B, D, H, W), 0 to 1
+        def grey(x: Tensor) -> Tensor:  # (B, D, H, W), 0 to 1
+            return (x[:, :, start : start + size].float().mean(1) + 1) / 2
 
         true = grey(image).detach().clamp(0, 1).cpu().numpy()
         steps = [torch.from_numpy(equalizing_steps(one)).to(image.device) for one in true]
-        return lambda x: self.encoder.stem_features(_channels(grey(x), steps), anisotropy)
+
+        def see(x: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+            # The stem's input (B, 3, D, H, W): linear, equalised, inside.
+            linear = grey(x)
+            equal = torch.stack([_equalized(x, s) for x, s in zip(linear, steps, strict=True)])
+            channels = torch.stack((linear, equal, torch.ones_like(linear)), dim=1)
+            return [(x, None) for x in self.encoder.stem_features(channels, anisotropy)]
+
+        return see
 
 
 def build_perceptual(
@@ -258,26 +265,6 @@ def _weights_of_torchvision() -> Mapping[str, Tensor]:
     return state
 
 
-def _some_slices(depth: int, generator: torch.Generator | None) -> Tensor:
-    """Draw up to `MAX_SLICES` different slice indices, shape (n,)."""
-    where = "cpu" if generator is None else generator.device
-    return torch.randperm(depth, generator=generator, device=where)[:MAX_SLICES]
-
-
-def _some_slab(depth: int, step: int, generator: torch.Generator | None) -> slice:
-    """Draw a slab of adjacent slices: up to `MAX_SLICES`, at least `step`, a multiple of it."""
-    size = max(min(depth, MAX_SLICES) // step, 1) * step
-    where = "cpu" if generator is None else generator.device
-    start = torch.randint(depth - size + 1, (), generator=generator, device=where)
-    return slice(int(start), int(start) + size)
-
-
-def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
-    """Compute the stem's input (B, 3, D, H, W) from (B, D, H, W): linear, equalised, inside."""
-    equal = torch.stack([_equalized(x, s) for x, s in zip(intensity, steps, strict=True)])
-    return torch.stack((intensity, equal, torch.ones_like(intensity)), dim=1)
-
-
 def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
     """Equalise intensities piecewise linearly; outside 0 to 1, extrapolate the outermost bin."""
     position = linear * BINS
@@ -285,7 +272,7 @@ def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
     return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
 
 
-def _difference(found: Tensor, expected: Tensor, weight: Tensor | None = None) -> Tensor:
+def _difference(found: Tensor, expected: Tensor, weight: Tensor | None) -> Tensor:
     """Compute the squared distance of unit-normalised features (B, C, ...), averaged; a scalar."""
     a, b = (F.normalize(x.float(), dim=1, eps=1e-10) for x in (found, expected))
     squared = (a - b).square()

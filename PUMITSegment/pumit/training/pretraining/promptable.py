@@ -52,8 +52,7 @@ def begin_prototypes(
         check: Called before each batch; ends the work by an exception.
     """
     prototypes = task.network.prototypes
-    if prototypes is None:
-        return
+    assert prototypes is not None
     generator, shared = (torch.Generator().manual_seed(seed) for _ in range(2))
     weight = prototypes.weight
     sums, cells = torch.zeros_like(weight), weight.new_zeros(len(weight))
@@ -89,11 +88,7 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
 
 
 def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data are missing, or keys of the recipe are inconsistent.
-    """
+    """Build network, data and task of a recipe."""
     scene_device = _scene_device(recipe, run)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
     scans = None
@@ -103,10 +98,13 @@ def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
         if not folder.is_dir():
             raise PumitError(f"real_folder {folder.name} is missing; give it with --on FOLDER.")
         share = recipe.unlabelled_targets
-        share = UNLABELLED if share is None else share
-        unlabelled = [folder / u for u in recipe.real_unlabelled]
         scans = RealScans(
-            folder, recipe.real_cases, unlabelled, share, recipe.real_shares, recipe.upright
+            folder,
+            recipe.real_cases,
+            [folder / u for u in recipe.real_unlabelled],
+            UNLABELLED if share is None else share,
+            recipe.real_shares,
+            recipe.upright,
         )
         if not recipe.real_cases:
             _add_found(scans, folder, run.reporter)
@@ -154,21 +152,20 @@ def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
     # Shipped models have no prototypes, and those of other classes do not fit. If the class
     # vectors are already trained, the prototypes are initialised with means.
     has_classes = any(name.startswith(CONTEXT) for name in initial)
-    own = network.prototypes
+    own, known = network.prototypes, initial.get(PROTOTYPES)
+    is_known = own is not None and known is not None and known.shape == own.weight.shape
     is_new = not (run.output / LAST).is_file()
-    if has_classes and own is not None and is_new:
-        known = initial.get(PROTOTYPES)
-        if known is None or known.shape != own.weight.shape:
-            generator = torch.Generator().manual_seed(recipe.seed)
-            shares = torch.tensor(DEGREE_SHARES)
-            # A short run needs no better start than its steps can use.
-            steps = recipe.schedule.steps
-            batches = max(min(PROTOTYPE_FIELDS // recipe.batch_size, steps), FEWEST_BATCHES)
-            drawn = torch.multinomial(shares, batches, True, generator=generator)
-            text = f"The classes begin from {batches} batches of fields."
-            run.reporter.event("classes", text)
-            degrees_drawn = [DEGREES[int(i)] for i in drawn]
-            begin_prototypes(task, degrees_drawn, recipe.seed, check=run.reporter.check)
+    if has_classes and own is not None and is_new and not is_known:
+        # A short run needs no better start than its steps can use.
+        steps = recipe.schedule.steps
+        batches = max(min(PROTOTYPE_FIELDS // recipe.batch_size, steps), FEWEST_BATCHES)
+        generator = torch.Generator().manual_seed(recipe.seed)
+        drawn = torch.multinomial(
+            torch.tensor(DEGREE_SHARES), batches, True, generator=generator
+        ).tolist()
+        run.reporter.event("classes", f"The classes begin from {batches} batches of fields.")
+        degrees_drawn = [DEGREES[i] for i in drawn]
+        begin_prototypes(task, degrees_drawn, recipe.seed, check=run.reporter.check)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
     if recipe.largest_field is not None:
         content["largest_field"] = recipe.largest_field
@@ -202,7 +199,7 @@ def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:
     return sorted(
         case
         for case, facts in known.items()
-        if (not tiers or facts["tier"] in tiers) and facts.get("dataset") not in without
+        if (not tiers or facts.get("tier") in tiers) and facts.get("dataset") not in without
     )
 
 

@@ -25,6 +25,7 @@ from pumit.training.recipes.pretraining import (
     TokenizerRecipe,
 )
 
+# Each raises PumitError if data or weights are missing, or do not fit the recipe.
 _BUILDERS: dict[type[PretrainingRecipe], Callable[[Any, TrainingRun], Objective]] = {
     MambaMimRecipe: mamba_mim.build,
     MimRecipe: mim.build,

@@ -17,7 +17,7 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageSource, standardised
-from pumit.training.pretraining.objective import Objective, begun_network, sizes_of
+from pumit.training.pretraining.objective import Objective, begun_network
 from pumit.training.recipes.pretraining import SwinSslRecipe
 from pumit.training.synthesis.grid import integer, uniform
 
@@ -34,9 +34,6 @@ def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> lis
 
     Differs from the source: there the last cuboid may exceed the share, and cuboids are clipped at
     the far ends of the crop, which are therefore damaged more often and in smaller pieces.
-
-    Args:
-        shape: Shape of the crop (d, h, w).
     """
     most = uniform(generator, 0, MOST) * math.prod(shape)
     cuboids: list[Cuboid] = []
@@ -205,14 +202,8 @@ def check(recipe: SwinSslRecipe) -> None:
 
 
 def build(recipe: SwinSslRecipe, run: TrainingRun) -> Objective:
-    """Build network, data and task of a recipe.
-
-    Raises:
-        PumitError: If data or weights are missing or do not fit the network.
-    """
-    channels = sizes_of(recipe)["in_channels"]
-    if channels not in (1, 3):
-        raise PumitError(f"in_channels of {recipe.network} is 1 or 3, got {channels}.")
+    """Build network, data and task of a recipe."""
+    image_recipe.require_grey_or_colour(recipe)
     source = image_recipe.image_source(recipe, run.reporter, is_upright=True)
     task = SwinSslTask(begun_network(recipe, SwinSsl), source)
     return image_recipe.objective_of(recipe, task, kind="encoder")

@@ -146,11 +146,7 @@ class TokenizerTask(SourceTask):
 
 
 def build(recipe: TokenizerRecipe, run: TrainingRun) -> Objective:
-    """Build networks, data and task of a recipe.
-
-    Raises:
-        PumitError: If the data or the perceptual network are missing.
-    """
+    """Build networks, data and task of a recipe."""
     from pumit.training.pretraining.perceptual import build_perceptual
 
     tokenizer = begun_network(recipe, VisualTokenizer)

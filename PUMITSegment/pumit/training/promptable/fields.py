@@ -16,7 +16,7 @@ from pumit.training.loop.task import Batch
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
-from pumit.training.synthesis.grid import flip_and_turn
+from pumit.training.synthesis.grid import flip_and_turn, pick
 from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
@@ -79,30 +79,19 @@ def cut_out(
 
 
 class Scans(Protocol):
-    """Scans to cut scenes from."""
+    """Scans to cut scenes from; a wide one has classes and covers much of its scan."""
 
     scans: list[RealScan]
 
     def draw(
         self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
     ) -> Scene | None:
-        """Return a scene of a degree of anisotropy, or None if it has no usable target.
-
-        With `is_wide`, it has classes and covers much of its scan.
-        """
+        """Return a scene of a degree of anisotropy, or None if it has no usable target."""
 
 
 @dataclass
 class DrawnField:
-    """One training field.
-
-    Attributes:
-        image: Network input, (3, D, H, W).
-        masks: Targets, bool, each (D, H, W).
-        hidden: Number of voxels of each target outside the field; NaN if unknown.
-        classes: Class of each voxel, (D, H, W); `UNKNOWN` if not annotated.
-        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` if not annotated.
-    """
+    """One training field with its targets and the voxels of each outside it; see `FieldBatch`."""
 
     image: Tensor
     masks: list[Tensor]
@@ -193,10 +182,7 @@ class FieldSource:
     def _size(self, shared: torch.Generator) -> int:
         """Draw the in-plane size of this step's fields, voxels."""
         sizes = self.field_sizes or {self.field_size: 1.0}
-        if len(sizes) == 1:
-            return next(iter(sizes))
-        shares = torch.tensor(list(sizes.values()))
-        return list(sizes)[int(torch.multinomial(shares, 1, generator=shared))]
+        return pick(shared, sizes) if len(sizes) > 1 else next(iter(sizes))
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
         """Return a scene, and whether it is from a real scan and `is_labelled`."""
@@ -271,17 +257,6 @@ class FieldSource:
         image = torch.from_numpy(shown).to(inside.device)
         return DrawnField(image, [t > 0.5 for t in stack[1:]], hidden, classes, regions)
 
-    def _more_fields(
-        self, count: int, da0: int, size: int, depth: int, generator: torch.Generator
-    ) -> list[DrawnField]:
-        """Draw at most `count` fields for the class loss only."""
-        scenes = [self._wide(da0, size, generator) for _ in range(count)]
-        return [
-            self._field(scene, depth, generator, ends=0.0)
-            for scene in scenes
-            if scene is not None and scene.classes is not None
-        ]
-
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
         """Draw a batch of one degree of anisotropy; thinner fields come in larger batches.
 
@@ -303,13 +278,18 @@ class FieldSource:
             fields.append(drawn)
             usable = [i for i, m in enumerate(drawn.masks) if int(m.sum()) >= 8] or [0]
             rarity = torch.tensor([(1.1 - box_fill(drawn.masks[i])) ** 2 for i in usable])
-            pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
-            targets += [drawn.masks[usable[int(i)]] for i in pick]
-            beyond += [drawn.hidden[usable[int(i)]] for i in pick]
+            chosen = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
+            targets += [drawn.masks[usable[int(i)]] for i in chosen]
+            beyond += [drawn.hidden[usable[int(i)]] for i in chosen]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
             real += [is_real] * self.targets_per_field
         # 3. Fields for the class loss only, then the first prompts of each target.
-        more = self._more_fields(round(count * self.more_fields), da0, size, depth, generator)
+        wide = [self._wide(da0, size, generator) for _ in range(round(count * self.more_fields))]
+        more = [
+            self._field(scene, depth, generator, ends=0.0)
+            for scene in wide
+            if scene is not None and scene.classes is not None
+        ]
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
         begins = zip(
@@ -322,8 +302,7 @@ class FieldSource:
             for mask, ratio, own, is_real in begins
         ]
         # 4. Number of prediction rounds, the same in every process.
-        shares = torch.tensor(list(self.rounds.values()))
-        rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
+        rounds = pick(shared, self.rounds)
         return FieldBatch(
             torch.stack([field.image for field in fields]),
             target,

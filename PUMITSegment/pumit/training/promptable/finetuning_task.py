@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +39,8 @@ ROUNDS = {1: 0.35, 2: 0.3, 3: 0.2, 5: 0.15}
 ONE_CLICK = 0.6
 
 
-@dataclass(frozen=True)
-class _FieldSite:
-    """A field spacing at which inference views a structure of a scan."""
-
-    scan: int
-    structure: int
-    in_plane_mm: float
+# A scan, one of its structures, and an in-plane spacing, mm, at which inference views it.
+_FieldSite = tuple[RealScan, int, float]
 
 
 class OwnScans:
@@ -55,35 +49,32 @@ class OwnScans:
     Unlike `RealScans`, which augments strongly, it keeps scans upright and their intensities nearly
     unchanged, because the scans of one lab are similar. Some scenes have pseudo-targets outside the
     labelled structures. These are marked as unlabelled; the network should answer them as before.
-
-    Args:
-        field_size: In-plane size of a training field, voxels.
     """
 
     def __init__(self, scans: Sequence[RealScan], field_size: int) -> None:
         self.scans = list(scans)
         size = round(field_size * SolverSettings().field_scale / 8) * 8
         sites: dict[int, dict[int, list[_FieldSite]]] = {}
-        for number, scan in enumerate(self.scans):
+        for scan in self.scans:
             d, h, w = scan.image.array.shape
             planner = FieldPlanner((d, h, w), scan.image.spacing_mm, size)
             for structure, (voxels, _) in scan.places.items():
                 for where in planner.around_click(voxels.mean(0)):
                     spacing = where.step[1] * scan.image.spacing_mm[1]
-                    site = _FieldSite(number, structure, spacing)
-                    sites.setdefault(where.da0, {}).setdefault(structure, []).append(site)
+                    of_degree = sites.setdefault(where.da0, {})
+                    of_degree.setdefault(structure, []).append((scan, structure, spacing))
         self._sites = sites
 
     @property
     def degrees(self) -> dict[int, float]:
         """Share of each degree of anisotropy among the fields, with structures weighted equally."""
-        counts: dict[int, float] = {}
+        counts = dict.fromkeys(sorted(self._sites), 0.0)
         structures = {s for by_structure in self._sites.values() for s in by_structure}
         for structure in structures:
             found = {da0: len(by.get(structure, ())) for da0, by in self._sites.items()}
             for da0, count in found.items():
-                counts[da0] = counts.get(da0, 0.0) + count / sum(found.values()) / len(structures)
-        return dict(sorted(counts.items()))
+                counts[da0] += count / sum(found.values()) / len(structures)
+        return counts
 
     def draw(
         self, da0: int, size: int, generator: torch.Generator, *, is_wide: bool = False
@@ -96,8 +87,8 @@ class OwnScans:
         # 1. A structure, drawn uniformly, and a field around it at a size used by inference.
         sites = by_structure[sorted(by_structure)[int(rng.integers(len(by_structure)))]]
         site = sites[int(rng.integers(len(sites)))]
-        scan = self.scans[site.scan]
-        where = _field(scan, site, da0, size, rng)
+        scan, structure, _ = site
+        where = _field(site, da0, size, rng)
         rotation = _turned(rng, is_isotropic=da0 == 0)
         # 2. Sample the scan; reject fields that lie mostly outside it.
         image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
@@ -108,7 +99,7 @@ class OwnScans:
         # 3. Targets: the labelled structure, or pseudo-targets mostly outside all labels.
         is_labelled = rng.random() >= ELSEWHERE
         if is_labelled:
-            targets = [mask for _, mask in label_targets(scan, labels, site.structure, rng)]
+            targets = [mask for _, mask in label_targets(scan, labels, structure, rng)]
         else:
             ratio = 1.0 if da0 == PLANAR_DEGREE else where.slice_ratio
             found = pseudo_targets(image, inside, ratio, rng)
@@ -125,12 +116,11 @@ class OwnScans:
         )
 
 
-def _field(
-    scan: RealScan, site: _FieldSite, da0: int, size: int, rng: np.random.Generator
-) -> Field:
+def _field(site: _FieldSite, da0: int, size: int, rng: np.random.Generator) -> Field:
     """Return a field around a random voxel of the structure, shifted into the scan if it fits."""
+    scan, structure, in_plane_mm = site
     spacing = np.asarray(scan.image.spacing_mm)
-    in_plane = site.in_plane_mm * float(np.exp(rng.uniform(*np.log(COARSER))))
+    in_plane = in_plane_mm * float(np.exp(rng.uniform(*np.log(COARSER))))
     if 0 < da0 < PLANAR_DEGREE:  # keep the spacing within the range of this degree
         in_plane = float(np.clip(in_plane, spacing[0] / 2 ** (da0 + 0.99), spacing[0] / 2**da0))
     elif da0 == 0:
@@ -138,7 +128,7 @@ def _field(
     slice_mm = spacing[0] if da0 == PLANAR_DEGREE else max(spacing[0], in_plane)
     step = np.array([slice_mm, in_plane, in_plane]) / spacing
     shape = field_shape(da0, size)
-    voxels, _ = scan.places[site.structure]
+    voxels, _ = scan.places[structure]
     room = np.asarray(shape) * step
     place = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
     centre = place + rng.uniform(-1, 1, 3) * OFF_CENTRE * room
@@ -249,10 +239,8 @@ def difference(
     It is smallest where the predictions agree.
 
     Args:
-        logits: (B, M, D, H, W).
-        iou: IoU estimates (B, M).
-        original_logits: Logits of the original network, (B, M, D, H, W).
-        estimate: IoU estimates of the original network, (B, M).
+        logits: (B, M, D, H, W), like `original_logits`.
+        iou: IoU estimates (B, M), like `estimate` of the original network.
         ambiguous: Whether all masks count, or only the first, (B,).
     """
     with torch.autocast(logits.device.type, enabled=False):

@@ -68,11 +68,14 @@ class LabelMaps:
     def __init__(self, paths: Sequence[Path]) -> None:
         self.sets: dict[str, list[RealScan]] = {}
         for path in paths:
-            volume = Volume.read(path)
-            label = volume.array if volume.array.ndim == 3 else volume.array[0]
-            found = scan_of(label, volume.spacing_mm, label)
+            try:
+                volume = Volume.read(path)
+                label = volume.array if volume.array.ndim == 3 else volume.array[0]
+                found = scan_of(label, volume.spacing_mm, label)
+            except VolumeError as error:
+                raise VolumeError(f"{path.name}: {error}") from None
             if not found.places:
-                raise VolumeError("A label map shows no structure.")
+                raise VolumeError(f"{path.name}: the label map shows no structure.")
             name = path.name.split(".")[0]
             # Atlases that cover several parts of the body number the structures of each separately.
             key = f"{part_of_body(name)}: {data_set_of(name)}"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import Field, field_shape
 from pumit.training.promptable.real_scan import RealScan, load_scan, number_classes
 from pumit.training.promptable.supervoxels import pseudo_targets
@@ -77,7 +77,10 @@ class RealScans:
         known = case_index(folder)
         for case in cases:
             label = folder / case / "label.nii.gz"
-            scan = load_scan(folder / case / "image.nii.gz", label if label.exists() else None)
+            try:
+                scan = load_scan(folder / case / "image.nii.gz", label if label.exists() else None)
+            except VolumeError as error:
+                raise VolumeError(f"{case}: {error}") from None
             facts = known.get(case, {})
             self._add(
                 scan,
@@ -236,11 +239,23 @@ def share_of_field(generator: torch.Generator) -> float:
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:
-    """Read the facts of each case from `index.json` in or next to its folder; empty if absent."""
+    """Read the facts of each case from `index.json` in or next to its folder; empty if absent.
+
+    Raises:
+        PumitError: If it cannot be read.
+    """
     for place in (folder / "index.json", folder.parent / "index.json"):
-        if place.is_file():
+        if not place.is_file():
+            continue
+        try:
             found = json.loads(place.read_text(encoding="utf-8-sig"))
-            return found if isinstance(found, dict) else {}
+        except (OSError, ValueError) as error:
+            raise PumitError(
+                f"{place.name} in {place.parent.name} cannot be read ({type(error).__name__}); "
+                "repair it, or remove it."
+            ) from None
+        entries = found.items() if isinstance(found, dict) else ()
+        return {case: facts for case, facts in entries if isinstance(facts, dict)}
     return {}
 
 

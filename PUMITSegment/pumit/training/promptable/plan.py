@@ -154,14 +154,12 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
 def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
     """Build the validation on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
-    names, classes = plan.split.validation, plan.data.classes
-    validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)
-    model, scenes = validating(plan, device), plan.recipe.validation.scenes
+    classes, validation = plan.data.classes, plan.recipe.validation
     return ClickValidation(
-        model,
+        validating(plan, device),
         plan.validation,
-        validated,
+        validated_structures(facts, plan.split.validation, classes, validation.answers),
         classes,
-        scenes=scenes,
+        scenes=validation.scenes,
         known_ranges=layer_ranges(plan.initial),
     )

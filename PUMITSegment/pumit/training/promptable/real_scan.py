@@ -91,12 +91,17 @@ def scan_of(
         array: Intensities (D, H, W).
         labels: Label map of the same shape, or None.
         values: Labels that make up each structure; None makes each label a structure.
+
+    Raises:
+        VolumeError: If a label is above 32767.
     """
     order = depth_first(spacing_mm, array.shape)
     d, h, w = (spacing_mm[a] for a in order)
     image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), (d, h, w))
     if labels is None:
         return RealScan(image, None, {}, {})
+    if labels.size and labels.max() > np.iinfo(np.int16).max:
+        raise VolumeError(f"Labels go up to 32767, and this map has {labels.max()}; renumber it.")
     label = np.ascontiguousarray(labels.transpose(order), dtype=np.int16)
     if values is None:
         values = {int(v): (int(v),) for v in np.unique(label[label > 0])}

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from pumit.inference.engine.choice import LAYER_RANGES
-from pumit.models.checkpoint import load_checkpoint
+from pumit.models.checkpoint import Checkpoint, load_checkpoint
 from pumit.system.files import write_json
+from pumit.training.data.split import SplitData
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
@@ -27,6 +28,7 @@ from pumit.training.promptable.plan import (
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.validation import ClickRow, ClickValidation
 from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
+from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.validation_picture import OverlayPictures
@@ -36,19 +38,69 @@ from pumit.training.run.validation_picture import OverlayPictures
 NEARLY = 0.005
 
 
-class PromptableJob(TrainingJob[FineTuningRecipe]):
-    """Fine-tuning of a promptable model.
+R = TypeVar("R", bound=TrainingRecipe)
 
-    Writes to the output folder: `<name>.safetensors`, the best by Dice after one click minus the
-    loss on generated scans; `<name>_last`; and `validation.json` with Dice after each click for
-    each case and class, of the initial and the best model.
+
+class PromptedJob(TrainingJob[R]):
+    """Fine-tuning of a model that answers prompts, compared with the initial model.
+
+    Writes to the output folder: `<name>.safetensors`, the best model by its validation;
+    `<name>_last`; and `validation.json` with Dice for each case and class, of the initial and the
+    best model.
     """
 
+    network: str
+    settings: Sequence[str]
+    path: Path  # of the initial model
+    initial: Checkpoint
+    data: SplitData
+    before: Sequence[Any]  # rows of the initial model, with `clicks`
+
+    def decided_keys(self) -> dict[str, Any]:
+        """Return the recipe with all settings, classes and cases."""
+        return {**self._settings(), "data": self.data.settled(self.run.file.keys["data"])}
+
+    def content(self) -> dict[str, Any]:
+        """Return the metadata that `load_segmenter` needs."""
+        return {
+            "kind": "promptable",
+            "network": self.network,
+            "sizes": self.initial.header.sizes,
+            "classes": [c.as_model_row() for c in self.data.data.classes],
+        }
+
+    def training_facts(self, trial: Trial) -> dict[str, Any]:
+        """Collect settings, cases and the initial model."""
+        header = self.initial.header
+        origin = {"name": header.name, "version": header.version, **origin_of(self.path)}
+        return {
+            **self._settings(),
+            "initial": origin,
+            **self.data.counts(),
+            "seed": self.run.seed,
+            "schedule": trial.schedule.model_dump(),
+        }
+
+    def write_result(self, found: Mapping[str, float], rows: Sequence[Any], **facts: Any) -> None:
+        """Write the scores of the best model, with those of the initial one, and report them."""
+        mean = finite(found)
+        pairs = zip(rows, self.before, strict=True)
+        both = [{**asdict(row), "before": before.clicks} for row, before in pairs]
+        result, target = {**facts, "mean": mean, "rows": both}, self.run.output / "validation.json"
+        self.run.reporter.written(lambda: write_json(target, result))
+        self.run.report({"best": {**facts, **{k: round(v, 4) for k, v in mean.items()}}})
+
+    def _settings(self) -> dict[str, Any]:
+        return self.recipe.model_dump(include=set(self.settings), exclude_none=True)
+
+
+class PromptableJob(PromptedJob[FineTuningRecipe]):
+    """Fine-tuning of a promptable model: best is Dice after one click minus what is forgotten."""
+
+    network, settings = "promptable", SETTINGS
     ready: ClickPlan
     scans: Sequence[RealScan]
     scores: ClickValidation
-    initial: State
-    before: Sequence[ClickRow]
     shares: Mapping[int, float]
 
     def plan(self) -> None:
@@ -59,6 +111,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
             run.file.path,
             progress=lambda number: run.at_case("Reading", number),
         )
+        self.data, self.path, self.initial = ready, ready.path, ready.initial
         run.report({"data": ready.record()})
         settings = {**self._settings(), **self.recipe.validation.model_dump()}
         settings["initial"] = Path(self.recipe.initial).name
@@ -71,12 +124,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
 
     def decided_keys(self) -> dict[str, Any]:
         """Return the recipe with all settings, classes and cases."""
-        run, ready = self.run, self.ready
-        return {
-            **self._settings(),
-            "validation": self.recipe.validation.model_dump(),
-            "data": ready.settled(run.file.keys["data"]),
-        }
+        return {**super().decided_keys(), "validation": self.recipe.validation.model_dump()}
 
     def validation(self) -> Validate:
         """Simulate clicks on the validation cases; the initial model is measured first."""
@@ -84,13 +132,12 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         self.scores = validation = build_validation(ready, run.device)
         validation.before_click = run.reporter.check
         pictures = OverlayPictures(run.reporter, run.output, ready.data.classes)
-        self.initial = ready.initial.single
         if run.is_first:
             run.reporter.state("validating", "Clicking with the initial model, to compare with.")
             is_new = not (run.output / LAST).is_file()  # otherwise the log has these scores already
             if is_new:
                 validation.on_answer = pictures
-            found = validation.begin(self.initial)
+            found = validation.begin(ready.initial.single)
             if is_new:
                 run.report({"step": 0, "validation": finite(found)})
         self.before, validation.on_answer = validation.rows, pictures
@@ -110,27 +157,9 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         """Merge the adapters into the weights."""
         return merge_adapters(state)
 
-    def content(self) -> dict[str, Any]:
-        """Return the metadata that `load_segmenter` needs."""
-        return {
-            "kind": "promptable",
-            "network": "promptable",
-            "sizes": self.ready.initial.header.sizes,
-            "classes": [c.as_model_row() for c in self.ready.data.classes],
-        }
-
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Collect settings, cases and the initial model."""
-        ready, header = self.ready, self.ready.initial.header
-        origin = {"name": header.name, "version": header.version, **origin_of(ready.path)}
-        return {
-            **self._settings(),
-            "initial": origin,
-            **ready.counts(),
-            "channels": list(ready.data.channels),
-            "seed": self.run.seed,
-            "schedule": trial.schedule.model_dump(),
-        }
+        """Collect settings, cases, channels and the initial model."""
+        return {**super().training_facts(trial), "channels": list(self.data.data.channels)}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Evaluate averages of the best and the initial weights, and keep the best average.
@@ -142,10 +171,10 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         checkpoint = load_checkpoint(best[0])
         if "tuned_share" in checkpoint.recipe:
             return  # a finished run was restarted
-        tuned = checkpoint.single
+        initial, tuned = self.initial.single, checkpoint.single
 
         def blended(share: float) -> State:
-            return {k: torch.lerp(self.initial[k], tuned[k], share) for k in tuned}
+            return {k: torch.lerp(initial[k], tuned[k], share) for k in tuned}
 
         tried: list[tuple[float, dict[str, float], list[ClickRow], dict[str, list[float]]]] = []
         for share in self.recipe.blend:
@@ -160,18 +189,7 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         write = write_checkpoint(self, Trial(run.output, run.schedule), best[0])
         more = {LAYER_RANGES: ranges} if ranges else {}
         run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share, **more))
-        result = {
-            "step": step,
-            "tuned_share": share,
-            "mean": finite(found),
-            "rows": [
-                {**asdict(row), "before": before.clicks}
-                for row, before in zip(rows, self.before, strict=True)
-            ],
-        }
-        run.reporter.written(lambda: write_json(run.output / "validation.json", result))
-        rounded = {k: round(v, 4) for k, v in finite(found).items()}
-        run.report({"best": {"step": step, "tuned_share": share, **rounded}})
+        self.write_result(found, rows, step=step, tuned_share=share)
 
     def smaller(self) -> str | None:
         """Halve the fields per step, then the targets per field."""
@@ -187,9 +205,6 @@ class PromptableJob(TrainingJob[FineTuningRecipe]):
         self.recipe = self.recipe.model_copy(update=changes)
         self.ready = replace(self.ready, recipe=self.recipe)
         return sentence
-
-    def _settings(self) -> dict[str, Any]:
-        return self.recipe.model_dump(include=set(SETTINGS))
 
 
 def _chosen(scores: Sequence[float]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,26 @@ from torch.nn import functional as F
 from pumit.errors import PumitError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.sam_solver import SamEngine, answer_slice, load_sam
-from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.models.sam_file import DESCRIPTION, PUBLIC_FILE, is_sam_model
 from pumit.preprocessing.channels import grey, is_colour
 from pumit.preprocessing.network_axes import depth_first
 from pumit.preprocessing.sam_slice import display_window, slice_pixels
-from pumit.system.files import write_json
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.checks import examine
 from pumit.training.data.classes import UNKNOWN, ClassValue
 from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import SplitData, split_set
-from pumit.training.loop.fit import TrainingJob, Trial, finite
+from pumit.training.loop.fit import finite
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Draw, Task
 from pumit.training.promptable.plan import structures_of
+from pumit.training.promptable.run import PromptedJob
 from pumit.training.recipes.promptable import SamRecipe
-from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
+from pumit.training.synthesis.grid import chance, integer
 
 FEWEST_PIXELS = 16
 SLOPE = "slopes.beta"
@@ -83,14 +83,8 @@ class SlicePlace:
     pixels: int
 
 
-@dataclass(frozen=True, eq=False)
-class SamPrompt:
-    """A slice, its target mask, and the prompt: a box or points."""
-
-    image: Tensor  # (1, 3, size, size)
-    target: Tensor  # (H, W)
-    box: Box | None
-    points: tuple[tuple[float, float, bool], ...]
+# A slice (1, 3, size, size), its target mask (H, W), and the prompt: a box or points.
+SamPrompt = tuple[Tensor, Tensor, Box | None, tuple[tuple[float, float, bool], ...]]
 
 
 def places_of(scans: Sequence[SamScan], structures: dict[int, tuple[int, ...]]) -> list[SlicePlace]:
@@ -161,16 +155,15 @@ class SamTask:
         return self.draw
 
     def _prompt(self, generator: torch.Generator) -> SamPrompt:
-        def pick(count: int) -> int:
-            return int(torch.randint(count, (), generator=generator))
-
-        places = list(self._by_structure.values())[pick(len(self._by_structure))]
-        place = places[pick(len(places))]
+        places = list(self._by_structure.values())[
+            integer(generator, 0, len(self._by_structure) - 1)
+        ]
+        place = places[integer(generator, 0, len(places) - 1)]
         scan = self.scans[place.scan]
         mask = scan.mask(place.depth, self.structures[place.structure])
-        is_box = float(torch.rand((), generator=generator)) < self.boxes
-        row, column = np.argwhere(mask)[pick(place.pixels)]
-        return SamPrompt(
+        is_box = chance(generator, self.boxes)
+        row, column = np.argwhere(mask)[integer(generator, 0, place.pixels - 1)]
+        return (
             slice_pixels(scan.pixels[:, place.depth], scan.window, self.size),
             torch.from_numpy(mask.astype(np.float32)),
             box_of(mask) if is_box else None,
@@ -187,13 +180,11 @@ class SamTask:
         network: Any = self.network
         device = next(network.parameters()).device
         losses, found = [], []
-        for prompt in batch:
-            target = prompt.target.to(device)
-            embedding = network.embed(prompt.image.to(device))
+        for image, target, box, points in batch:
+            target = target.to(device)
+            embedding = network.embed(image.to(device))
             shape = (target.shape[0], target.shape[1])
-            logits, estimates = answer_slice(
-                network, embedding, shape, self.size, prompt.box, prompt.points
-            )
+            logits, estimates = answer_slice(network, embedding, shape, self.size, box, points)
             wanted = target.expand_as(logits)
             p = logits.sigmoid()
             both, each = (p * wanted).sum((1, 2)), (p + wanted).sum((1, 2))
@@ -278,20 +269,13 @@ class SamValidation:
         return SamRow(scan.name, self._names[place.structure], (scores[0],), scores[1])
 
 
-class SamJob(TrainingJob[SamRecipe]):
-    """Fine-tuning of SAM.
+class SamJob(PromptedJob[SamRecipe]):
+    """Fine-tuning of SAM: best is the mean Dice of a click and a box."""
 
-    Writes to the output folder: `<name>.safetensors`, the best by mean Dice of a click and a box;
-    `<name>_last`; and `validation.json` with Dice of each case and class.
-    """
-
-    path: Path
-    initial: Checkpoint
+    network, settings = "sam", SETTINGS
     size: int
-    data: SplitData
     scans: Sequence[SamScan]
     scores: SamValidation
-    before: Sequence[SamRow]
 
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""
@@ -321,10 +305,6 @@ class SamJob(TrainingJob[SamRecipe]):
         self.scans = self._scans(self.data.training)
         if not places_of(self.scans, structures_of(self.classes)):
             raise PumitError("No slice of a training case has enough of any class to point at.")
-
-    def decided_keys(self) -> dict[str, Any]:
-        """Return the recipe with all settings, classes and cases."""
-        return {**self._settings(), "data": self.data.settled(self.run.file.keys["data"])}
 
     def validation(self) -> Validate:
         """Validate each structure with a click and a box; the initial model is measured first."""
@@ -359,36 +339,13 @@ class SamJob(TrainingJob[SamRecipe]):
 
     def content(self) -> dict[str, Any]:
         """Return the metadata that `load_segmenter` needs."""
-        return {
-            "kind": "promptable",
-            "network": "sam",
-            "sizes": self.initial.header.sizes,
-            "description": DESCRIPTION,
-            "classes": [c.as_model_row() for c in self.classes],
-        }
-
-    def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Collect settings, cases and the initial model."""
-        header = self.initial.header
-        origin = {"name": header.name, "version": header.version, **origin_of(self.path)}
-        return {
-            **self._settings(),
-            "initial": origin,
-            **self.data.counts(),
-            "seed": self.run.seed,
-            "schedule": trial.schedule.model_dump(),
-        }
+        return {**super().content(), "description": DESCRIPTION}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Evaluate the best model and write its scores per case."""
         checkpoint = load_checkpoint(best[0])
         found = self.scores(checkpoint.single)
-        pairs = zip(self.scores.rows, self.before, strict=True)
-        rows = [{**asdict(row), "before": before.clicks} for row, before in pairs]
-        result = {"step": checkpoint.header.step, "mean": finite(found), "rows": rows}
-        self.run.reporter.written(lambda: write_json(self.run.output / "validation.json", result))
-        rounded = {k: round(v, 4) for k, v in finite(found).items()}
-        self.run.report({"best": {"step": checkpoint.header.step, **rounded}})
+        self.write_result(found, self.scores.rows, step=checkpoint.header.step)
 
     def smaller(self) -> str | None:
         """Halve the prompts per step."""
@@ -405,6 +362,3 @@ class SamJob(TrainingJob[SamRecipe]):
 
     def _scans(self, cases: Sequence[LabelledCase]) -> list[SamScan]:
         return [SamScan.of(read_labelled(case, self.classes)) for case in cases]
-
-    def _settings(self) -> dict[str, Any]:
-        return self.recipe.model_dump(include=set(SETTINGS), exclude_none=True)

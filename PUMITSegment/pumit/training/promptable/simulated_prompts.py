@@ -1,12 +1,18 @@
-"""Simulated user for training: first prompts, and corrections of the model's errors."""
+"""Simulated user for training: first prompts, and corrections of the model's errors.
+
+First prompts are drawn one by one on the CPU, corrections for a whole batch on its device.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy import ndimage
+from torch import Tensor
 
 from pumit.evaluation.simulated_user import depth_in_piece
 from pumit.inference.automatic.components import largest_component
@@ -37,19 +43,23 @@ class PromptState:
 
 
 HUMAN = 0.4  # share of sessions with clicks anywhere in an error
-# Shares of clicks in the other sessions; the rest fall deeper than half of the maximum depth.
-DEEPEST, BORDER = 0.6, 0.1
+# Share of clicks in the other sessions on the deepest voxel, of the target or of all errors. Among
+# the rest, first clicks fall near the border or deeper than half of the maximum depth;
+# corrections climb to the deepest voxel near a random error voxel, or fall on that voxel, so large
+# errors are clicked more often, but not always.
+DEEPEST, BORDER, AROUND = 0.6, 0.1, 0.3
+GUESSED_DEPTH = 0.08  # share of boxes with a guessed depth extent, like a box drawn on one slice
+PARTIAL = 0.06  # share of boxes that cut off a part of the structure
+MOST_DEPTH = 12  # in-plane voxels; depth saturates here
+_CUBE = torch.cartesian_prod(*[torch.tensor([-1, 0, 1])] * 3)  # (27, 3)
 
 
-def click_in(
-    mask: Mask, ratio: float, rng: Rng, *, deepest: float = DEEPEST
-) -> tuple[float, float, float]:
+def click_in(mask: Mask, ratio: float, rng: Rng) -> tuple[float, float, float]:
     """Simulate a click in the largest connected component of a mask.
 
     Args:
         mask: Bool (D, H, W), not empty.
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        deepest: Share of clicks at the deepest voxel.
 
     Source:
         RITM (Sofiiuk et al., 2021): clicks deeper than half of the maximum distance.
@@ -57,10 +67,10 @@ def click_in(
     """
     depth, start = depth_in_piece(mask, (ratio if ratio > 0 else 1.0, 1.0, 1.0))
     kind = rng.random()
-    if kind < deepest:
+    if kind < DEEPEST:
         index = int(depth.argmax())
     else:
-        half, at_border = 0.5 * float(depth.max()), kind < deepest + BORDER
+        half, at_border = 0.5 * float(depth.max()), kind < DEEPEST + BORDER
         places = np.flatnonzero(
             (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
         )
@@ -96,28 +106,21 @@ def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
     return [(float(d), float(h), float(w)) for h, w in dict.fromkeys(map(tuple, near))]
 
 
-def draw_box(
-    mask: Mask, rng: Rng, *, guessed_depth: float = 0.08, partial: float = 0.06
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Simulate a box around a mask with loose edges: by about a voxel, or up to 15 % of its size.
-
-    Args:
-        guessed_depth: Share of boxes with a guessed depth extent, like a box drawn on one slice.
-        partial: Share of boxes that cut off a part of the structure.
-    """
+def draw_box(mask: Mask, rng: Rng) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Simulate a box around a mask, loose by about a voxel, or by up to 15 % of its size."""
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     low = np.array([s.start for s in window], dtype=np.float64)
     high = np.array([s.stop - 1 for s in window], dtype=np.float64)
     slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
     low = low - rng.uniform(-0.3, 1.0, 3) * slack
     high = high + rng.uniform(-0.3, 1.0, 3) * slack
-    if rng.random() < partial:
+    if rng.random() < PARTIAL:
         axis, cut = int(rng.integers(3)), rng.uniform(0.05, 0.35)
         if rng.random() < 0.5:
             low[axis] += cut * (high[axis] - low[axis])
         else:
             high[axis] -= cut * (high[axis] - low[axis])
-    if rng.random() < guessed_depth:
+    if rng.random() < GUESSED_DEPTH:
         middle, half = (low[0] + high[0]) / 2, rng.uniform(0.3, 0.8) * (high[0] - low[0])
         low[0], high[0] = middle - half, middle + half
     return np.minimum(low, high - 0.5), np.maximum(high, low + 0.5)
@@ -178,3 +181,108 @@ def correct(
     is_positive = sizes[0] >= sizes[1]
     place = click_of(state, missing if is_positive else excess, ratio, rng)
     state.points.append((*place, is_positive))
+
+
+def correct_all(
+    states: Sequence[PromptState],
+    target: Tensor,
+    answer: Tensor,
+    rngs: Sequence[np.random.Generator],
+    da0: int,
+) -> None:
+    """Add a simulated correction click to every state.
+
+    Only the click positions leave the device; the priors of the states are not updated.
+
+    Args:
+        states: Changed in place.
+        target: Ground truth, bool (B, D, H, W).
+        answer: Predicted probability, (B, D, H, W).
+        da0: Degree of anisotropy: a step along depth is about 2^da0 in-plane voxels.
+    """
+    # 1. False negatives and false positives, (B, 2, D, H, W), and their depth.
+    mask = answer > 0.5
+    errors = torch.stack((target & ~mask, mask & ~target), dim=1)
+    depth = depth_of(errors.flatten(0, 1), da0).view(errors.shape)
+    both = depth.amax(1).flatten(1)
+    # 2. Kind of each click, and a random number to pick among candidates. Each sample draws from
+    #    its own generator, independent of the other samples.
+    drawn = torch.tensor(np.array([rng.random(2) for rng in rngs]), device=target.device)
+    is_human = torch.tensor([state.is_human for state in states], device=target.device)
+    kind, share = torch.where(is_human, 1.0, drawn[:, 0]), drawn[:, 1]
+    # 3. One of the deepest voxels, or any error voxel.
+    is_deepest = kind < DEEPEST
+    deepest = both.amax(1, keepdim=True)
+    index = _chosen(torch.where(is_deepest[:, None], both == deepest, both > 0), share)
+    # 4. For some, climb from that voxel to the deepest one nearby, within the same kind of error.
+    climbed = _climbed(depth, index)
+    index = torch.where((kind >= DEEPEST) & (kind < DEEPEST + AROUND), climbed, index)
+    # 5. Add the clicks to the prompts.
+    is_missing = errors[:, 0].flatten(1).gather(1, index[:, None])[:, 0]
+    places = torch.stack(torch.unravel_index(index, target.shape[1:]), dim=1)
+    found = torch.cat((places, is_missing[:, None], deepest > 0), dim=1).cpu().tolist()
+    for state, (d, h, w, is_positive, has_error) in zip(states, found, strict=True):
+        if has_error:
+            state.points.append((float(d), float(h), float(w), bool(is_positive)))
+
+
+def depth_of(masks: Tensor, da0: int) -> Tensor:
+    """Compute the depth of each voxel in its mask by erosion: 1 at the border, up to `MOST_DEPTH`.
+
+    A cross and a cube alternate as structuring element, which approximates Euclidean distance.
+    Outside the field counts as background, except along an axis of one voxel.
+
+    Args:
+        masks: Bool (B, D, H, W).
+        da0: Degree of anisotropy; depth is eroded every 2^da0 steps.
+
+    Returns:
+        Shape (B, D, H, W), uint8; 0 outside.
+    """
+    depth = masks.to(torch.uint8)
+    left = masks
+    for step in range(1, MOST_DEPTH):
+        axes = [a for a in (1, 2, 3) if masks.shape[a] > 1 and (a > 1 or step % 2**da0 == 0)]
+        kept = left
+        for axis in axes:
+            kept = kept & _eroded(left, axis) if step % 2 else _eroded(kept, axis)
+        left = kept
+        depth += left
+    return depth
+
+
+def _eroded(mask: Tensor, axis: int) -> Tensor:
+    n = mask.shape[axis]
+    out = torch.zeros_like(mask)
+    if n > 2:
+        before, middle, after = (mask.narrow(axis, i, n - 2) for i in range(3))
+        out.narrow(axis, 1, n - 2).copy_(before & middle & after)
+    return out
+
+
+def _chosen(candidates: Tensor, share: Tensor) -> Tensor:
+    """Return the flat index (B,) of the candidate at a fraction `share` (B,) of all, (B, N)."""
+    count = candidates.cumsum(1, dtype=torch.int32)
+    wanted = (share * count[:, -1]).floor().to(torch.int32)[:, None]
+    index = torch.searchsorted(count, wanted, right=True)
+    return index[:, 0].clamp_max(candidates.shape[1] - 1)
+
+
+def _climbed(depth: Tensor, index: Tensor) -> Tensor:
+    """Climb in `depth` (B, 2, D, H, W) from flat indices (B,) until no neighbour is deeper."""
+    d, h, w = depth.shape[2:]
+    size = torch.tensor([d, h, w], device=depth.device)
+    stride = torch.tensor([h * w, w, 1], device=depth.device)
+    cube = _CUBE.to(depth.device)
+    flat = depth.flatten(2)
+    kind = flat.gather(2, index[:, None, None].expand(-1, 2, -1))[..., 0].argmax(1)
+    own = flat[torch.arange(len(flat), device=depth.device), kind].int()
+    place = torch.stack(torch.unravel_index(index, (d, h, w)), dim=1)
+    for _ in range(MOST_DEPTH):
+        near = (place[:, None] + cube).clamp_min(0).minimum(size - 1)  # (B, 27, 3)
+        best = own.gather(1, (near * stride).sum(-1)).argmax(1)
+        there = near[torch.arange(len(near), device=near.device), best]
+        here = own.gather(1, (place * stride).sum(-1, keepdim=True))
+        is_deeper = own.gather(1, (there * stride).sum(-1, keepdim=True)) > here
+        place = torch.where(is_deeper, there, place)
+    return (place * stride).sum(-1)

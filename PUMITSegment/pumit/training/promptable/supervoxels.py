@@ -20,7 +20,6 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
     """Compute watershed supervoxels of the gradient magnitude, labels from 1, shape (D, H, W).
 
     Args:
-        image: Intensities, shape (D, H, W).
         sigma: Standard deviation of the Gaussian smoothing, in-plane voxels.
         ratio: Slice spacing over in-plane spacing.
     """
@@ -37,14 +36,10 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
 def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
     """Merge adjacent regions, numbered from 1, that differ less than they vary inside.
 
-    The most similar are merged first.
+    The most similar are merged first. The result is labelled from 1.
 
     Args:
-        image: Intensities, shape (D, H, W).
         scale: Larger values give larger regions; in units of intensity times voxels.
-
-    Returns:
-        Labels from 1, shape (D, H, W).
 
     Source:
         Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the
@@ -90,8 +85,7 @@ def region_pieces(
 ) -> list[npt.NDArray[np.bool_]]:
     """Draw up to four merged regions at a random scale; larger ones are more likely.
 
-    Args:
-        image: Intensities of about [0, 1], shape (D, H, W).
+    The image has intensities of about [0, 1].
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,8 @@ from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.sharding import is_sharded
 from pumit.training.loop.task import Draw, SourceTask
 from pumit.training.promptable.class_loss import class_loss, region_loss
-from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import FieldBatch, FieldSource, spawn_generators
-from pumit.training.promptable.simulated_prompts import PromptState
+from pumit.training.promptable.simulated_prompts import PromptState, correct_all
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
@@ -117,11 +116,7 @@ class PromptableTask(SourceTask):
         return self.source.draw
 
     def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
-        """Return the loss function of a batch's predictions; see `score`.
-
-        Args:
-            embedding: Embedding of the fields, repeated for each target.
-        """
+        """Return the loss function of a batch's predictions; its embedding is one per target."""
 
         def grade(
             _: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
@@ -144,8 +139,9 @@ class PromptableTask(SourceTask):
         embedding = self._embedded(batch.image, batch.da0)
         # 2. Class and region losses, which need no prompts.
         of_classes = self._class_losses(batch, embedding)
+        loss_of_classes = of_classes.pop("loss")
         if batch.rounds == 0:
-            return {"loss": of_classes["loss"], **_logged(of_classes)}
+            return {"loss": loss_of_classes, **of_classes}
         of_regions = batch.image.new_zeros(())
         if embedding.classes is not None:
             with torch.autocast(batch.image.device.type, enabled=False):
@@ -192,13 +188,13 @@ class PromptableTask(SourceTask):
             of_answers = gradients.attached_to(of_answers)
         return {
             "loss": of_answers / batch.rounds
-            + CLASS_WEIGHT * of_classes["loss"]
+            + CLASS_WEIGHT * loss_of_classes
             + REGION_WEIGHT * of_regions,
             "region_loss": of_regions.detach(),
             "dice_first": first.mean(),
             "dice_last": last.mean(),
             "iou_error": torch.stack(iou_error).mean(),
-            **_logged(of_classes),
+            **of_classes,
         }
 
     def _separate_gradients(self, embedding: ImageEmbedding) -> SeparateGradients | None:
@@ -215,7 +211,7 @@ class PromptableTask(SourceTask):
         return self._embed(image, Anisotropy(da0))
 
     def _class_losses(self, batch: FieldBatch, embedding: ImageEmbedding) -> dict[str, Tensor]:
-        """Compute loss and Dice of the classes over all fields, including those without targets."""
+        """Compute `loss` and, with classes, `dice_classes`, over fields with or without targets."""
         if embedding.classes is None or not len(self.class_sets):
             return {"loss": batch.image.new_zeros(())}
         sets = self.class_sets.to(batch.image.device)
@@ -228,7 +224,7 @@ class PromptableTask(SourceTask):
         losses, dices = (torch.stack([f[i] for f in found]) for i in (0, 1))
         known = {"loss": (losses * weights).sum() / total}
         if weights.sum() > 0:
-            known["dice"] = (dices * weights).sum() / total
+            known["dice_classes"] = (dices * weights).sum() / total
         return known
 
     def _class_loss(
@@ -243,10 +239,6 @@ class PromptableTask(SourceTask):
             return self.network.class_logits(of, classes)
 
         return class_loss(logits_of, truth, sets, tuple(vectors.shape[2:]))
-
-
-def _logged(of_classes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {"dice_classes": of_classes["dice"]} if "dice" in of_classes else {}
 
 
 def prompt_batch(
@@ -334,12 +326,8 @@ def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
 def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
     """Compute cross-entropy over the voxels that were correct before a correction, (B,).
 
-    Penalises a correction that breaks correct voxels elsewhere more than Dice does.
-
-    Args:
-        logits: Predictions, (B, D, H, W).
-        target: Bool, (B, D, H, W).
-        prior: Previous probabilities, (B, D, H, W).
+    Penalises a correction that breaks correct voxels elsewhere more than Dice does. `prior` are the
+    previous probabilities, (B, D, H, W) like the others.
     """
     with torch.autocast(logits.device.type, enabled=False):
         truth = target.flatten(1).float()
@@ -359,7 +347,7 @@ def score(
     iou: Tensor,
     target: Tensor,
     ambiguous: Tensor,
-    beyond: Tensor | None = None,
+    beyond: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the loss of the masks and of the IoU estimates.
 
@@ -376,13 +364,11 @@ def score(
         target: Bool (B, D, H, W).
         ambiguous: Whether all masks count, (B,).
         beyond: Number of voxels of the structure outside the field, (B,). Samples with NaN
-            (unknown) do not train the estimate. None means 0.
+            (unknown) do not train the estimate.
 
     Returns:
         Loss, index of the mask shown to the user (B,), mean absolute error of the IoU estimates.
     """
-    if beyond is None:
-        beyond = torch.zeros(len(target), device=target.device)
     # CUDA autocast rejects binary cross-entropy.
     with torch.autocast(logits.device.type, enabled=False):
         logits, iou = logits.float(), iou.float()

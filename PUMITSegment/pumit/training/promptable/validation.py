@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import dice_after_clicks, simulate_clicks
@@ -20,7 +22,6 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.data.case import CaseFacts, KeptCases, LabelledVolume
 from pumit.training.data.classes import ClassValue, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
-from pumit.training.promptable.input_ranges import measured_ranges
 from pumit.training.promptable.real_scan import FEWEST_VOXELS
 from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
@@ -30,6 +31,8 @@ CLICKS = 3
 SCENE_SIZE = 80
 SCENE_DEGREES = (0, 2, 1, 5, 2, 3)
 SCENE_SEED = 70_000  # far from the seeds of training
+OUTSIDE = 0.0002  # share of a layer's inputs on either side of their range
+MOST_VALUES = 1 << 14  # per call; sorting more would slow a validation down
 
 Mask = npt.NDArray[np.bool_]
 Pairs = Iterable[tuple[str, Mask, Mask]]  # name, prediction and ground truth of each class
@@ -194,3 +197,57 @@ def generated_scan(number: int) -> tuple[Volume, Mask]:
     order = int(torch.randint(len(scene.targets), (), generator=generator))
     target: Any = scene.targets[order].numpy()
     return Volume(scene.image.numpy(), (slices_mm, 1.0, 1.0)), target > 0.5
+
+
+@contextmanager
+def measured_ranges(
+    network: nn.Module, known: Mapping[str, Sequence[float]]
+) -> Iterator[dict[str, list[float]]]:
+    """Measure the inputs of a network's layers, for models that multiply in eight bits on CPUs.
+
+    Args:
+        known: Ranges of the initial weights, by the names of `GraphLayers`; they become wider only.
+
+    Yields:
+        The ranges, which grow with each call of the network.
+    """
+    modules = dict(network.named_modules())
+    ranges = {name: [float(end) for end in ends] for name, ends in known.items()}
+    # A convolution of joined channels has a range for each part, by its first channel.
+    layers: dict[str, list[int]] = {}
+    for name in ranges:
+        layer, _, first = name.rpartition(".")
+        if first.isdigit() and isinstance(modules.get(layer), nn.Conv3d):
+            layers.setdefault(layer, []).append(int(first))
+        else:
+            layers[name] = []
+    handles = [
+        modules[layer].register_forward_pre_hook(_hook(ranges, layer, sorted(starts)))
+        for layer, starts in layers.items()
+        if layer in modules
+    ]
+    try:
+        yield ranges
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hook(ranges: dict[str, list[float]], layer: str, starts: Sequence[int]) -> Any:
+    def note(_: nn.Module, given: tuple[Any, ...]) -> None:
+        x: Tensor = given[0].detach()
+        if not starts:
+            _widen(ranges[layer], x)
+        for start, stop in pairwise([*starts, None] if starts else []):
+            _widen(ranges[f"{layer}.{start}"], x[:, start:stop])
+
+    return note
+
+
+def _widen(ends: list[float], x: Tensor) -> None:
+    values = x.reshape(-1)
+    # An odd step, so that all places of a grid are drawn.
+    values = values[:: (len(values) // MOST_VALUES) | 1].float()
+    both = torch.quantile(values, values.new_tensor([OUTSIDE, 1 - OUTSIDE]))
+    least, most = (round(end, 4) for end in both.tolist())
+    ends[:] = [min(ends[0], least), max(ends[1], most)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 from torch.nn import functional as F
+
+T = TypeVar("T")
 
 
 def uniform(generator: torch.Generator, low: float, high: float) -> float:
@@ -34,6 +37,12 @@ def chance(generator: torch.Generator, probability: float) -> bool:
     return bool(torch.rand((), generator=generator) < probability)
 
 
+def pick(generator: torch.Generator, shares: Mapping[T, float]) -> T:
+    """Draw a key with the probability of its share."""
+    weights = torch.tensor(list(shares.values()))
+    return list(shares)[int(torch.multinomial(weights, 1, generator=generator))]
+
+
 def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
     """Apply the same random flips and in-plane quarter turns to all channels of (C, D, H, W)."""
     flips = [axis for axis in (1, 2, 3) if chance(generator, 0.5)]
@@ -52,7 +61,6 @@ class Grid:
 
     Attributes:
         depth: Slices of the final field.
-        size: In-plane voxels per side.
         slice_ratio: Slice spacing over in-plane spacing.
         oversampling: Sub-slices drawn per slice.
         generator: CPU generator. Numbers that decide sizes and branches are drawn on the CPU, to
@@ -118,12 +126,10 @@ class Grid:
 
     def axes(self) -> list[Tensor]:
         """Return positions along each axis relative to the centre, in in-plane voxels."""
-        axes = []
-        for n, extent in zip(self.shape, self.extent, strict=True):
-            step = extent / n
-            index = torch.arange(n, dtype=torch.float32, device=self.device)
-            axes.append((index - (n - 1) / 2) * step)
-        return axes
+        return [
+            (torch.arange(n, dtype=torch.float32, device=self.device) - (n - 1) / 2) * (extent / n)
+            for n, extent in zip(self.shape, self.extent, strict=True)
+        ]
 
     def window(self, centre: Tensor, radius: float) -> tuple[slice, slice, slice] | None:
         """Return the bounding box of a ball, or None if it lies outside the grid.
@@ -142,13 +148,7 @@ class Grid:
         return (slices[0], slices[1], slices[2])
 
     def noise(self, length: float, channels: int = 1) -> Tensor:
-        """Draw smooth noise (channels, D', H, W) of unit variance.
-
-        Its correlation length is in in-plane voxels.
-
-        Returns:
-            Shape (channels, D', H, W).
-        """
+        """Draw smooth noise (channels, D', H, W), unit variance, length in in-plane voxels."""
         cells = [
             max(2, min(n, math.ceil(e / length) + 1))
             for n, e in zip(self.shape, self.extent, strict=True)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
-from pumit.training.synthesis.heart import heart
+from pumit.training.synthesis.heart import heart, short_axis
 from pumit.training.synthesis.shapes import Layout, any_of, draw_shape, paint, random_centre
-from pumit.training.synthesis.short_axis import short_axis
 from pumit.training.synthesis.trunk import trunk
 
 FEWEST = 12  # smallest lesion, voxels

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
+from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, pick, uniform
 
 MAX_TUBE_NODES = 24  # largest number of balls along a tube, to limit the cost
 Greys = dict[str, tuple[float, float]]  # intensity range of each tissue; 1 is white
+# Intensity range of each tissue, percent, in each of several kinds of scans.
+GreyTable = dict[str, tuple[tuple[int, int], ...]]
 SMALLEST = 4  # fewest voxels to paint
 
 
@@ -137,22 +139,20 @@ def cluster(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     return out
 
 
-FAMILIES: dict[str, tuple[float, Callable[[Grid, Tensor, float], Tensor]]] = {
-    "ellipsoid": (0.28, ellipsoid),
-    "shell": (0.16, shell),
-    "tube": (0.22, tube),
-    "sheet": (0.09, sheet),
-    "blob": (0.18, blob),
-    "cluster": (0.09, cluster),
+# Families with their shares.
+FAMILIES: dict[Callable[[Grid, Tensor, float], Tensor], float] = {
+    ellipsoid: 0.28,
+    shell: 0.16,
+    tube: 0.22,
+    sheet: 0.09,
+    blob: 0.18,
+    cluster: 0.09,
 }
 
 
 def draw_shape(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     """Draw a shape of a random family, bool mask (D', H, W)."""
-    weights = torch.tensor([w for w, _ in FAMILIES.values()])
-    index = int(torch.multinomial(weights, 1, generator=grid.generator))
-    family = list(FAMILIES.values())[index][1]
-    return family(grid, xyz, size) > 0
+    return pick(grid.generator, FAMILIES)(grid, xyz, size) > 0
 
 
 @dataclass
@@ -207,10 +207,18 @@ def paint(layout: Layout, mask: Tensor) -> int:
     return label
 
 
+def kinds_of_scan(table: GreyTable) -> list[Greys]:
+    """Return the intensity ranges of each kind of scan in a table."""
+    columns = zip(*table.values(), strict=True)
+    return [
+        {tissue: (low / 100, high / 100) for tissue, (low, high) in zip(table, column, strict=True)}
+        for column in columns
+    ]
+
+
 def any_scan(scans: tuple[tuple[float, Greys], ...], generator: torch.Generator) -> Greys:
     """Draw one of several kinds of scans, given as (share, intensity ranges)."""
-    shares = torch.tensor([share for share, _ in scans])
-    return scans[int(torch.multinomial(shares, 1, generator=generator))][1]
+    return scans[pick(generator, {i: share for i, (share, _) in enumerate(scans)})][1]
 
 
 @dataclass

@@ -2,110 +2,50 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
-from pumit.training.synthesis.body import Body, Triple, chest, spine, wall
-from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
-from pumit.training.synthesis.shapes import Greys, Layout, any_scan
+from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, pick, uniform
+from pumit.training.synthesis.shapes import (
+    Anatomy,
+    Greys,
+    GreyTable,
+    Layout,
+    any_scan,
+    kinds_of_scan,
+)
 
-# Intensity ranges of tissues in the display window; "vein of the liver" is a factor on the liver's
-# intensity.
-VENOUS_CT: Greys = {
-    "air": (0.0, 0.02),
-    "lung": (0.0, 0.04),
-    "lung vessel": (0.2, 0.6),
-    "fat": (0.08, 0.22),
-    "muscle": (0.42, 0.56),
-    "bone": (0.6, 1.0),
-    "disc": (0.45, 0.6),
-    "cord": (0.4, 0.5),
-    "fluid": (0.3, 0.42),
-    "liver": (0.5, 0.7),
-    "vein of the liver": (1.0, 1.3),
-    "spleen": (0.52, 0.8),
-    "kidney": (0.55, 1.0),
-    "pyramid": (0.5, 0.95),
-    "pancreas": (0.4, 0.65),
-    "gut": (0.25, 0.75),
-    "wall of the gut": (0.4, 0.65),
-    "blood": (0.6, 1.0),
+Triple = tuple[float, float, float]  # towards superior, posterior and left
+
+# Intensity ranges of tissues in the display window, percent, by kind of scan: CT with contrast, in
+# a usual and in a wide window (where soft tissues are alike), and without; MR, T2-weighted with
+# suppressed fat (fluid is white, the liver dark with bright veins), T1-weighted, and the same with
+# suppressed fat and contrast. "vein of the liver" is a factor on the liver's intensity.
+_TISSUES: GreyTable = {
+    "air": ((0, 2), (0, 2), (0, 2), (0, 4), (0, 4), (0, 4)),
+    "lung": ((0, 4), (5, 20), (0, 4), (0, 10), (0, 10), (0, 10)),
+    "lung vessel": ((20, 60), (20, 60), (20, 60), (5, 30), (5, 30), (5, 30)),
+    "fat": ((8, 22), (42, 47), (8, 22), (8, 35), (60, 100), (8, 30)),
+    "muscle": ((42, 56), (51, 56), (42, 56), (6, 20), (25, 42), (25, 42)),
+    "bone": ((60, 100), (65, 100), (60, 100), (8, 35), (35, 80), (10, 30)),
+    "disc": ((45, 60), (52, 57), (45, 60), (10, 70), (20, 40), (20, 40)),
+    "cord": ((40, 50), (50, 54), (40, 50), (30, 50), (30, 50), (30, 50)),
+    "fluid": ((30, 42), (48, 51), (30, 42), (75, 100), (3, 20), (3, 20)),
+    "liver": ((50, 70), (53, 59), (48, 62), (10, 42), (35, 65), (40, 70)),
+    "vein of the liver": ((100, 130), (100, 108), (80, 97), (120, 260), (40, 95), (105, 150)),
+    "spleen": ((52, 80), (53, 60), (45, 55), (35, 90), (20, 40), (40, 75)),
+    "kidney": ((55, 100), (54, 68), (40, 52), (40, 100), (25, 50), (55, 100)),
+    "pyramid": ((50, 95), (53, 66), (40, 52), (45, 100), (20, 40), (40, 100)),
+    "pancreas": ((40, 65), (50, 57), (38, 50), (25, 60), (35, 65), (35, 65)),
+    "gut": ((25, 75), (45, 60), (25, 75), (5, 100), (5, 100), (5, 100)),
+    "wall of the gut": ((40, 65), (50, 56), (40, 65), (15, 50), (25, 45), (25, 45)),
+    "blood": ((60, 100), (54, 68), (42, 55), (2, 60), (5, 40), (60, 100)),
 }
-# In a wide window, soft tissues have similar intensities.
-WIDE_CT: Greys = VENOUS_CT | {
-    "lung": (0.05, 0.2),
-    "fat": (0.42, 0.47),
-    "muscle": (0.51, 0.56),
-    "bone": (0.65, 1.0),
-    "disc": (0.52, 0.57),
-    "cord": (0.5, 0.54),
-    "fluid": (0.48, 0.51),
-    "liver": (0.53, 0.59),
-    "vein of the liver": (1.0, 1.08),
-    "spleen": (0.53, 0.6),
-    "kidney": (0.54, 0.68),
-    "pyramid": (0.53, 0.66),
-    "pancreas": (0.5, 0.57),
-    "gut": (0.45, 0.6),
-    "wall of the gut": (0.5, 0.56),
-    "blood": (0.54, 0.68),
-}
-PLAIN_CT: Greys = VENOUS_CT | {
-    "liver": (0.48, 0.62),
-    "vein of the liver": (0.8, 0.97),
-    "spleen": (0.45, 0.55),
-    "kidney": (0.4, 0.52),
-    "pyramid": (0.4, 0.52),
-    "pancreas": (0.38, 0.5),
-    "blood": (0.42, 0.55),
-}
-# T2-weighted, fat-suppressed: fluid is white, the liver dark with bright veins.
-T2: Greys = {
-    "air": (0.0, 0.04),
-    "lung": (0.0, 0.1),
-    "lung vessel": (0.05, 0.3),
-    "fat": (0.08, 0.35),
-    "muscle": (0.06, 0.2),
-    "bone": (0.08, 0.35),
-    "disc": (0.1, 0.7),
-    "cord": (0.3, 0.5),
-    "fluid": (0.75, 1.0),
-    "liver": (0.1, 0.42),
-    "vein of the liver": (1.2, 2.6),
-    "spleen": (0.35, 0.9),
-    "kidney": (0.4, 1.0),
-    "pyramid": (0.45, 1.0),
-    "pancreas": (0.25, 0.6),
-    "gut": (0.05, 1.0),
-    "wall of the gut": (0.15, 0.5),
-    "blood": (0.02, 0.6),
-}
-T1: Greys = T2 | {
-    "fat": (0.6, 1.0),
-    "muscle": (0.25, 0.42),
-    "bone": (0.35, 0.8),
-    "disc": (0.2, 0.4),
-    "fluid": (0.03, 0.2),
-    "liver": (0.35, 0.65),
-    "vein of the liver": (0.4, 0.95),
-    "spleen": (0.2, 0.4),
-    "kidney": (0.25, 0.5),
-    "pyramid": (0.2, 0.4),
-    "pancreas": (0.35, 0.65),
-    "wall of the gut": (0.25, 0.45),
-    "blood": (0.05, 0.4),
-}
-# T1-weighted, fat-suppressed, contrast-enhanced.
-CONTRAST_T1: Greys = T1 | {
-    "fat": (0.08, 0.3),
-    "bone": (0.1, 0.3),
-    "liver": (0.4, 0.7),
-    "vein of the liver": (1.05, 1.5),
-    "spleen": (0.4, 0.75),
-    "kidney": (0.55, 1.0),
-    "pyramid": (0.4, 1.0),
-    "blood": (0.6, 1.0),
-}
+VENOUS_CT, WIDE_CT, PLAIN_CT, T2, T1, CONTRAST_T1 = kinds_of_scan(_TISSUES)
 ANY = dict.fromkeys(VENOUS_CT, (0.0, 1.0)) | {"vein of the liver": (0.4, 1.8)}
 SCANS = (  # kinds of scans with their shares
     (0.26, VENOUS_CT),
@@ -134,31 +74,173 @@ TRUNK = (
     "vena cava",
     "colon",
 )
-# Relative frequency of a structure as the centre of a field, and how often it counts as a target.
-MIDDLES = {
-    "liver": 3.0,
-    "stomach": 2.5,
-    "spleen": 1.5,
-    "left kidney": 1.0,
-    "right kidney": 1.0,
-    "gallbladder": 0.4,
-    "pancreas": 0.8,
-    "colon": 0.5,
-    "bladder": 0.3,
+TIMES = {"liver": 2, "stomach": 2}  # how often a structure counts as a target
+# Relative frequency of each organ as the centre of a field, and its approximate centre: towards
+# superior, posterior and left.
+ORGANS: dict[str, tuple[float, Triple]] = {
+    "liver": (3.0, (25, -5, -75)),
+    "stomach": (2.5, (30, -25, 65)),
+    "spleen": (1.5, (30, 45, 105)),
+    "left kidney": (1.0, (-22, 42, 66)),
+    "right kidney": (1.0, (-32, 42, -66)),
+    "gallbladder": (0.4, (-28, -45, -48)),
+    "pancreas": (0.8, (2, -8, 20)),
+    "colon": (0.5, (-40, -30, 60)),
+    "bladder": (0.3, (-235, -25, 0)),
 }
-TIMES = {"liver": 2, "stomach": 2}
-# Approximate centre of each organ: towards superior, posterior and left.
-CENTRES: dict[str, Triple] = {
-    "liver": (25, -5, -75),
-    "stomach": (30, -25, 65),
-    "spleen": (30, 45, 105),
-    "left kidney": (-22, 42, 66),
-    "right kidney": (-32, 42, -66),
-    "gallbladder": (-28, -45, -48),
-    "pancreas": (2, -8, 20),
-    "colon": (-40, -30, 60),
-    "bladder": (-235, -25, 0),
-}
+
+
+@dataclass
+class Body(Anatomy):
+    """A trunk being drawn; lengths in mm.
+
+    Attributes:
+        z: Position towards superior, from about the level of the kidneys, (D', H, W).
+        y: Position towards posterior, from the centre of the body, (D', H, W).
+        x: Position towards left, from the centre of the body, (D', H, W).
+        cavity: Region inside the body wall, (D', H, W), bool; set by `wall`.
+        diaphragm: Height of the diaphragm at each position, (D', H, W); set by `wall`.
+    """
+
+    z: Tensor
+    y: Tensor
+    x: Tensor
+    width: float
+    thickness: float
+    cavity: Tensor = field(init=False)
+    diaphragm: Tensor = field(init=False)
+
+    def ball(self, centre: Triple, radii: Triple) -> Tensor:
+        """Compute the distance from a point, normalised by the radii along z, y and x."""
+        parts = zip((self.z, self.y, self.x), centre, radii, strict=True)
+        return torch.stack([((p - c) / r).square() for p, c, r in parts]).sum(0).sqrt()
+
+    def pipe(self, y: float, x: float, radii: tuple[float, float], sway: float) -> Tensor:
+        """Compute the distance from a swaying line along z, normalised by the radii (y, x)."""
+        bent = self.x - x - sway * torch.sin(self.z / 60)
+        return ((bent / radii[1]).square() + ((self.y - y) / radii[0]).square()).sqrt()
+
+    def tube(self, points: Sequence[Triple], radii: Sequence[float]) -> Tensor:
+        """Compute the distance from a polyline, normalised by its local radius."""
+        best = torch.full_like(self.z, torch.inf)
+        for i in range(len(points) - 1):
+            # 1. Position of the nearest point along the segment, 0 to 1.
+            away = [p - c for p, c in zip((self.z, self.y, self.x), points[i], strict=True)]
+            piece = [b - a for a, b in zip(points[i], points[i + 1], strict=True)]
+            length = sum(p * p for p in piece)
+            along = torch.stack([a * p for a, p in zip(away, piece, strict=True)]).sum(0)
+            part = (along / length).clamp(0, 1)
+            # 2. Distance from that point over the radius there.
+            offsets = [(a - part * p).square() for a, p in zip(away, piece, strict=True)]
+            radius = radii[i] + (radii[i + 1] - radii[i]) * part
+            best = torch.minimum(best, torch.stack(offsets).sum(0) / radius.square())
+        return best.sqrt()
+
+    def moved(self, point: Triple, mm: float) -> Triple:
+        """Move a point by Gaussian offsets with a standard deviation of `mm` per axis."""
+        z, y, x = (float(torch.randn((), generator=self.grid.generator)) * mm for _ in range(3))
+        return (point[0] + z, point[1] + y, point[2] + x)
+
+    def scaled(self, *lengths: float, by: float = 1.25) -> Triple:
+        """Scale three lengths, each by a random factor between 1 / `by` and `by`."""
+        z, y, x = (length * log_uniform(self.grid.generator, 1 / by, by) for length in lengths)
+        return (z, y, x)
+
+
+def wall(body: Body) -> None:
+    """Paint skin, fat, muscle and ribs, and set the cavity and the diaphragm."""
+    g = body.grid.generator
+    # 1. Layers of a rounded box, of uneven thickness.
+    power = uniform(g, 2.0, 2.8)
+    outline = (body.x / body.width).abs() ** power + (body.y / body.thickness).abs() ** power
+    outline = outline ** (1 / power) + 0.015 * body.lumps(50)
+    mean = (body.width + body.thickness) / 2
+    fat = log_uniform(g, 5, 40) / mean
+    muscle = uniform(g, 8, 18) / mean
+    # Fat is thickest on two opposite sides.
+    uneven = fat * (1 + 0.4 * torch.cos(2 * torch.atan2(body.y, body.x) + uniform(g, 0, 6.3)))
+    body.add(outline < 1, body.grey("fat"))
+    if chance(g, 0.5):
+        body.add((outline < 1) & (outline > 1 - 2.5 / mean), body.grey("muscle"))
+    body.add(outline < 1 - uneven, body.grey("muscle"))
+    if chance(g, 0.7):  # fat between muscle layers
+        between = (outline - (1 - uneven - 0.5 * muscle)).abs() < uniform(g, 0.6, 1.5) / mean
+        body.add(between & (body.z < 40), body.grey("fat"))
+    # 2. Ribs, which slope down to the front, without cartilage.
+    slope = body.z - uniform(g, 0.3, 0.8) * body.y
+    band = torch.sin(slope * (2 * math.pi / uniform(g, 26, 36))) > 0.35
+    rib = (outline - (1 - uneven - 0.45 * muscle)).abs() < 4.5 / mean
+    body.add(rib & band & (body.y > -0.6 * body.thickness) & (body.z > -50), body.grey("bone"))
+    # 3. Cavity, filled with fat, and the diaphragm with its two domes.
+    body.cavity = outline < 1 - uneven - muscle
+    body.add(body.cavity, body.grey("fat"))
+    height = uniform(g, 45, 85)
+    right = torch.exp(-(((body.x + 75) / 70).square() + (body.y / 75).square()))
+    left = torch.exp(-(((body.x - 80) / 60).square() + (body.y / 75).square()))
+    body.diaphragm = uniform(g, 15, 45) + height * (right + uniform(g, 0.75, 0.95) * left)
+
+
+def chest(body: Body) -> tuple[list[int], list[int], list[int]]:
+    """Paint lungs and heart above the diaphragm; return labels of right and left lung and heart."""
+    g = body.grid.generator
+    # 1. Lungs with vessels, separated by the mediastinum.
+    above = body.cavity & (body.z > body.diaphragm)
+    between = (body.x - 8).abs() < uniform(g, 25, 40) - 0.15 * body.y
+    branches = body.grid.noise(max(11 * body.mm, 1.5), 2).abs().amax(0) < uniform(g, 0.05, 0.25)
+    lungs = []
+    for side in (body.x < 0, body.x >= 0):
+        lung = above & side & ~between
+        parts = body.add(lung, body.grey("lung"))
+        if parts:
+            parts += body.add(lung & branches, body.grey("lung vessel"))
+        lungs.append(parts)
+    # 2. Heart: muscle with blood inside.
+    centre, radii = body.moved((118, -28, 22), 6), body.scaled(48, 46, 58)
+    level = body.ball(centre, radii) + 0.05 * body.lumps(25)
+    inside = body.cavity & (body.z > body.diaphragm - 4)
+    heart = body.add((level < 1) & inside, body.grey("muscle"))
+    if heart:
+        heart += body.add((level < 0.78) & (body.lumps(30) > -0.4) & inside, body.grey("blood"))
+    return lungs[0], lungs[1], heart
+
+
+def spine(body: Body) -> dict[str, list[int]]:
+    """Paint the back muscles, the spine and the great vessels in front of it."""
+    g = body.grid.generator
+    sway = uniform(g, -6, 6)
+    back = 0.5 * body.thickness + uniform(g, -6, 6)
+    labels = {}
+    # 1. Psoas, and the paraspinal muscles with streaks of fat.
+    for side in (-1, 1):
+        size = uniform(g, 10, 20)
+        psoas = body.pipe(back, side * 36, (size, size * 0.9), sway) + 0.004 * (body.z + 30)
+        body.add((psoas < 1) & (body.z < 20), body.grey("muscle"))
+        long = body.pipe(back + 40, side * 32, (20, 27), sway)
+        body.add((long < 1) & ~(body.lumps(8) > uniform(g, 1.2, 2.5)), body.grey("muscle"))
+    # 2. Vertebral arches, vertebrae with discs, and the canal.
+    body.add((body.pipe(back + 32, 0, (26, 24), sway) < 1), body.grey("bone"))
+    column = body.pipe(back, 0, (17, 21), sway) + 0.03 * body.lumps(12)
+    disc = torch.sin(body.z * (2 * math.pi / uniform(g, 28, 38))) > uniform(g, 0.75, 0.95)
+    labels["vertebra"] = body.add((column < 1) & ~disc, body.grey("bone"))
+    body.add((column < 1) & disc, body.grey("disc"))
+    canal = body.pipe(back + 24, 0, (9, 10.5), sway)
+    labels["canal"] = body.add(canal < 1, body.grey("fluid"))
+    if labels["canal"]:
+        labels["canal"] += body.add((canal < 0.55) & (body.z > -20), body.grey("cord"))
+    # 3. Aorta on the left, vena cava on the right, each in a thin layer of fat.
+    front = back - uniform(g, 24, 30)
+    size, flat = uniform(g, 8, 13), log_uniform(g, 0.8, 1.25)
+    blood = body.grey("blood")
+    for name, y, x, radii in (
+        ("aorta", front, uniform(g, 2, 16), (size, size)),
+        ("vena cava", front - uniform(g, -2, 8), -uniform(g, 14, 26), (9 * flat, 11 / flat)),
+    ):
+        level = body.pipe(y, x, radii, sway) + 0.04 * body.lumps(20)
+        below = body.z < (300 if name == "aorta" else 100)
+        body.add((level < 1 + 3 / radii[0]) & below & (body.z < 20), body.grey("fat"))
+        grey = blood if chance(g, 0.6) else body.grey("blood")
+        labels[name] = body.add((level < 1) & below, grey)
+    return labels
 
 
 def _below_the_diaphragm(body: Body) -> Tensor:
@@ -244,7 +326,7 @@ def spleen(body: Body) -> list[int]:
 def kidney(body: Body, side: int) -> list[int]:
     """Paint a kidney: cortex and pyramids around the sinus, in perirenal fat."""
     g = body.grid.generator
-    centre = body.moved(CENTRES["left kidney" if side > 0 else "right kidney"], 8)
+    centre = body.moved(ORGANS["left kidney" if side > 0 else "right kidney"][1], 8)
     radii = body.scaled(54, 27, 27, by=1.2)
     # 1. The lower pole lies further lateral.
     tilt = uniform(g, 0.05, 0.4) * side
@@ -279,7 +361,7 @@ def kidney(body: Body, side: int) -> list[int]:
 def gallbladder(body: Body) -> list[int]:
     """Paint the gallbladder: an ellipsoid under the liver."""
     radii = body.scaled(28, 15, 14, by=1.4)
-    level = body.ball(body.moved(CENTRES["gallbladder"], 8), radii) + 0.06 * body.lumps(20)
+    level = body.ball(body.moved(ORGANS["gallbladder"][1], 8), radii) + 0.06 * body.lumps(20)
     return body.add((level < 1) & body.cavity, body.grey("fluid"))
 
 
@@ -296,7 +378,7 @@ def pancreas(body: Body) -> list[int]:
 def bladder(body: Body) -> list[int]:
     """Paint the bladder: wall and urine."""
     radii = body.scaled(35, 35, 44, by=1.5)
-    level = body.ball(body.moved(CENTRES["bladder"], 8), radii) + 0.05 * body.lumps(30)
+    level = body.ball(body.moved(ORGANS["bladder"][1], 8), radii) + 0.05 * body.lumps(30)
     parts = body.add((level < 1) & body.cavity, body.grey("muscle"))
     return parts + body.add((level < 0.93) & body.cavity, body.grey("fluid")) if parts else []
 
@@ -381,8 +463,7 @@ def _body(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> Body:
     """Draw size, position and orientation of a trunk."""
     g = grid.generator
     # 1. A field around one of the organs, between about organ and body width.
-    names = list(MIDDLES)
-    name = names[int(torch.multinomial(torch.tensor(list(MIDDLES.values())), 1, generator=g))]
+    centre = pick(g, {centre: share for share, centre in ORGANS.values()})
     across = log_uniform(g, 90, 400)
     mm = grid.size / across
     points = xyz / mm
@@ -395,7 +476,7 @@ def _body(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> Body:
         points = torch.einsum("ij,j...->i...", grid.on(slope), points)
     # 3. Anatomical variation: stretch, offset and deformation.
     stretch = torch.tensor([log_uniform(g, 0.85, 1.18) for _ in range(3)])
-    middle = torch.tensor(CENTRES[name]) + 20 * torch.randn(3, generator=g)
+    middle = torch.tensor(centre) + 20 * torch.randn(3, generator=g)
     middle[1:] *= max(1 - across / 400, 0.0) ** 0.5  # wide fields are centred on the body
     points = points * grid.on(stretch)[:, None, None, None]
     points = points + grid.on(middle)[:, None, None, None]

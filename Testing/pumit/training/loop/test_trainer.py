@@ -52,9 +52,9 @@ def test_bad_data_are_reported_in_one_line_by_worker_processes_too(
 
 def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
     task = LineTask()
-    records, _ = run(tmp_path, SCHEDULE.changed(steps=200), task)
+    records, _ = run(tmp_path, SCHEDULE.changed(steps=60), task)
     assert set(task.drawn) == {0, 2}
-    assert 60 < task.drawn.count(0) < 140
+    assert 18 < task.drawn.count(0) < 42
     for record in records:  # a line tells speed, waiting and memory
         assert record["fields_per_second"] > 0
         assert 0 <= record["drawing"] <= 1
@@ -94,12 +94,11 @@ def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
     assert saved.position.skipped == 1
 
 
-@pytest.mark.parametrize("step", [1, 4])
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, step: int) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     run(tmp_path, SCHEDULE.changed(seconds=0.0))
     before = (tmp_path / "last.safetensors").read_bytes()
-    with pytest.raises(TrainingError, match=f"^Step {step + 1}: the loss") as caught:
-        run(tmp_path, task=LineTask(step, spoilt="loss"))
+    with pytest.raises(TrainingError, match=r"^Step 5: the loss") as caught:
+        run(tmp_path, task=LineTask(4, spoilt="loss"))
     assert "last.safetensors holds step 1." in str(caught.value)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "last.safetensors").read_bytes() == before
@@ -157,21 +156,6 @@ def test_the_average_forgets_the_start() -> None:
     for step in range(100):
         average.update(network, step)
     torch.testing.assert_close(average.state["weight"], torch.ones(1, 2), atol=1e-3, rtol=0)
-
-
-def test_the_average_is_what_is_kept(tmp_path: Path) -> None:
-    kept: list[tuple[dict[str, Tensor], int]] = []
-    task = LineTask()
-    state = train(
-        task,
-        tmp_path,
-        SCHEDULE,
-        degrees=DEGREES,
-        report=lambda record: None,
-        on_checkpoint=lambda s, step: kept.append(({k: v.clone() for k, v in s.items()}, step)),
-    )
-    assert kept[-1][1] == SCHEDULE.steps
-    torch.testing.assert_close(kept[-1][0], state)
 
 
 def validated(
@@ -242,7 +226,7 @@ def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     torch.testing.assert_close(second, first, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("steps", "every"), [(12, 5), (12, 100), (12, 6), (3, 4)])
+@pytest.mark.parametrize(("steps", "every"), [(12, 5), (12, 6), (3, 4)])
 def test_the_last_step_is_in_the_log(tmp_path: Path, steps: int, every: int) -> None:
     lines, _ = run(tmp_path, schedule=SCHEDULE.changed(steps=steps, log_every=every))
     logged = [line["step"] for line in lines if "loss" in line]

@@ -28,13 +28,8 @@ POOLINGS = [[1, 2, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]]
 
 
 def task(ratio: float = 0.75) -> MambaMimTask:
-    source = ImageSource(
-        [CropSize(depth=16, in_plane=32)],
-        images=None,
-        real_share=0,
-        batch_size=2,
-        generated_size=16,
-    )
+    crop = CropSize(depth=16, in_plane=32)
+    source = ImageSource([crop], images=None, real_share=0, batch_size=2, generated_size=16)
     return MambaMimTask(tiny_mim("mamba_mim"), source, mask_ratio=ratio)
 
 

@@ -25,13 +25,8 @@ def task() -> MimTask:
     torch.manual_seed(0)
     tokenizer = build_network("pumit_tokenizer", widths=(8, 8, 16), num_tokens=32, groups=4)
     tokenizer.quantizer.projection.weight.data.mul_(50)  # tokens that differ
-    source = ImageSource(
-        [CropSize(depth=16, in_plane=32)],
-        images=None,
-        real_share=0,
-        batch_size=2,
-        generated_size=16,
-    )
+    crop = CropSize(depth=16, in_plane=32)
+    source = ImageSource([crop], images=None, real_share=0, batch_size=2, generated_size=16)
     return MimTask(build_network("pumit_vit_b_mim", **VIT), tokenizer, source)
 
 
@@ -42,7 +37,7 @@ def drawn(t: MimTask, da0: int, seed: int = 0) -> Any:
     return t.draw(da0, generator(), generator())
 
 
-@pytest.mark.parametrize("da0", range(6))
+@pytest.mark.parametrize("da0", [0, 2, 5])
 def test_every_parameter_of_the_vit_learns_and_none_of_the_tokenizer(da0: int) -> None:
     t = task()
     batch = drawn(t, da0)
@@ -82,19 +77,6 @@ def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens() -> None:
     t.network = Knows()
     assert float(t(batch)["kl"].detach()) == pytest.approx(0, abs=1e-4)
     assert float(t(batch)["top1"]) == 1
-
-
-def test_training_lowers_the_loss() -> None:
-    t = task()
-    batch = drawn(t, 2)
-    optimizer = torch.optim.AdamW(t.network.parameters(), lr=5e-3)
-    before = float(t(batch)["kl"].detach())
-    for _ in range(20):
-        optimizer.zero_grad()
-        out = t(batch)
-        out["loss"].backward()
-        optimizer.step()
-    assert float(out["kl"]) < 0.8 * before
 
 
 def test_images_are_normalised_as_photographs_are() -> None:

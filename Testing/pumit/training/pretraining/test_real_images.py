@@ -11,7 +11,7 @@ from labelled_scans import write
 from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import Pyramid
 from pumit.training.data.volume_cache import VolumeCache
-from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages, draw_crop
+from pumit.training.pretraining.image_source import CACHE_SETTINGS, ImageFile, RealImages, draw_crop
 
 
 def random(seed: int = 0) -> torch.Generator:

@@ -37,7 +37,7 @@ def batch(da0: int = 0) -> ImageBatch:
     return ImageBatch(torch.rand(2, 3, *crop_shape(CROP, da0), generator=generator), da0)
 
 
-@pytest.mark.parametrize("da0", range(6))
+@pytest.mark.parametrize("da0", [0, 3, 5])
 def test_every_parameter_learns_at_every_degree(da0: int) -> None:
     t = task(discriminator=True, gate=2.0)
     t(batch(da0))["loss"].backward()

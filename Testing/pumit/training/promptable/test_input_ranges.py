@@ -18,8 +18,8 @@ from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
-from pumit.training.promptable import input_ranges
-from pumit.training.promptable.input_ranges import measured_ranges
+from pumit.training.promptable import validation
+from pumit.training.promptable.validation import measured_ranges
 
 SIZES = {"widths": (8, 16, 16), "dim": 48, "depth": 1, "num_heads": 4, "field_size": 16}
 SIZES |= {"geodesic": True, "class_channels": 6, "num_classes": 5}
@@ -67,8 +67,8 @@ class MeasuringEngine(OpenVinoEngine):
 def test_hooks_measure_what_the_graphs_multiply(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(input_ranges, "OUTSIDE", 0)
-    monkeypatch.setattr(input_ranges, "MOST_VALUES", 1 << 30)
+    monkeypatch.setattr(validation, "OUTSIDE", 0)
+    monkeypatch.setattr(validation, "MOST_VALUES", 1 << 30)
     torch.manual_seed(3)
     network = build_network("promptable", **SIZES)
     assert isinstance(network, PromptableNetwork)

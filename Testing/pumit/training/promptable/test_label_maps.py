@@ -16,21 +16,23 @@ from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
 SIZE = 24
 
 
-@pytest.fixture
-def shells(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def shells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three balls inside one another, unlabelled around them."""
     d, h, w = np.indices((30, 44, 44))
     radius = np.sqrt((1.5 * (d - 15)) ** 2 + (h - 22) ** 2 + (w - 22) ** 2)
     label = np.select([radius < 5, radius < 10, radius < 16], [300, 7, 2], 0)
-    return write(tmp_path / "shells.nii.gz", label.astype(np.int16), (1.5, 1.0, 1.0))
+    return write(
+        tmp_path_factory.mktemp("maps") / "shells.nii.gz", label.astype(np.int16), (1.5, 1.0, 1.0)
+    )
 
 
 @pytest.mark.parametrize("da0", range(6))
 def test_scenes_of_every_degree(shells: Path, da0: int) -> None:
     maps = LabelMaps([shells])
     generator = torch.Generator().manual_seed(0)
-    scenes = [s for s in (maps.draw(da0, SIZE, generator) for _ in range(20)) if s is not None]
-    assert len(scenes) > 5
+    scenes = [s for s in (maps.draw(da0, SIZE, generator) for _ in range(8)) if s is not None]
+    assert len(scenes) > 3
     again = maps.draw(da0, SIZE, torch.Generator().manual_seed(0))
     assert again is None or torch.equal(again.image, scenes[0].image)
     for scene in scenes:
@@ -46,7 +48,7 @@ def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells: Path
     maps = LabelMaps([shells])
     generator = torch.Generator().manual_seed(3)
     differences = []
-    while len(differences) < 30:
+    while len(differences) < 16:
         scene = maps.draw(0, SIZE, generator)
         if scene is not None:
             target = scene.targets[0]
@@ -57,7 +59,7 @@ def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells: Path
 
 def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
     empty = write(shells.with_name("empty.nii.gz"), np.zeros((8, 8, 8), np.int16))
-    with pytest.raises(VolumeError, match="no structure"):
+    with pytest.raises(VolumeError, match=r"^empty\.nii\.gz: .* no structure"):
         LabelMaps([empty])
     maps = LabelMaps([shells])
     assert maps.draw(0, SIZE, torch.Generator().manual_seed(2), is_wide=True) is None

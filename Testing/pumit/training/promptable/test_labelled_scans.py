@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def test_scenes_of_every_degree(folder: Path, da0: int) -> None:
     scans = RealScans(folder, ["a", "b"], [folder / "bare.nii.gz"])
     generator = torch.Generator().manual_seed(0)
-    scenes = [s for s in (scans.draw(da0, SIZE, generator) for _ in range(30)) if s is not None]
+    scenes = [s for s in (scans.draw(da0, SIZE, generator) for _ in range(12)) if s is not None]
     assert len(scenes) > 3
     again = scans.draw(da0, SIZE, torch.Generator().manual_seed(0))
     assert again is None or torch.equal(again.image, scenes[0].image)
@@ -65,7 +65,7 @@ def test_a_label_map_that_does_not_fit_and_a_missing_case_are_refused(folder: Pa
     with pytest.raises(VolumeError):
         RealScans(folder, ["a", "none"])
     write(folder / "a" / "label.nii.gz", np.ones((24, 40, 39), np.int16), (2.0, 1.0, 1.0))
-    with pytest.raises(VolumeError, match="does not fit"):
+    with pytest.raises(VolumeError, match=r"^a: .* does not fit"):
         RealScans(folder, ["a"])
 
 
@@ -168,3 +168,21 @@ def test_wide_scenes_have_the_class_of_each_voxel(folder: Path, da0: int) -> Non
         assert set(scene.classes.unique().tolist()) <= {UNKNOWN, 0, 1, 2}
         structure = scene.image[scene.classes > 0].mean()
         assert structure > scene.image[scene.classes == 0].mean() + 0.1  # they lie on each other
+
+
+def test_an_index_that_cannot_be_read_is_named(folder: Path) -> None:
+    (folder / "index.json").write_text("{")
+    with pytest.raises(PumitError, match=r"index\.json .* cannot be read") as caught:
+        RealScans(folder, ["a"])
+    assert str(folder) not in str(caught.value)
+    (folder / "index.json").write_text('{"a": 3}')  # tells nothing of the case
+    assert list(RealScans(folder, ["a"])._sets) == ["a"]
+
+
+def test_labels_that_would_overflow_are_refused_with_their_case(folder: Path) -> None:
+    """Beyond 16 bits a label would become another one."""
+    label = np.zeros((24, 40, 40), np.int32)
+    label[8:16, 10:30, 10:30] = 70_000
+    write(folder / "a" / "label.nii.gz", label, (2.0, 1.0, 1.0))
+    with pytest.raises(VolumeError, match=r"a: .* 70000"):
+        RealScans(folder, ["a"])

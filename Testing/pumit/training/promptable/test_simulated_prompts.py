@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pumit.training.promptable import simulated_prompts
 from pumit.training.promptable.simulated_prompts import (
     PromptState,
     click_in,
@@ -60,11 +61,22 @@ def square() -> np.ndarray:
     ids=["voxel", "3D", "2D"],
 )
 def test_the_deepest_click_is_the_middle(
-    mask: np.ndarray, ratio: float, place: tuple[float, float, float]
+    mask: np.ndarray,
+    ratio: float,
+    place: tuple[float, float, float],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert click_in(mask, ratio, np.random.default_rng(0), deepest=1.0) == place
+    monkeypatch.setattr(simulated_prompts, "DEEPEST", 1.0)
+    assert click_in(mask, ratio, np.random.default_rng(0)) == place
 
 
+@pytest.fixture
+def whole_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_prompts, "PARTIAL", 0.0)
+    monkeypatch.setattr(simulated_prompts, "GUESSED_DEPTH", 0.0)
+
+
+@pytest.mark.usefixtures("whole_boxes")
 def test_boxes_contain_nearly_all_of_the_mask() -> None:
     """A careless user cuts at most a third of the slack off."""
     mask = blob()
@@ -72,7 +84,7 @@ def test_boxes_contain_nearly_all_of_the_mask() -> None:
     size = np.ptp(where, axis=0) + 1
     rng = np.random.default_rng(0)
     for _ in range(100):
-        low, high = draw_box(mask, rng, guessed_depth=0.0, partial=0.0)
+        low, high = draw_box(mask, rng)
         assert (low < high).all()
         most = 0.3 * np.maximum(0.15 * size, [0.5, 1.0, 1.0]) + 0.5
         assert (low <= where.min(0) + most).all()
@@ -83,13 +95,15 @@ def test_boxes_contain_nearly_all_of_the_mask() -> None:
         assert (high - low > 0).all()
 
 
-def test_a_guessed_depth_keeps_the_middle_of_the_box() -> None:
+@pytest.mark.usefixtures("whole_boxes")
+def test_a_guessed_depth_keeps_the_middle_of_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_prompts, "GUESSED_DEPTH", 1.0)
     mask = np.zeros((20, 20, 20), bool)
     mask[5:15, 5:15, 5:15] = True
     rng = np.random.default_rng(0)
     depths = []
     for _ in range(50):
-        low, high = draw_box(mask, rng, guessed_depth=1.0, partial=0.0)
+        low, high = draw_box(mask, rng)
         assert abs((low[0] + high[0]) / 2 - 9.5) < 1.5
         depths.append(high[0] - low[0])
     assert min(depths) < 7

@@ -37,7 +37,7 @@ def task(tiny_network: PromptableNetwork) -> PromptableTask:
 
 @pytest.mark.parametrize("da0", DEGREES)
 def test_batches_hold_images_with_their_targets(task: PromptableTask, da0: int) -> None:
-    for seed in range(3):
+    for seed in range(2):
         batch = task.draw(da0, *generators(seed))
         fields, depth = batch.image.shape[0], batch.image.shape[2]
         assert batch.image.shape == (fields, 3, depth, 16, 16)
@@ -64,8 +64,9 @@ def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0
         result["loss"].backward()
         quiet = {n for n, p in task.named_parameters() if p.grad is None or not p.grad.any()}
         silent = quiet if silent is None else silent & quiet
-    assert silent is not None
-    assert silent <= {"network.prompt_encoder.no_point"}
+        if silent <= {"network.prompt_encoder.no_point"}:
+            return
+    pytest.fail(f"{silent} are not trained.")
 
 
 def test_gradients_of_each_round_are_those_of_all_rounds_at_once(
@@ -139,6 +140,9 @@ def test_prompts_are_collated_with_padding() -> None:
     assert float(batch.prior[2].mean()) == 0.25
 
 
+WHOLE = torch.zeros(1)  # voxels of a target beyond its field
+
+
 def targets() -> Tensor:
     target = torch.zeros(1, 4, 8, 8, dtype=torch.bool)
     target[0, 1:3, 2:6, 2:6] = True
@@ -190,7 +194,7 @@ def test_corrections_are_trained_to_keep_what_was_right(tiny_network: Promptable
 def test_several_prompts_are_answered_with_the_first_mask() -> None:
     logits = answers("wrong", "right").requires_grad_()
     iou = torch.tensor([[0.1, 0.9]])
-    loss, chosen, _ = score(logits, iou, targets(), torch.tensor([False]))
+    loss, chosen, _ = score(logits, iou, targets(), torch.tensor([False]), WHOLE)
     assert chosen.tolist() == [0]
     loss.backward()
     assert logits.grad is not None
@@ -201,18 +205,19 @@ def test_several_prompts_are_answered_with_the_first_mask() -> None:
 def test_one_click_is_answered_with_the_most_trusted_mask() -> None:
     logits = answers("wrong", "empty", "right").requires_grad_()
     iou = torch.tensor([[0.1, 0.2, 0.9]])
-    loss, chosen, error = score(logits, iou, targets(), torch.tensor([True]))
+    loss, chosen, error = score(logits, iou, targets(), torch.tensor([True]), WHOLE)
     assert chosen.tolist() == [2]
     assert float(error) == pytest.approx((0.1 + 0.2 + 0.1) / 3, abs=1e-6)
     # Estimates that are sure and wrong stay finite; those that are no numbers make no loss.
     iou = torch.tensor([[0.0, 1.0]], requires_grad=True)
-    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]))
+    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]), WHOLE)
     loss.backward()
     assert torch.isfinite(loss)
     assert iou.grad is not None
     assert torch.isfinite(iou.grad).all()
     odd = torch.tensor([[0.5, torch.nan]])
-    assert score(answers("right", "wrong"), odd, targets(), torch.tensor([True]))[0].isnan()
+    loss, _, _ = score(answers("right", "wrong"), odd, targets(), torch.tensor([True]), WHOLE)
+    assert loss.isnan()
 
 
 def test_a_mask_of_a_part_is_to_be_estimated_as_one() -> None:

@@ -14,9 +14,8 @@ import torch
 from pretended_gpu import GPU, Pretended, PretendedGPU, real
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.promptable.corrections import correct_all, depth_of
 from pumit.training.promptable.fields import FieldSource, spawn_generators
-from pumit.training.promptable.simulated_prompts import PromptState
+from pumit.training.promptable.simulated_prompts import PromptState, correct_all, depth_of
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.scene import draw_scene

@@ -13,11 +13,11 @@ from pumit.training.synthesis.shapes import Layout, paint
 def heart_of(seed: int) -> tuple[Grid, Layout]:
     grid = Grid(10, 40, 5.0, 1, torch.Generator().manual_seed(seed))
     layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
-    heart(grid, layout, grid.coordinates(), size=10.0)
+    heart(grid, layout, grid.coordinates())
     return grid, layout
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_wall_goes_round_the_cavity(seed: int) -> None:
     _, layout = heart_of(seed)
     wall, cavity = (torch.isin(layout.labels, torch.tensor(parts)) for parts in layout.objects[:2])
@@ -30,12 +30,12 @@ def test_the_wall_goes_round_the_cavity(seed: int) -> None:
 
 def test_wall_and_blood_are_mostly_distinguished() -> None:
     apart = 0
-    for seed in range(30):
+    for seed in range(20):
         grid, layout = heart_of(seed)
         means = region_means(grid, layout)
         wall, cavity = (means[parts[0]] for parts in layout.objects[:2])
         apart += bool((wall - cavity).abs() > 0.05)
-    assert apart >= 22
+    assert apart >= 15
 
 
 def test_a_label_painted_over_is_not_given_again_and_decided_means_hold() -> None:

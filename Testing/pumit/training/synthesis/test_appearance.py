@@ -19,7 +19,7 @@ def scene(seed: int, depth: int = 8) -> tuple[Grid, Layout]:
 @pytest.mark.parametrize("style", ["_emission", "_echoes"])
 @pytest.mark.parametrize("depth", [1, 8])
 def test_what_is_bright_stays_brighter(style: str, depth: int) -> None:
-    for seed in range(10):
+    for seed in range(5):
         grid, layout = scene(seed, depth)
         image = torch.where(layout.labels == 1, 0.8, 0.1)
         shown = getattr(appearance, style)(grid, image)
@@ -45,12 +45,12 @@ def test_every_style_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
             return function(*arguments)  # type: ignore[operator]
 
         monkeypatch.setattr(appearance, style, note)
-    for seed in range(80):
+    for seed in range(50):
         grid, layout = scene(seed)
         appearance.acquire(grid, (layout.labels == 1).float())
     assert {*drawn} == {"_emission", "_echoes"}
     grid, layout = scene(0)
     before = len(drawn)
-    for _ in range(40):
+    for _ in range(20):
         appearance.acquire(grid, (layout.labels == 1).float(), is_natural=True)
     assert len(drawn) == before

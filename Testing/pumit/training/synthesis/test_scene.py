@@ -26,7 +26,7 @@ SIZE = 24
 
 
 @pytest.mark.parametrize("da0", range(6))
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_scene_has_usable_targets_at_every_degree(da0: int, seed: int) -> None:
     scene = draw_scene(da0, SIZE, torch.Generator().manual_seed(seed))
     shape = field_shape(da0, SIZE)
@@ -64,12 +64,12 @@ def test_the_slice_ratio_is_of_its_degree(da0: int) -> None:
         assert math.floor(math.log2(ratio)) == da0
 
 
-@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 5, 25), (1.0, 30, 30)])
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 2, 10), (1.0, 12, 12)])
 def test_so_many_scenes_show_a_heart_or_a_trunk_as_the_shares_say(
     share: float, least: int, most: int
 ) -> None:
     hearts = trunks = 0
-    for seed in range(30):
+    for seed in range(12):
         grids = [Grid(4, 24, 5.0, 1, torch.Generator().manual_seed(seed)) for _ in range(2)]
         hearts += draw_layout(grids[0], SceneShares(share, trunk=0.0)).is_natural
         names = set(draw_layout(grids[1], SceneShares(0.0, share)).names.values())
@@ -93,7 +93,7 @@ def test_hearts_and_trunks_have_classes_of_their_own() -> None:
     assert sorted(set(kinds)) == ["generated heart", "generated trunk"]
     generator = torch.Generator().manual_seed(0)
     shown = set()
-    for _ in range(30):
+    for _ in range(20):
         scene = draw_scene(1, SIZE, generator)
         if scene.classes is not None:
             assert scene.classes.shape == scene.image.shape

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from functools import cache
+from unittest import mock
+
 import torch
 from pumit.training.synthesis import trunk as drawn
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.shapes import Layout, any_of
-from pumit.training.synthesis.trunk import T2, TRUNK, VENOUS_CT, trunk
+from pumit.training.synthesis.trunk import TRUNK, trunk
 from scipy import ndimage
 
 
-def body(seed: int, depth: int = 20, ratio: float = 3.0) -> tuple[Grid, Layout]:
-    grid = Grid(depth, 48, ratio, 1, torch.Generator().manual_seed(seed))
+@cache
+def body(seed: int, scan: str = "T2", depth: int = 20) -> tuple[Grid, Layout]:
+    """An upright trunk in the greys of one kind of scan."""
+    grid = Grid(depth, 48, 3.0 if depth > 1 else 1.0, 1, torch.Generator().manual_seed(seed))
     layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
-    trunk(grid, layout, grid.coordinates())
+    scans = ((1.0, getattr(drawn, scan)),)
+    with mock.patch.multiple(drawn, UPRIGHT=1.0, SCANS=scans):
+        trunk(grid, layout, grid.coordinates())
     return grid, layout
 
 
@@ -33,33 +39,22 @@ def middle_of(mask: torch.Tensor) -> tuple[float, float, float]:
     return z, y, x
 
 
-@pytest.fixture
-def as_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn, "UPRIGHT", 1.0)
+def test_targets_are_structures_with_names() -> None:
+    for seed in range(12):
+        _, layout = body(seed)
+        assert layout.objects
+        for parts in layout.objects:
+            assert all(0 < label < layout.count for label in parts)
+            assert {layout.names[label] for label in parts} <= set(TRUNK)
+        _, flat = body(seed, depth=1)
+        assert flat.labels.shape == (1, 48, 48)
+        assert flat.count > 3
 
 
-@pytest.fixture
-def only_t2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn, "SCANS", ((1.0, T2),))
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_targets_are_structures_with_names(seed: int) -> None:
-    _, layout = body(seed)
-    assert layout.objects
-    for parts in layout.objects:
-        assert all(0 < label < layout.count for label in parts)
-        assert {layout.names[label] for label in parts} <= set(TRUNK)
-    _, flat = body(seed, depth=1, ratio=1.0)
-    assert flat.labels.shape == (1, 48, 48)
-    assert flat.count > 3
-
-
-@pytest.mark.usefixtures("as_scanned")
 def test_organs_lie_where_people_have_them() -> None:
     """The liver on the right side, which is left in the image; the spine behind, lungs above."""
     holds: dict[str, list[bool]] = {"liver": [], "spine": [], "lung": [], "aorta": []}
-    for seed in range(40):
+    for seed in range(24):
         _, layout = body(seed)
         seen = {name: middle_of(mask) for name, mask in masks_of(layout).items()}
         if {"liver", "spleen"} <= seen.keys():
@@ -71,7 +66,7 @@ def test_organs_lie_where_people_have_them() -> None:
         if {"aorta", "vena cava"} <= seen.keys():
             holds["aorta"].append(seen["aorta"][2] > seen["vena cava"][2])
     for name, found in holds.items():
-        assert len(found) >= 8, name
+        assert len(found) >= 5, name
         assert sum(found) >= 0.95 * len(found), name
 
 
@@ -88,7 +83,6 @@ def test_a_liver_is_one_piece_with_its_veins() -> None:
     assert sorted(shares)[len(shares) // 4] > 0.9
 
 
-@pytest.mark.usefixtures("only_t2")
 def test_veins_of_a_t2_liver_are_brighter_and_part_of_it() -> None:
     brighter = 0
     for seed in range(20):
@@ -100,16 +94,15 @@ def test_veins_of_a_t2_liver_are_brighter_and_part_of_it() -> None:
     assert brighter >= 8
 
 
-def test_a_scan_keeps_its_greys_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_keeps_its_greys_in_their_order() -> None:
     """Fluid of T2 stays brighter than the liver, and the liver of CT brighter than lung."""
-    for scan, dark, bright in ((T2, "liver", "canal"), (VENOUS_CT, "lung", "liver")):
-        monkeypatch.setattr(drawn, "SCANS", ((1.0, scan),))
+    for scan, dark, bright in (("T2", "liver", "canal"), ("VENOUS_CT", "lung", "liver")):
         compared = 0
-        for seed in range(15):
-            grid, layout = body(seed)
-            image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
+        for seed in range(8):
+            grid, layout = body(seed, scan)
             masks = masks_of(layout)
             if {dark, bright} <= masks.keys():
                 compared += 1
+                image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
                 assert image[masks[dark]].median() < image[masks[bright]].median(), seed
-        assert compared >= 3
+        assert compared >= 2

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from functools import cache
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from pumit.training.synthesis import short_axis as drawn
-from pumit.training.synthesis.appearance import acquire, region_means, textured
+from pumit.training.synthesis import heart as drawn
+from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.shapes import Layout, any_of
-from pumit.training.synthesis.short_axis import CINE, short_axis
+from pumit.training.synthesis.heart import CINE, short_axis
+from pumit.training.synthesis.shapes import Greys, Layout, any_of
 from scipy import ndimage
 
 
-def chest(seed: int) -> tuple[Grid, Layout]:
-    grid = Grid(10, 48, 5.0, 1, torch.Generator().manual_seed(seed))
-    layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
-    short_axis(grid, layout, grid.coordinates())
-    return grid, layout
+class Chest:
+    """A chest, and where it lies along the axis of its heart."""
+
+    def __init__(self, seed: int, scans: tuple[tuple[float, Greys], ...] = drawn.SCANS) -> None:
+        self.grid = Grid(10, 48, 5.0, 1, torch.Generator().manual_seed(seed))
+        self.layout = Layout(torch.zeros(self.grid.shape, dtype=torch.long))
+        paint = mock.Mock(wraps=drawn._paint_ventricles)
+        with mock.patch.multiple(drawn, SCANS=scans, _paint_ventricles=paint):
+            short_axis(self.grid, self.layout, self.grid.coordinates())
+        self.along = paint.call_args.args[0].along
+
+
+chest = cache(Chest)
+
+
+@cache
+def cine(seed: int) -> tuple[Layout, torch.Tensor]:
+    """A chest in cine MR, and its image."""
+    one = Chest(seed, ((1.0, CINE),))
+    image = textured(one.grid, one.layout)
+    return one.layout, acquire(one.grid, image, is_natural=one.layout.is_natural)
 
 
 def masks_of(layout: Layout) -> dict[str, torch.Tensor]:
@@ -27,25 +44,19 @@ def masks_of(layout: Layout) -> dict[str, torch.Tensor]:
     return {name: any_of(layout.labels, parts) for name, parts in named.items()}
 
 
-@pytest.fixture
-def only_cine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn, "SCANS", ((1.0, CINE),))
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_wall_and_cavity_are_targets_where_the_field_shows_them(seed: int) -> None:
-    _, layout = chest(seed)
-    masks = masks_of(layout)
-    assert set(masks) >= {"wall", "cavity"}
-    assert {"wall", "cavity"} <= {layout.names.get(parts[0]) for parts in layout.objects}
-    for parts in layout.objects:
-        assert all(0 < label < layout.count for label in parts)
+def test_wall_and_cavity_are_targets_where_the_field_shows_them() -> None:
+    for seed in range(12):
+        layout = chest(seed).layout
+        assert set(masks_of(layout)) >= {"wall", "cavity"}
+        assert {"wall", "cavity"} <= {layout.names.get(parts[0]) for parts in layout.objects}
+        for parts in layout.objects:
+            assert all(0 < label < layout.count for label in parts)
 
 
 def test_the_wall_parts_the_cavity_from_all_else() -> None:
     touching = cavities = 0.0
     for seed in range(12):
-        _, layout = chest(seed)
+        layout = chest(seed).layout
         masks = masks_of(layout)
         grown = torch.nn.functional.max_pool2d(masks["cavity"].float()[:, None], 3, 1, 1)[:, 0] > 0
         touching += float((grown & ~masks["cavity"] & ~masks["wall"]).sum())
@@ -53,17 +64,15 @@ def test_the_wall_parts_the_cavity_from_all_else() -> None:
     assert touching < 0.1 * cavities
 
 
-@pytest.mark.usefixtures("only_cine")
-@pytest.mark.parametrize("seed", range(12))
-def test_blood_of_cine_is_bright_and_its_wall_dark(seed: int) -> None:
-    grid, layout = chest(seed)
-    means = region_means(grid, layout)
-    for parts in layout.objects:
-        name = layout.names.get(parts[0])
-        if name == "wall":
-            assert float(means[parts[0]]) <= CINE["wall"][1]
-        elif name in ("cavity", "crescent"):
-            assert float(means[parts[0]]) >= 0.7 * CINE["blood"][0]
+def test_blood_of_cine_is_bright_and_its_wall_dark() -> None:
+    for seed in range(12):
+        layout, _ = cine(seed)
+        for parts in layout.objects:
+            name = layout.names.get(parts[0])
+            if name == "wall":
+                assert layout.means[parts[0]] <= CINE["wall"][1]
+            elif name in ("cavity", "crescent"):
+                assert layout.means[parts[0]] >= 0.7 * CINE["blood"][0]
 
 
 @pytest.mark.parametrize("name", ["cavity", "crescent"])
@@ -71,7 +80,7 @@ def test_the_mesh_in_a_cavity_is_denser_at_its_rim(name: str) -> None:
     """As in cine MR, where readers draw the dark mesh at the wall as cavity."""
     muscle, all_of_it = np.zeros(2), np.zeros(2)  # at the rim, inside
     for seed in range(16):
-        _, layout = chest(seed)
+        layout = chest(seed).layout
         parts = [label for label, of in layout.names.items() if of == name]
         if len(parts) < 2:
             continue  # one in five has no muscles in it
@@ -86,24 +95,21 @@ def test_the_mesh_in_a_cavity_is_denser_at_its_rim(name: str) -> None:
     assert inside < 0.5
 
 
-@pytest.mark.usefixtures("only_cine")
 def test_a_natural_image_is_never_turned_round() -> None:
     """What is acquired of a chest keeps its blood brighter than the wall around it."""
     for seed in range(20):
-        grid, layout = chest(seed)
-        image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
+        layout, image = cine(seed)
         masks = masks_of(layout)
         blood, wall = (float(image[masks[name]].median()) for name in ("cavity", "wall"))
         assert blood > wall, seed
 
 
-@pytest.mark.usefixtures("only_cine")
 def test_what_lies_outside_of_the_wall_is_mostly_dark() -> None:
     """Lung, hardly darker than the wall: fat lies there in places only."""
     bright = all_of_it = 0
-    for seed in range(24):
-        grid, layout = chest(seed)
-        image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural).numpy()
+    for seed in range(20):
+        layout, image = cine(seed)
+        image = image.numpy()
         masks = {name: mask.numpy() for name, mask in masks_of(layout).items()}
         middle = (np.median(image[masks["cavity"]]) + np.median(image[masks["wall"]])) / 2
         across = np.ones((1, 3, 3), bool)
@@ -116,20 +122,15 @@ def test_what_lies_outside_of_the_wall_is_mostly_dark() -> None:
     assert 0.05 * all_of_it < bright < 0.35 * all_of_it
 
 
-def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice() -> None:
     """Readers draw whole rings at the base, of a heart that leans from slice to slice."""
-    paint = mock.Mock(wraps=drawn._paint_ventricles)
-    monkeypatch.setattr(drawn, "_paint_ventricles", paint)
     whole, leans = [], []
-    for seed in range(80):
-        _, layout = chest(seed)
+    for seed in range(60):
+        layout, along = chest(seed).layout, chest(seed).along
         if not layout.is_upright:
             continue
         masks = masks_of(layout)
         left = (masks["wall"] | masks["cavity"]).numpy()
-        along = paint.call_args.args[0].along
         left = left if float(along[0].mean()) < float(along[-1].mean()) else left[::-1]
         areas = left.sum((1, 2))
         first = int(np.flatnonzero(areas)[0])
@@ -145,7 +146,7 @@ def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice(
 def test_hearts_that_lie_as_scanned_have_their_right_side_left() -> None:
     sides = []
     for seed in range(40):
-        _, layout = chest(seed)
+        layout = chest(seed).layout
         masks = masks_of(layout)
         if not layout.is_upright or "crescent" not in masks:
             continue
