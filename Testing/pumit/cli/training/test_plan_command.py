@@ -15,7 +15,7 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.training.classification.reader import read_class_folders
 from pumit.training.planning.classification import ClassifierCost
-from pumit.training.planning.request import PlanRequest
+from pumit.training.planning.planner import PlanRequest
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
 def test_a_classification_is_checked_and_planned(
     run: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cost = ClassifierCost(StepCost(0.5, 4, 1000), 0.01, 1 << 20, 1 << 20)
+    cost = ClassifierCost(StepCost(0.5, 4, 1000), 1 << 20, 1 << 20, 0.01)
     monkeypatch.setattr(PlanRequest, "measure", lambda *_, **__: (cost, 2.0))
     for name in ("normal", "tumour"):
         (tmp_path / "set" / name).mkdir(parents=True)
