@@ -263,9 +263,9 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         prepared = {}
         for name, cases in self.data.splits.items():
             if cases.files:
-                target = self.run.output / "prepared" / f"{name}.npy"
-                RankSync().run_on_first(partial(keep_prepared, cases, self.form, target))
-                prepared[name] = keep_prepared(cases, self.form, target)
+                folder = self.run.output / "prepared"
+                RankSync().run_on_first(partial(keep_prepared, cases, self.form, folder))
+                prepared[name] = keep_prepared(cases, self.form, folder)
             else:
                 prepared[name] = PreparedImages(cases, self.form)
                 prepared[name][0]  # raises if an image does not fit the network

@@ -17,7 +17,7 @@ from pumit.networks.build import build_network
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.system.wording import count_of, times
 from pumit.training.classification.cases import Cases, ClassificationData
-from pumit.training.classification.prepared_images import PreparedImages, read_case
+from pumit.training.classification.prepared_images import PreparedImages
 from pumit.training.classification.run import form_of, read_data, sizes_of
 from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
 from pumit.training.planning.estimate import (
@@ -134,8 +134,8 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
     with tempfile.TemporaryDirectory() as folder:
         kept = None
         if request["shape"] is None:
-            kept = Path(folder) / "images.npy"
-            np.save(kept, np.zeros((size, 1, *form.size), dtype=np.float16))
+            kept = [Path(folder) / "image.npy"] * size
+            np.save(kept[0], np.zeros((1, *form.size), dtype=np.float16))
         images = PreparedImages(cases, form, kept)
         task = ClassificationTask(
             build_network(recipe.network, **request["sizes"]),
@@ -170,7 +170,7 @@ def _sample(
     for number, index in enumerate(chosen, start=1):
         if request.progress is not None:
             request.progress(number)
-        volume = read_case(cases, index)
+        volume = cases.volume(index)
         shapes.append(list(volume.shape))
         form.prepare(volume)
     return (time.perf_counter() - began) / len(chosen), max(shapes, key=math.prod)

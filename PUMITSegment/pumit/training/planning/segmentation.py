@@ -463,7 +463,7 @@ def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCa
         more = [(0, max(0, n - s)) for n, s in zip(shape, case.labels.shape, strict=True)]
         image = np.pad(case.image, [(0, 0), *more], mode="wrap")
         labels = np.pad(case.labels, more, mode="constant")
-        larger.append(replace(case, image=image, labels=labels))
+        larger.append(replace(case, stored_image=image, stored_labels=labels))
     return larger
 
 

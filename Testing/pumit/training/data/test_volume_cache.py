@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -157,8 +157,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     """NumPy's own report of a short write has no number."""
     cache = VolumeCache(folder, SETTINGS)
 
-    def full(file: Path, array: Any, **_: Any) -> None:
-        file.write_bytes(b"half")
+    def full(file: BinaryIO, array: Any, **_: Any) -> None:
+        file.write(b"half")
         raise OSError(number, "full") if number else OSError("24 requested and 3 written")
 
     monkeypatch.setattr(volume_cache.np, "save", full)

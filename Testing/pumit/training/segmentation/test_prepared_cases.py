@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from labelled_scans import SPACING, ball_and_box, write_pairs
@@ -104,13 +105,17 @@ def test_large_data_are_kept_on_disk_and_found_again(
         )
 
     kept = made()
-    assert len(list((tmp_path / "kept").iterdir())) == 6
+    files = [*(tmp_path / "kept").rglob("*.npy")]
+    assert len(files) == 4
     assert isinstance(kept[0].image, np.memmap)
+    # No file stays open: a system allows a process a few hundred.
+    opened = {path.path for path in psutil.Process().open_files()}
+    assert opened.isdisjoint(map(str, files))
     in_memory = prepare_all(found.cases, found.classes, PLAN, folder=tmp_path, voxels=10)
     for a, b in zip(kept, in_memory, strict=True):
         np.testing.assert_array_equal(a.image, b.image)
         np.testing.assert_array_equal(a.labels, b.labels)
         assert a.lowest == b.lowest
         np.testing.assert_array_equal(a.places[1], b.places[1])
-    monkeypatch.setattr(prepared_cases, "prepare", None)  # nothing is prepared again
+    monkeypatch.setattr(prepared_cases, "read_labelled", None)  # nothing is prepared again
     np.testing.assert_array_equal(made()[1].image, in_memory[1].image)
