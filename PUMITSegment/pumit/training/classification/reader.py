@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +25,14 @@ from pumit.training.classification.cases import (
     require_split,
 )
 from pumit.training.data.found_cases import bare_name
-from pumit.training.data.split import Groups, about_guess, guessed_pattern, matched_patients
+from pumit.training.data.split import (
+    Groups,
+    about_guess,
+    grouped,
+    guessed_patient,
+    guessed_pattern,
+    matched_patients,
+)
 from pumit.volume import Volume
 
 COLOUR = 3
@@ -403,14 +409,13 @@ def _patients(
         else:
             bare[name] = bare_name(path)
     guess = guessed_pattern(list(bare.values()))
-    guessed: Groups = {}
-    for name, text in bare.items():
-        match = re.search(guess, text) if guess else None
-        key = match[1] if match else text if by_equal_names else name
-        guessed.setdefault(key, []).append(name)
-    groups: Groups = {}
-    for name, key in stated.items():
-        groups.setdefault(key, []).append(name)
+
+    def patient_of(name: str) -> str:
+        patient = guessed_patient(guess, bare[name]) if guess else ""
+        return patient or (bare[name] if by_equal_names else name)
+
+    guessed = grouped(bare, patient_of)
+    groups = grouped(stated, lambda name: stated[name])
     for key, names in guessed.items():
         groups.setdefault(key, []).extend(names)
     is_note = any(len(names) > 1 for names in guessed.values())
