@@ -16,8 +16,7 @@ from labelled_scans import ball_and_box, write
 from PIL import Image
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.user_index import card_files
-from pumit.training.model_card.facts import case_numbers, fold_of, without_paths
-from pumit.training.model_card.record import RunLog
+from pumit.training.model_card.record import RunLog, case_numbers, fold_of, without_paths
 from pumit.training.model_card.write import span, write_card
 
 pytestmark = pytest.mark.usefixtures("known_networks")
