@@ -25,6 +25,8 @@ from pumit.training.validate import read_segmentation
 from segmentation_runs import RECIPE
 from tiny_run import status_of
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 written = partial(
     segmentation_runs.written,
     folds=2,

@@ -121,15 +121,15 @@ def _spacing_ratios(facts: Sequence[CaseFacts]) -> npt.NDArray[np.float64]:
 def usual_cases(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """Return the cases whose spacing is within an order of magnitude of the median on all axes."""
     ratios = _spacing_ratios(facts)
-    is_usual = ((ratios > 1 / OUTLIER) & (ratios < OUTLIER)).all(axis=1)
-    return [f for f, usual in zip(facts, is_usual, strict=True) if usual] or list(facts)
+    usual = np.flatnonzero(((ratios > 1 / OUTLIER) & (ratios < OUTLIER)).all(axis=1))
+    return [facts[i] for i in usual] or list(facts)
 
 
 def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """Return cases that differ by an order of magnitude along all axes, as from another unit."""
     ratios = _spacing_ratios(facts)
     is_other = (ratios >= OUTLIER).all(axis=1) | (ratios <= 1 / OUTLIER).all(axis=1)
-    return [f for f, other in zip(facts, is_other, strict=True) if other]
+    return [facts[i] for i in np.flatnonzero(is_other)]
 
 
 def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:

@@ -110,6 +110,14 @@ def test_a_classification_is_checked_and_planned(
     assert "needs at least two" in refused("data", _only(tmp_path / "set", "normal"), *goal)
 
 
+def test_plan_replaces_no_other_file(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}", encoding="utf-8")
+    for name in ("dataset.json", ""):
+        told = refused("plan", tmp_path, "-o", f"{tmp_path}/{name}")
+        assert "is there and no recipe; name a .yaml file" in told
+    assert (tmp_path / "dataset.json").read_text(encoding="utf-8") == "{}"
+
+
 def _only(folder: Path, name: str) -> Path:
     """Remove all classes but one."""
     for each in folder.iterdir():

@@ -56,6 +56,11 @@ def test_patterns_find_other_layouts_and_channels(tmp_path: Path) -> None:
     touch(tmp_path, "mr/x_t2.nii.gz", "mr/x_t1.nii.gz", "seg/x.nii.gz")
     found = find(tmp_path, images="mr/{case}_{channel}.nii.gz", labels="seg/{case}.nii.gz")
     assert [path.name for path in found.cases[0].images] == ["x_t1.nii.gz", "x_t2.nii.gz"]
+    touch(tmp_path, "mr/y_t1.nii.gz", "seg/y.nii.gz")
+    pattern = {"images": "mr/{case}_{channel}.nii.gz", "labels": "seg/{case}.nii.gz"}
+    with pytest.raises(PumitError, match="y: lacks channel t2"):
+        find(tmp_path, **pattern)
+    assert len(find(tmp_path, **pattern, repeat_single_channel=True).cases) == 2
 
 
 def test_listed_cases_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -208,15 +213,6 @@ def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path: Path, is_list
         content["training"] = list(rows)
     (tmp_path / "dataset.json").write_text(json.dumps(content))
     assert [case.name for case in find(tmp_path).cases] == ["a"]
-
-
-def test_missing_channel_names_the_case(tmp_path: Path) -> None:
-    touch(tmp_path, "images/a_0000.nii.gz", "images/a_0001.nii.gz", "images/b_0000.nii.gz")
-    touch(tmp_path, "labels/a.nii.gz", "labels/b.nii.gz")
-    pattern = "images/{case}_{channel}.nii.gz"
-    with pytest.raises(PumitError, match="b: lacks channel 0001"):
-        find(tmp_path, images=pattern)
-    assert len(find(tmp_path, images=pattern, repeat_single_channel=True).cases) == 2
 
 
 @pytest.mark.parametrize(

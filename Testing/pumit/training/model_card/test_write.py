@@ -33,10 +33,6 @@ def write_scans(folder: Path, names: list[str]) -> None:
         write(folder / "labels" / f"{name}.nii.gz", labels)
 
 
-def test_photographs_have_no_distance_of_slices() -> None:
-    assert span([(1e8, 1.0, 0.5), (1e8, 2.0, 0.5)]) == "1 to 2 x 0.5"
-
-
 def score(case: str, label: str, dice: float | None) -> dict[str, Any]:
     distances = {"assd_mm": 1.0, "hd_mm": 4.0, "hd95_mm": 2.0}
     return {
@@ -231,6 +227,7 @@ def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:
 
 
 def test_a_card_names_neither_cases_nor_places() -> None:
+    assert span([(1e8, 1.0, 0.5), (1e8, 2.0, 0.5)]) == "1 to 2 x 0.5"  # of photographs
     for names in (["b", "a"], ["a", "b", "a"]):
         assert case_numbers(names) == {"a": "case 1", "b": "case 2"}
     # Paths are left out of a recipe.
@@ -299,26 +296,21 @@ def automatic(folder: Path) -> Path:
     return folder
 
 
-def test_a_model_of_all_cases_tells_what_the_cross_validation_found(tmp_path: Path) -> None:
-    run = automatic(tmp_path / "final")
-    rows = [{**row, "fold": i} for i, row in enumerate(ROWS, start=1)]
-    (tmp_path / "cross_validation.json").write_text(json.dumps({"rows": rows}))
-    text = write_card(run, run / "made.safetensors").read_text()
-    assert "seen all of its 2 cases" in text
-    assert "On generated scans" not in text  # where no one looked
-    assert "| ball | 0.800 [0.800, 0.800] |" in text
-
-
-def test_the_ensemble_of_folds_tells_what_the_cross_validation_found(tmp_path: Path) -> None:
+def test_folds_and_the_model_of_all_cases_tell_what_the_cross_validation_found(
+    tmp_path: Path,
+) -> None:
     run = automatic(tmp_path / "run")
     automatic(run / "fold_1")
     (run / "log.jsonl").write_text(json.dumps({"folds": [["b"], ["a"]]}) + "\n")
     rows = [{**row, "fold": i} for i, row in enumerate(ROWS, start=1)]
     (run / "cross_validation.json").write_text(json.dumps({"rows": rows}))
     text = write_card(run, run / "made.safetensors").read_text()
-    assert "seen all of its 2 cases" in text
-    assert "| ball | 0.800 [0.800, 0.800] |" in text
     assert "2 cases: 2 for training." in text
+    final = automatic(run / "final")  # the model of all cases
+    for text in (text, write_card(final, final / "made.safetensors").read_text()):
+        assert "seen all of its 2 cases" in text
+        assert "On generated scans" not in text  # where no one looked
+        assert "| ball | 0.800 [0.800, 0.800] |" in text
 
 
 def test_a_fold_says_which_it_is(tmp_path: Path) -> None:

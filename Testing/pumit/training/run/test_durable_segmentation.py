@@ -30,6 +30,8 @@ from pumit.training.train import finetune
 from segmentation_runs import assert_same_weights
 from tiny_run import forks, run_line, status_of, train_line
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 SCHEDULE = {
     "steps": 3,
     "log_every": 1,
