@@ -296,7 +296,7 @@ def automatic(folder: Path) -> Path:
     return folder
 
 
-def test_folds_and_the_model_of_all_cases_tell_what_the_cross_validation_found(
+def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(
     tmp_path: Path,
 ) -> None:
     run = automatic(tmp_path / "run")
@@ -307,10 +307,10 @@ def test_folds_and_the_model_of_all_cases_tell_what_the_cross_validation_found(
     text = write_card(run, run / "made.safetensors").read_text()
     assert "2 cases: 2 for training." in text
     final = automatic(run / "final")  # the model of all cases
-    for text in (text, write_card(final, final / "made.safetensors").read_text()):
-        assert "seen all of its 2 cases" in text
-        assert "On generated scans" not in text  # where no one looked
-        assert "| ball | 0.800 [0.800, 0.800] |" in text
+    for each in (text, write_card(final, final / "made.safetensors").read_text()):
+        assert "seen all of its 2 cases" in each
+        assert "On generated scans" not in each  # where no one looked
+        assert "| ball | 0.800 [0.800, 0.800] |" in each
 
 
 def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
