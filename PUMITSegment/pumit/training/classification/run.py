@@ -23,9 +23,14 @@ from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
 from pumit.system.files import atomic_path
 from pumit.training.classification.cases import SPLITS, ClassificationData
-from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_classification_data
-from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
+from pumit.training.classification.task import (
+    CaseDraw,
+    ClassificationTask,
+    PreparedImages,
+    keep_prepared,
+    probabilities_of,
+)
 from pumit.training.loop.distributed import RankSync, world
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.initial_encoder import load_initial_encoder

@@ -17,9 +17,13 @@ from pumit.networks.build import build_network
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.system.wording import count_of, times
 from pumit.training.classification.cases import Cases, ClassificationData
-from pumit.training.classification.prepared_images import PreparedImages
 from pumit.training.classification.run import form_of, read_data, sizes_of
-from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
+from pumit.training.classification.task import (
+    CaseDraw,
+    ClassificationTask,
+    PreparedImages,
+    probabilities_of,
+)
 from pumit.training.planning.estimate import (
     TimeParts,
     checkpoint_bytes,

@@ -406,9 +406,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         )
         # 3. Validations, with the time of the windows measured separately.
         second = build_network(recipe.network, **request["sizes"]).to(device)
-        validation = SegmentationValidation(
-            second, network_plan, [case], classes, overlap=0.0, averages_flips=False
-        )
+        validation = SegmentationValidation(second, network_plan, [case], classes, overlap=0.0)
         window = _window_seconds(validation, plan, device)
         count = SlidingWindow(plan.patch_size, 0.0).count(shape)
         began = time.perf_counter()

@@ -12,8 +12,8 @@ import torch
 from pumit.errors import ExportError, VolumeError
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.training.classification.cases import Cases
-from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_class_folders
+from pumit.training.classification.task import PreparedImages, keep_prepared
 from pumit.volume import Volume
 
 FORM = ClassifierInput((4, 8, 8), 1)

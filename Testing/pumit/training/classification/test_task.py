@@ -8,11 +8,11 @@ import torch
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.classification.cases import Cases
-from pumit.training.classification.prepared_images import PreparedImages
 from pumit.training.classification.task import (
     CaseDraw,
     ClassificationTask,
     LabelledImages,
+    PreparedImages,
     probabilities_of,
 )
 from pumit.training.recipes.schedule import Schedule
