@@ -120,16 +120,14 @@ def _spacing_ratios(facts: Sequence[CaseFacts]) -> npt.NDArray[np.float64]:
 
 def usual_cases(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """Return the cases whose spacing is within an order of magnitude of the median on all axes."""
-    ratios = _spacing_ratios(facts)
-    usual = np.flatnonzero(((ratios > 1 / OUTLIER) & (ratios < OUTLIER)).all(axis=1))
-    return [facts[i] for i in usual] or list(facts)
+    rows = zip(facts, _spacing_ratios(facts), strict=True)
+    return [f for f, r in rows if r.min() > 1 / OUTLIER and r.max() < OUTLIER] or list(facts)
 
 
 def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """Return cases that differ by an order of magnitude along all axes, as from another unit."""
-    ratios = _spacing_ratios(facts)
-    is_other = (ratios >= OUTLIER).all(axis=1) | (ratios <= 1 / OUTLIER).all(axis=1)
-    return [facts[i] for i in np.flatnonzero(is_other)]
+    rows = zip(facts, _spacing_ratios(facts), strict=True)
+    return [f for f, r in rows if r.min() >= OUTLIER or r.max() <= 1 / OUTLIER]
 
 
 def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 from pumit.export.seg_nrrd import write_seg_nrrd
-from pumit.runs import send_command
 from pumit.segmentation import Algorithm, Segment, Segmentation
-from pumit.training.run.control import CHECK_SECONDS
 from pumit.training.segmentation import run as segmentation_run
 from pumit.volume import Volume
 
@@ -141,27 +138,6 @@ def test_channels_in_files_of_their_own(run: Any, refused: Any, tmp_path: Path) 
         "predict", folder / "labelsTr", "--channel-files", "-o", tmp_path / "x", *options
     )
     assert "NAME_0000" in line
-
-
-def test_a_stopped_run_ends_well_and_goes_on(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_pairs(tmp_path / "set", 2)
-    path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
-    out, work = tmp_path / "out", segmentation_run.prepare_all
-
-    def asking(*args: Any, **options: Any) -> Any:
-        send_command(out, "stop")
-        time.sleep(2 * CHECK_SECONDS)  # a run that works does not look at every moment
-        return work(*args, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(segmentation_run, "prepare_all", asking)
-        ran = run("train", path, "-o", out, "--steps", 1)
-    assert ran.err.startswith("pumit train: Stopped.")
-    assert run("runs", "status", out).out.startswith("made (segmentation): stopped: Stopped.")
-    run("train", path, "-o", out, "--steps", 1)
-    assert (out / "made.safetensors").is_file()
 
 
 @pytest.mark.parametrize("folds", [(), ("--folds", 2)])

@@ -30,6 +30,8 @@ from pumit.training.train import finetune
 from pumit.volume import Volume
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 SIZES: dict[str, Any] = {
     "dim": 16,
     "depth": 1,
@@ -123,7 +125,6 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("blank_pictures")
 def test_a_stopped_run_goes_on_as_if_it_had_not(trained: Path, folder: Path) -> None:
     for _ in range(3):
         run(folder, "parts", seconds=0.0)
@@ -264,7 +265,6 @@ def test_epochs_become_steps() -> None:
     assert plan_of(recipe, default, 1188, processes=4)[0].steps == 100 * 10
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(folder: Path) -> None:
     rates = {"learning_rate": 3e-3, "warm_up": 4, "average": 0.8}
     for name, schedule, steps in (
@@ -281,7 +281,6 @@ def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(fol
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

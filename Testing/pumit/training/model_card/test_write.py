@@ -179,6 +179,16 @@ def test_a_run_that_was_stopped_says_so(folder: Path) -> None:
     assert "step 20 of 40 (50 %)" in text
     assert "| dice soft | 0.800 |" in text
     assert "worst_1" not in text
+    # One case that trained and validated is reported.
+    records = log_records()
+    records[0]["data"] |= {"training": NAMES[:1], "validation": NAMES[:1]}
+    write_log(folder, records)
+    rows = [score(NAMES[0], "soft", 0.9)]
+    (folder / "validation.json").write_text(json.dumps({"step": 40, "rows": rows}))
+    text = card(folder)
+    assert "1 case: 1 for training" in text
+    assert "which were trained on too" in text
+    assert "validated on what it was" in text  # among the limits
 
 
 def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder: Path) -> None:
@@ -197,18 +207,6 @@ def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder:
     text = card(folder)
     assert "# Model card: made" in text
     assert "curves.png" not in text
-
-
-def test_one_case_that_trained_and_validated_is_reported(folder: Path) -> None:
-    records = log_records()
-    records[0]["data"] |= {"training": NAMES[:1], "validation": NAMES[:1]}
-    write_log(folder, records)
-    rows = [score(NAMES[0], "soft", 0.9)]
-    (folder / "validation.json").write_text(json.dumps({"step": 40, "rows": rows}))
-    text = card(folder)
-    assert "1 case: 1 for training" in text
-    assert "which were trained on too" in text
-    assert "validated on what it was" in text  # among the limits
 
 
 def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:

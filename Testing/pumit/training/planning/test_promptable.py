@@ -17,6 +17,8 @@ from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.train import finetune
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 COST = ClickCost(StepCost(0.5, 4, 1000), 1 << 20, 1 << 20, 1e-7, 0.2, 0.3)
 
 

@@ -20,6 +20,8 @@ from pumit.training.pretrain import pretrain
 from pumit.training.recipes.pretraining import PRETRAINING
 from pumit.training.recipes.reader import read_yaml, recipe_folder, recipe_names, shipped_recipe
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 VIT = {"dim": 16, "depth": 2, "num_heads": 2, "hidden": 24, "position_table": [1, 2, 2]}
 HYMAMBA = {"stem_width": 4, "widths": [6, 6, 6, 12], "depths": [1] * 4, "num_layers": 1}
 MAMBA = {**HYMAMBA, "state": 2, "dt_rank": 1, "decoder_widths": [8, 8, 4, 4, 4]}

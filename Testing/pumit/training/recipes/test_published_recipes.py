@@ -28,6 +28,8 @@ from pumit.training.segmentation.networks import fitted_sizes, network_sizes, pa
 from pumit.training.train import finetune
 from pumit.volume import Volume
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 CT = {"source": [-175, 250], "target": [0, 1]}
 SWIN_RATES = {"optimizer": "adamw", "learning_rate": 1e-4}
 NNFORMER = {

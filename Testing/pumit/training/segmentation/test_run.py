@@ -21,6 +21,8 @@ from pumit.training.segmentation.validation import SinglePieceChoice
 from pumit.volume import Volume
 from segmentation_runs import LEARNING, RECIPE, dice_of, train
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.mark.slow
 def test_trained_model_predicts_other_scans(
@@ -68,7 +70,6 @@ def test_trained_model_predicts_other_scans(
     assert (tmp_path / "out" / "made_last.safetensors").is_file()
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 1)
     train(tmp_path)
@@ -77,7 +78,6 @@ def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None
     assert "only case" in logged["warnings"][0]
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_validation_without_any_class_still_makes_a_model(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 3)
     write(tmp_path / "set" / "labels" / "case_2.nii.gz", np.zeros_like(ball_and_box(2)[1]))
@@ -151,7 +151,6 @@ def write_tumours(folder: Path, count: int) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("blank_pictures")
 def test_regions_are_learned_and_judged(tmp_path: Path) -> None:
     write_tumours(tmp_path / "set", 4)
     best = train(
