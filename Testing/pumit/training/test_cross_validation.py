@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import segmentation_runs
 from labelled_scans import write_pairs
-from pumit.errors import PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.index import list_models
 from pumit.runs import read_log, read_status, send_command
@@ -69,6 +69,10 @@ def test_folds_are_trained_pooled_and_found_again(
     # The folds are one model as well, whose answer is their mean.
     folds = load_automatic(out / "made-folds.safetensors", "cpu")
     assert len(folds.members) == len(list(out.glob("fold_*")))
+    # Folds of one recipe are not taken for those of another.
+    for changes in ({"folds": 3}, {"schedule": {"steps": 1, "learning_rate": 0.5}}):
+        with pytest.raises(CheckpointError, match="holds a run of another recipe"):
+            finetune(written(tmp_path, register=True, **changes), out)
     # Without the model of all cases they are the result.
     finetune(written(tmp_path, register=True, final_model=False), out)
     status = status_of(out)
