@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import Mean, MetricRow, mean_of, summarize
@@ -34,6 +33,7 @@ from pumit.segmentation import TISSUE
 from pumit.training.classification.cases import named_split
 from pumit.training.preceding import FOLDER
 from pumit.training.recipes.model import read_model
+from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.tasks import model_for
 from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import origin_of
@@ -527,19 +527,12 @@ def _preceding(folder: Path) -> tuple[tuple[str, int, float], ...]:
     return tuple(found)
 
 
-def numbers_of(log: RunLog) -> dict[str, str]:
-    """Return the card's number of each case of a log."""
-    names = [n for role in ("training", "validation", "test") for n in log.data.get(role, ())]
-    return case_numbers([str(name) for name in names])
-
-
 def read_recipe_file(folder: Path) -> dict[str, Any]:
     """Return the keys of the recipe in a run's folder; empty if it is missing or unreadable."""
     try:
-        content = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return read_yaml(folder / RECIPE)
+    except PumitError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def followed_recipe(folder: Path) -> TrainingRecipe | None:
@@ -561,14 +554,14 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
         shown = {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}
         if named_split(shown.get("split")):  # of cases, which are numbered
             del shown["split"]
-        public |= {"data": shown}
-        if isinstance(data.get("classes"), (list, tuple)):
-            public["data"]["classes"] = [
+        if isinstance(shown.get("classes"), list):
+            shown["classes"] = [
                 {k: v for k, v in row.items() if k != "segments"}
                 if isinstance(row, Mapping)
                 else row
-                for row in data["classes"]
+                for row in shown["classes"]
             ]
+        public |= {"data": shown}
     clean: dict[str, Any] = without_paths({k: v for k, v in public.items() if "cases" not in k})
     return clean
 

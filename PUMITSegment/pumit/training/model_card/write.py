@@ -44,7 +44,6 @@ from pumit.training.model_card.record import (
     gather,
     name_of,
     number_of,
-    numbers_of,
     read_recipe_file,
 )
 from pumit.training.recipes.classification import ClassificationRecipe
@@ -262,24 +261,28 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
     classified = {}
     if isinstance(recipe, ClassificationRecipe) and (folder / ANSWERS).is_file():
         classified = classified_facts(recipe)
-    numbers = numbers_of(log) or case_numbers([*answered_names(folder), *classified])
+    logged = [str(n) for role in ROLES.values() for n in log.data.get(role, ())]
+    numbers = case_numbers(logged or [*answered_names(folder), *classified])
     target = pick_device("auto" if recipe is None else recipe.device)
     card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
     if classified:
         cases = [replace(fact, case=numbers[name]) for name, fact in classified.items()]
         card = replace(card, cases=tuple(sorted(cases, key=lambda fact: number_of(fact.case))))
     scores = card_scores(folder, numbers)
+    shown: dict[str, Any] = {
+        "schedule": card.schedule,
+        "classes": card.classes,
+        "best_step": card.step,
+    }
+    title = "Losses, learning rate and validation over the steps of the training."
+    is_drawn = write_curves(log, folder / CURVES, **shown)
     card = replace(
         card,
         fold=card.fold or fold_of(folder),
         scores=scores[0] if scores else None,
         further_scores=tuple(scores[1:]),
+        curves=CardPicture(CURVES, title) if is_drawn else None,
     )
-    if write_curves(
-        log, folder / CURVES, schedule=card.schedule, classes=card.classes, best_step=card.step
-    ):
-        title = "Losses, learning rate and validation over the steps of the training."
-        card = replace(card, curves=CardPicture(CURVES, title))
     is_validated = bool(scores) and scores[0].split == "validation"
     # SAM works slice by slice and is slow, so it is not run again for pictures.
     if is_validated and isinstance(recipe, LabelledRecipe) and not isinstance(recipe, SamRecipe):

@@ -114,6 +114,7 @@ def test_cases_of_another_unit_are_left_out_and_thick_slices_are_not(
     assert "thick" in used
     assert any(w.startswith("thick: spacing 40 x 1 x 1") for w in made.warnings)
     kept = {"folder": ".", "classes": {"ball": 1, "box": 2}, "training": ["cm", "case_1"]}
+    kept["validation"] = ["case_0"]
     assert "cm" in planned(tmp_path, data=kept).recipe["data"]["training"]
 
 
