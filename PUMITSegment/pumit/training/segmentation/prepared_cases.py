@@ -180,8 +180,10 @@ def prepare_all(
             prepared.append(prepare(read_labelled(case, classes), plan, classes))
             continue
         make = partial(lambda case: _on_grid(read_labelled(case, classes), plan), case)
-        part = json.dumps([case.drawn, case.known, case.ignore_value])
-        files = cache.files(case.files, make, part=part)
+        # A file may hold several cases.
+        parts: list[Any] = [*map(str, (*case.images, *case.labels))]
+        parts += [case.drawn, case.known, case.ignore_value]
+        files = cache.files(case.files, make, part=json.dumps(parts))
         drawn = np.load(files["drawn"], allow_pickle=False) if "drawn" in files else None
         prepared.append(_indexed(case.name, files["image"], files["labels"], drawn, classes))
     return prepared
