@@ -164,7 +164,7 @@ def test_regions_are_learned_and_judged(tmp_path: Path) -> None:
             "classes": REGIONS,
             "validation": ["case_3"],
         },
-        schedule={**LEARNING, "learning_rate": 1e-2, "precision": "fp32"},
+        schedule={**LEARNING, "learning_rate": 1e-2},
     )
     recipe, _ = read_recipe(best)
     assert recipe["regions"] == [[1, 2, 4], [1, 4], [4]]
