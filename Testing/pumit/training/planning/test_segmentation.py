@@ -62,6 +62,7 @@ def test_fixed_values_stay(tmp_path: Path) -> None:
     for part, values in given.items():
         assert {k: made.recipe[part][k] for k in values} == values
     assert "seconds" not in made.recipe["schedule"]
+    assert made.recipe["schedule"]["warm_up"] == 77 // 5  # which ends early
     assert made.estimate.seconds == pytest.approx(77 * 16 * 32 * 32 * 3 * 4e-6, abs=60)
 
 

@@ -14,6 +14,7 @@ import torch
 from pumit.errors import DiskFullError
 from pumit.models.tensor_file import write_tensors
 from pumit.runs import LOG, read_log, read_status, send_command
+from pumit.system.wording import duration
 from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
@@ -189,3 +190,8 @@ def test_records_that_tell_little_make_no_trouble() -> None:
     for record in (*empty, *named, {"step": 1}, {"step": 1, "validation": {}}):
         sentence = sentence_of(record)
         assert not sentence or sentence.endswith(".")
+
+
+def test_times_are_said_as_people_do() -> None:
+    said = [duration(seconds) for seconds in (0.2, 40, 300, 12_000, 200_000)]
+    assert said == ["1 second", "40 seconds", "5 minutes", "3 h 20 min", "2 days 7 h"]
