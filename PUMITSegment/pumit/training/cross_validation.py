@@ -11,17 +11,22 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_means, summarize
 from pumit.models.ensemble import join_models
-from pumit.runs import RECIPE, read_status
-from pumit.system.files import write_json, write_text
+from pumit.runs import read_status
+from pumit.system.files import write_json
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
-from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.relay import require_one_process, train_part
-from pumit.training.run.resolved_recipe import with_absolute_paths
+from pumit.training.run.resolved_recipe import (
+    plain,
+    recipe_to_follow,
+    save_recipes,
+    whole_schedule,
+    with_absolute_paths,
+)
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_segmentation
 
@@ -49,7 +54,8 @@ def cross_validate(
         The model of all cases if there is one, else that of the best fold.
 
     Raises:
-        PumitError: If the recipe does not fit, or there are fewer patients than folds.
+        PumitError: If the recipe does not fit, there are fewer patients than folds, or the folder
+            holds folds of another recipe.
         RunStopped: If it was stopped; the same call resumes.
     """
     if task_of(file.keys) != "segmentation":
@@ -71,9 +77,13 @@ def cross_validate(
         reporter.update(name=recipe.name, task=recipe.task)
         names = [list(split.validation) for split in splits]
         reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
-        # 1. Save the recipe that all parts follow.
-        whole = with_absolute_paths(file.keys, file.path)
-        reporter.written(lambda: write_text(output / RECIPE, recipe_text(whole)))
+        # 1. Save the recipe that all parts follow, unless they followed another one before.
+        given = with_absolute_paths(file.keys, file.path)
+        given["schedule"] = whole_schedule(recipe.schedule, file.keys)
+        given.pop("final_model", None)  # which may be trained later
+        followed = recipe_to_follow(output, given, source=file.source)
+        full = plain({**followed, "final_model": recipe.final_model})
+        reporter.written(lambda: save_recipes(output, given, full))
         # 2. Train the folds; finished ones return at once.
         made = []
         for number, split in enumerate(splits, start=1):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import segmentation_runs
 from labelled_scans import write_pairs
-from pumit.errors import PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.index import list_models
 from pumit.runs import read_log, read_status, send_command
@@ -25,6 +25,8 @@ from pumit.training.validate import read_segmentation
 from segmentation_runs import RECIPE
 from tiny_run import status_of
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 written = partial(
     segmentation_runs.written,
     folds=2,
@@ -36,9 +38,12 @@ written = partial(
 
 
 @pytest.mark.slow
-def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
+def test_folds_are_trained_pooled_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     write_pairs(tmp_path / "set", 3)
-    path, out = written(tmp_path), tmp_path / "out"
+    path, out = written(tmp_path, register=True), tmp_path / "out"
     best = finetune(path, out)
     assert best == out / "final" / "made.safetensors"
     found = json.loads((out / RESULT).read_text())
@@ -49,6 +54,14 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     status = status_of(out)
     assert status.state == "finished"
     assert status.model == "final/made.safetensors"
+    # The user's list has the model of all cases, and the folds with their card.
+    assert status.registered == "made"
+    assert status.sentence.endswith("The model 'made' can be used now.")
+    card = (out / "card.md").read_text()
+    assert card.startswith("# Model card: made-folds")
+    assert "measured in a cross-validation" in card
+    entry = next(e for e in list_models() if e.name == "made-folds")
+    assert entry.card_path.read_text() == card
     # Started again from what it wrote, nothing is trained again.
     stamps = {p: p.stat().st_mtime_ns for p in out.glob("*/last.safetensors")}
     assert len(stamps) == 3
@@ -56,26 +69,17 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     # The folds are one model as well, whose answer is their mean.
     folds = load_automatic(out / "made-folds.safetensors", "cpu")
     assert len(folds.members) == len(list(out.glob("fold_*")))
+    # Folds of one recipe are not taken for those of another.
+    for changes in ({"folds": 3}, {"schedule": {"steps": 1, "learning_rate": 0.5}}):
+        with pytest.raises(CheckpointError, match="holds a run of another recipe"):
+            finetune(written(tmp_path, register=True, **changes), out)
+    # Without the model of all cases they are the result.
+    finetune(written(tmp_path, register=True, final_model=False), out)
+    status = status_of(out)
+    assert status.model == "made-folds.safetensors"
+    assert status.registered is not None
+    assert status.registered.startswith("made-folds")
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("has_final", [False, True])
-def test_the_status_names_the_model_that_is_in_the_users_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_final: bool
-) -> None:
-    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
-    write_pairs(tmp_path / "set", 2)
-    finetune(written(tmp_path, register=True, final_model=has_final), tmp_path / "out")
-    status = status_of(tmp_path / "out")
-    assert status.registered == ("made" if has_final else "made-folds")
-    assert status.model == ("final/made" if has_final else "made-folds") + ".safetensors"
-    card = (tmp_path / "out" / "card.md").read_text()
-    assert card.startswith("# Model card: made-folds")
-    assert "measured in a cross-validation" in card
-    entry = next(e for e in list_models() if e.name == "made-folds")
-    assert entry.card_path.read_text() == card
-    assert status.sentence.endswith(f"The model {status.registered!r} can be used now.")
 
 
 def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None:

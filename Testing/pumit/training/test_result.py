@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labelled_scans import write_pairs
 from pumit.errors import ExportError
 from pumit.runs import read_log
 from pumit.training.run.reporter import RunReporter
-from pumit.training.train import finetune, write_result
-from segmentation_runs import written
+from pumit.training.train import write_result
 from tiny_run import status_of
 
 
@@ -65,17 +63,3 @@ def test_neither_is_worth_a_run(
     assert ["card" in sentence for sentence in sentences] == [True, False]
     assert all(sentence.endswith(f": {reason}") for sentence in sentences)
     assert read_log(tmp_path)[0][-1]["model"] == "m.safetensors"
-
-
-@pytest.mark.slow
-def test_a_second_model_of_one_name_is_named_as_in_the_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
-    write_pairs(tmp_path / "set", 2)
-    path = written(tmp_path, register=True, schedule={"steps": 1})
-    for run, name in (("first", "made"), ("second", "made-2")):
-        finetune(path, tmp_path / run)
-        assert status_of(tmp_path / run).sentence == (
-            f"Finished. The model {name!r} can be used now."
-        )

@@ -36,6 +36,8 @@ from pumit.training.train import finetune
 from pumit.training.validate import read_recipe
 from tiny_run import status_of
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 SAVED = Path(__file__).parent / "saved"
 
 

@@ -24,12 +24,9 @@ CLICKS: dict[str, Any] = {"task": "promptable", "data": {"folder": "nowhere"}, "
     [
         ({"task": "cook"}, "promptable"),
         ({**RECIPE, "schedule": {"stepz": 1}}, "steps"),
-        ({**RECIPE, "data": {"folder": "x", "clases": {}}}, "classes"),
-        ({**RECIPE, "data": {"cases": [{"imag": "a", "label": "b"}]}}, "image"),
         ({**RECIPE, "data": {"folders": [{"folder": "x", "leave_ou": []}]}}, "leave_out"),
         ({**RECIPE, "data": {"folders": ["x"]}}, "folders, number 1"),
         ({**RECIPE, "data": {"folders": [{}]}}, "folders, number 1 needs the key folder"),
-        ({**RECIPE, "data": {"folder": "x", "classes": [{"nam": "a"}]}}, "name"),
         ({**CLICKS, "part": "head"}, "decoder"),
     ],
 )

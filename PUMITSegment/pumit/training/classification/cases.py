@@ -40,6 +40,17 @@ class Cases:
     def __len__(self) -> int:
         return len(self.names)
 
+    def volume(self, index: int) -> Volume:
+        """Return the volume of a case.
+
+        Raises:
+            VolumeError: If it cannot be read; the message begins with the case's name.
+        """
+        try:
+            return self.read(index)
+        except VolumeError as error:
+            raise VolumeError(f"{self.names[index]}: {error}") from None
+
 
 @dataclass(frozen=True)
 class ClassificationData:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,14 @@ from pumit.training.classification.cases import (
     require_split,
 )
 from pumit.training.data.found_cases import bare_name
-from pumit.training.data.split import Groups, about_guess, guessed_pattern, matched_patients
+from pumit.training.data.split import (
+    Groups,
+    about_guess,
+    grouped,
+    guessed_patient,
+    guessed_pattern,
+    matched_patients,
+)
 from pumit.volume import Volume
 
 COLOUR = 3
@@ -46,21 +52,16 @@ SPLIT_FOLDERS = {
 Scans = dict[str, Path]  # by CLASS/NAME, sorted
 
 
-@dataclass(frozen=True)
-class _ArrayReader:
-    """Reader of images (N, D, H, W) or (N, H, W), colour last with 3 channels."""
+def _image(images: npt.NDArray[Any], is_planar: bool, is_colour: bool, index: int) -> Volume:
+    """Return one of images (N, D, H, W) or (N, H, W), colour last with 3 channels."""
+    image = np.moveaxis(images[index], -1, 0) if is_colour else images[index]
+    if is_planar:
+        return Volume(np.expand_dims(image, -3), (PLANAR_SLICE_SPACING_MM, 1.0, 1.0))
+    return Volume(image)
 
-    images: npt.NDArray[Any]
-    is_planar: bool
-    is_colour: bool
 
-    def __call__(self, index: int) -> Volume:
-        image = self.images[index]
-        if self.is_colour:
-            image = np.moveaxis(image, -1, 0)
-        if self.is_planar:
-            return Volume(np.expand_dims(image, -3), (PLANAR_SLICE_SPACING_MM, 1.0, 1.0))
-        return Volume(image)
+def _file(paths: Sequence[Path], index: int) -> Volume:
+    return Volume.read(paths[index])
 
 
 def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData:
@@ -96,8 +97,8 @@ def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData
     for split in SPLITS:
         images = arrays[f"{split}_images"]
         cases = [f"{split} image {i}" for i in range(len(images))]
-        reader = _ArrayReader(images, dimensions == 2, is_colour)
-        splits[split] = Cases(cases, labels[split], reader)
+        read = partial(_image, images, dimensions == 2, is_colour)
+        splits[split] = Cases(cases, labels[split], read)
     return ClassificationData(names, splits, is_stored_as_shown=True)
 
 
@@ -169,14 +170,6 @@ def _class_names(labels: dict[str, Labels], names: tuple[str, ...], where: str) 
     return names or tuple(str(k) for k in range(count))
 
 
-@dataclass(frozen=True)
-class _FileReader:
-    paths: Sequence[Path]
-
-    def __call__(self, index: int) -> Volume:
-        return Volume.read(self.paths[index])
-
-
 def read_class_folders(
     folder: Path,
     *,
@@ -230,7 +223,7 @@ def read_class_folders(
         paths = list(scans.values())
         labels = np.array([classes.index(_class_of(name)) for name in scans], dtype=np.int64)
         names = [path.relative_to(folder).as_posix() for path in paths]
-        splits[split_name] = Cases(names, labels, _FileReader(paths), paths)
+        splits[split_name] = Cases(names, labels, partial(_file, paths), paths)
     set_aside = {part: splits[part].names for part in missing if part in splits}
     return ClassificationData(
         classes, splits, is_stored_as_shown=False, notes=notes, set_aside=set_aside
@@ -403,14 +396,13 @@ def _patients(
         else:
             bare[name] = bare_name(path)
     guess = guessed_pattern(list(bare.values()))
-    guessed: Groups = {}
-    for name, text in bare.items():
-        match = re.search(guess, text) if guess else None
-        key = match[1] if match else text if by_equal_names else name
-        guessed.setdefault(key, []).append(name)
-    groups: Groups = {}
-    for name, key in stated.items():
-        groups.setdefault(key, []).append(name)
+
+    def patient_of(name: str) -> str:
+        patient = guessed_patient(guess, bare[name]) if guess else ""
+        return patient or (bare[name] if by_equal_names else name)
+
+    guessed = grouped(bare, patient_of)
+    groups = grouped(stated, lambda name: stated[name])
     for key, names in guessed.items():
         groups.setdefault(key, []).extend(names)
     is_note = any(len(names) > 1 for names in guessed.values())

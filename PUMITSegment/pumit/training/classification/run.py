@@ -23,9 +23,14 @@ from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
 from pumit.system.files import atomic_path
 from pumit.training.classification.cases import SPLITS, ClassificationData
-from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_classification_data
-from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
+from pumit.training.classification.task import (
+    CaseDraw,
+    ClassificationTask,
+    PreparedImages,
+    keep_prepared,
+    probabilities_of,
+)
 from pumit.training.loop.distributed import RankSync, world
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.initial_encoder import load_initial_encoder
@@ -263,9 +268,9 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         prepared = {}
         for name, cases in self.data.splits.items():
             if cases.files:
-                target = self.run.output / "prepared" / f"{name}.npy"
-                RankSync().run_on_first(partial(keep_prepared, cases, self.form, target))
-                prepared[name] = keep_prepared(cases, self.form, target)
+                folder = self.run.output / "prepared"
+                RankSync().run_on_first(partial(keep_prepared, cases, self.form, folder))
+                prepared[name] = keep_prepared(cases, self.form, folder)
             else:
                 prepared[name] = PreparedImages(cases, self.form)
                 prepared[name][0]  # raises if an image does not fit the network

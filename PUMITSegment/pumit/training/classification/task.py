@@ -1,8 +1,11 @@
-"""Training task of a classifier: cross-entropy of the class token's logits."""
+"""Training task of a classifier: prepared images, and cross-entropy of the class token's logits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,70 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pumit.errors import VolumeError
 from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
-from pumit.training.classification.cases import Labels
-from pumit.training.classification.prepared_images import PreparedImages
+from pumit.preprocessing.classifier_input import ClassifierInput
+from pumit.training.classification.cases import Cases, Labels
+from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.task import Batch, Draw, SourceTask
 from pumit.training.recipes.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class PreparedImages:
+    """Pre-processed images by index.
+
+    Attributes:
+        kept: File of each image, written by `keep_prepared`; None to prepare on demand.
+    """
+
+    cases: Cases
+    form: ClassifierInput
+    kept: Sequence[Path] | None = None
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return an image (C, d, h, w), float32; C is 1 if all channels are equal."""
+        if self.kept is not None:
+            array = np.load(self.kept[index], allow_pickle=False)
+            return torch.from_numpy(array.astype(np.float32))
+        return self.form.prepare(self.cases.volume(index))
+
+
+def keep_prepared(cases: Cases, form: ClassifierInput, folder: Path) -> PreparedImages:
+    """Pre-process all images once and cache them in half precision.
+
+    All files are read before training, so an unreadable one fails early. Files whose image is
+    cached already are not read again.
+
+    Raises:
+        VolumeError: If a file cannot be read, or the images differ in their channels.
+        ExportError: If the folder cannot be written.
+    """
+    cache = VolumeCache(folder, {"input": form.as_recipe()})
+    kept, counts = [], []
+    for i, file in enumerate(cases.files):
+        files = cache.files(file, partial(_made, cases, form, i))
+        kept.append(files["image"])
+        counts.append(int(np.load(files["channels"], allow_pickle=False)[0]))
+        if counts[i] != counts[0]:
+            raise VolumeError(
+                f"{cases.names[i]} has {counts[i]} channels, {cases.names[0]} {counts[0]}; all "
+                "images must have as many."
+            )
+    return PreparedImages(cases, form, kept)
+
+
+def _made(cases: Cases, form: ClassifierInput, index: int) -> dict[str, npt.NDArray[np.generic]]:
+    volume = cases.volume(index)
+    try:
+        image = form.prepare(volume)
+    except VolumeError as error:
+        raise VolumeError(f"{cases.names[index]}: {error}") from None
+    return {"image": image.numpy().astype(np.float16), "channels": np.array([volume.channels])}
 
 
 @dataclass

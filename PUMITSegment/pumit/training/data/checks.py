@@ -56,17 +56,12 @@ def examine(
     all_at_once(problems)
     names = [c.label.name for c in data.classes]
     channels = _channel_count(facts, data)
-    doubts = (*data.doubts, *map(str, doubtful(facts, names)), *in_part(facts, names))
-    return DataFacts(tuple(facts), channels, doubts)
-
-
-def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
-    """Describe partially annotated cases in one sentence, if there are any."""
-    texts = {fact.name: part_in_words(fact, classes) for fact in facts}
-    shown = [f"{name} ({text})" for name, text in texts.items() if text]
-    if not shown:
-        return []
-    return [f"labelled in part, what is unknown is left out: {listed(shown, SHOWN_CASES)}"]
+    doubts = [*data.doubts, *map(str, doubtful(facts, names))]
+    parts = [f"{f.name} ({text})" for f in facts if (text := part_in_words(f, names))]
+    if parts:
+        shown = listed(parts, SHOWN_CASES)
+        doubts.append(f"labelled in part, what is unknown is left out: {shown}")
+    return DataFacts(tuple(facts), channels, tuple(doubts))
 
 
 def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ class ClassLabels:
         background: Mask of annotated background, (D, H, W); None if there is none.
     """
 
-    labels: npt.NDArray[np.uint8]
+    labels: Labels
     doubts: tuple[str, ...]
     drawn: tuple[bool, ...] | None = None
     background: npt.NDArray[np.bool_] | None = None
@@ -143,10 +143,7 @@ def match_segments(
 ) -> tuple[dict[LabelledSegment, int | None], list[str]]:
     """Return the class index of each segment, from 0 on or None for background, and doubts."""
     # 1. By names.
-    by_name: dict[str, int] = {}
-    for i, c in enumerate(classes):
-        for name in (c.label.name, *c.segments):
-            by_name.setdefault(plain_name(name), i)
+    by_name = _numbers_by_name(classes)
     matched: dict[LabelledSegment, int | None] = {
         s: by_name.get(plain_name(s.name)) for s in segments if is_class(s)
     }
@@ -155,9 +152,7 @@ def match_segments(
     by_value = {c.value: i for i, c in reversed(list(enumerate(classes))) if len(c.values) == 1}
     taken = {i for i in matched.values() if i is not None}
     matches, left = [], []
-    for segment, found in matched.items():
-        if found is not None:
-            continue
+    for segment in [s for s, found in matched.items() if found is None]:
         candidate = by_value.get(segment.value)
         generic = is_generic(segment.name)
         if candidate is not None and candidate not in taken and (generic or not any_name):
@@ -176,10 +171,25 @@ def match_segments(
     return matched, doubts
 
 
+def _numbers_by_name(classes: Sequence[ClassValue]) -> dict[str, int]:
+    """Return the index of the first class with each plain name, also of further segments."""
+    numbers: dict[str, int] = {}
+    for i, c in enumerate(classes):
+        for name in (c.label.name, *c.segments):
+            numbers.setdefault(plain_name(name), i)
+    return numbers
+
+
+def _nearest(name: str, classes: Sequence[ClassValue], cutoff: float = 0.6) -> str:
+    """Return the class with the most similar name; "" for none."""
+    numbers = _numbers_by_name(classes)
+    near = difflib.get_close_matches(plain_name(name), numbers, n=1, cutoff=cutoff)
+    return classes[numbers[near[0]]].label.name if near else ""
+
+
 def _with_hint(name: str, classes: Sequence[ClassValue]) -> str:
-    names = {plain_name(n): c.label.name for c in classes for n in (c.label.name, *c.segments)}
-    near = difflib.get_close_matches(plain_name(name), names, n=1, cutoff=NEAR_NAME)
-    return f"{name} (is it {names[near[0]]}? name it under its segments)" if near else name
+    near = _nearest(name, classes, NEAR_NAME)
+    return f"{name} (is it {near}? name it under its segments)" if near else name
 
 
 def _refuse_unnamed(file: LabelFile) -> None:
@@ -205,7 +215,7 @@ def _refuse_tabled(file: LabelFile, left: Sequence[LabelledSegment]) -> None:
 
 def _one_by_one(
     file: LabelFile, matched: dict[LabelledSegment, int | None], classes: Sequence[ClassValue]
-) -> tuple[npt.NDArray[np.uint8], list[str]]:
+) -> tuple[Labels, list[str]]:
     """Return labels in which later classes overwrite earlier ones, and the overlaps as doubts."""
     layers = file.volume.array.reshape(-1, *file.volume.shape)
     if len(layers) == 1:
@@ -230,7 +240,7 @@ def _one_by_one(
 
 def _regions(
     file: LabelFile, matched: dict[LabelledSegment, int | None], classes: Sequence[ClassValue]
-) -> tuple[npt.NDArray[np.uint8], list[str]]:
+) -> tuple[Labels, list[str]]:
     """Return the index of the base value that stands for each voxel's regions, and doubts."""
     members = region_table(classes)  # (classes, 1 + base values)
     inside = np.zeros((len(classes), *file.volume.shape), dtype=bool)
@@ -302,13 +312,11 @@ def _drawn(
         return told
     if given == "all":
         return None
-    by_name = {
-        plain_name(name): i for i, c in enumerate(classes) for name in (c.label.name, *c.segments)
-    }
+    by_name = _numbers_by_name(classes)
     unknown = [name for name in given if plain_name(name) not in by_name]
     if unknown:
-        near = difflib.get_close_matches(plain_name(unknown[0]), by_name, n=1)
-        hint = f" (near: {classes[by_name[near[0]]].label.name})" if near else ""
+        near = _nearest(unknown[0], classes)
+        hint = f" (near: {near})" if near else ""
         raise VolumeError(f"drawn names {unknown[0]!r}, which is no class{hint}")
     numbers = {by_name[plain_name(name)] for name in given}
     there = tuple(i in numbers for i in range(len(classes)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
@@ -28,9 +29,7 @@ class _ProposedClass:
     terminology: str = ""
     color_rgb: tuple[float, float, float] | None = None
     is_named: bool = True
-    own_values: set[int] = field(
-        default_factory=set
-    )  # values in the files, before a free one was assigned
+    own_values: set[int] = field(default_factory=set)  # in the files, before a free one was taken
 
 
 class ClassProposal:
@@ -81,10 +80,8 @@ class ClassProposal:
         """Return the classes found so far, by value."""
         made = []
         for key, found in self._found.items():
-            spellings = _spellings(found.names)
-            name = _clean(spellings[0]) or key
-            label = ClassLabel(name, found.terminology, found.color_rgb)
-            others = tuple(s for s in spellings[1:] if s)
+            label = ClassLabel(self._name(key), found.terminology, found.color_rgb)
+            others = tuple(s for s in _spellings(found.names)[1:] if s)
             made.append(ClassValue(found.value, label, segments=others))
         return tuple(sorted(made, key=lambda c: c.value))
 
@@ -94,7 +91,8 @@ class ClassProposal:
         for found in self._found.values():
             spellings = [s for s in _spellings(found.names) if s]
             if len(spellings) > 1:
-                shown = ", ".join(f"{s!r} ({_some(found.names[s])})" for s in spellings[1:])
+                cases = {s: listed(found.names[s], SHOWN_CASES) for s in spellings[1:]}
+                shown = ", ".join(f"{s!r} ({names})" for s, names in cases.items())
                 sentences.append(
                     f"{spellings[0]!r} is also spelt {shown}: taken as one class; list the other "
                     "spellings under its segments, or rename them"
@@ -105,10 +103,10 @@ class ClassProposal:
         """Return a sentence with a remedy for each pair of names that may mean one class."""
         sentences = []
         for few, many in self._same_keys():
-            first, second = (_spellings(self._found[k].names)[0] or k for k in (few, many))
+            cases = listed(sorted(self._cases[few]), SHOWN_CASES)
             sentences.append(
-                f"{first!r} ({_some(sorted(self._cases[few]))}) may mean {second!r}; if so, "
-                f"name it under the segments of that class"
+                f"{self._name(few)!r} ({cases}) may mean {self._name(many)!r}; if so, name it "
+                "under the segments of that class"
             )
         return sentences
 
@@ -118,22 +116,22 @@ class ClassProposal:
         Their names are similar, or one is unnamed and has the value of the other; and they never
         occur in the same case. Of similar names the rarer one is first, else the named one.
         """
-        names = {key: _clean(_spellings(f.names)[0]) or key for key, f in self._found.items()}
-        return [(names[few], names[many]) for few, many in self._same_keys()]
+        return [(self._name(few), self._name(many)) for few, many in self._same_keys()]
+
+    def _name(self, key: str) -> str:
+        return _clean(_spellings(self._found[key].names)[0]) or key
 
     def _same_keys(self) -> list[tuple[str, str]]:
-        keys = list(self._found)
         pairs = []
-        for i, one in enumerate(keys):
-            for other in keys[i + 1 :]:
-                if self._cases[one] & self._cases[other]:
-                    continue
-                a, b = self._found[one], self._found[other]
-                if a.is_named and b.is_named and may_be_same(one, other):
-                    few, many = sorted((one, other), key=lambda k: len(self._cases[k]))
-                    pairs.append((few, many))
-                elif a.is_named != b.is_named and a.own_values & b.own_values:
-                    pairs.append((one, other) if a.is_named else (other, one))
+        for one, other in combinations(self._found, 2):
+            if self._cases[one] & self._cases[other]:
+                continue
+            a, b = self._found[one], self._found[other]
+            if a.is_named and b.is_named and may_be_same(one, other):
+                few, many = sorted((one, other), key=lambda k: len(self._cases[k]))
+                pairs.append((few, many))
+            elif a.is_named != b.is_named and a.own_values & b.own_values:
+                pairs.append((one, other) if a.is_named else (other, one))
         return pairs
 
 
@@ -150,10 +148,6 @@ def may_be_same(one: str, other: str) -> bool:
 def _spellings(names: dict[str, list[str]]) -> list[str]:
     """Return spellings in order of occurrence, so a class keeps its name; no name comes last."""
     return sorted(names, key=lambda s: not s)
-
-
-def _some(cases: Sequence[str]) -> str:
-    return listed(cases, SHOWN_CASES)
 
 
 def _clean(name: str) -> str:

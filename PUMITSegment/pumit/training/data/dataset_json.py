@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from pumit.training.data.classes import ClassValue, checked_classes, region
 from pumit.training.data.found_cases import (
     CaseProblem,
     FoundCases,
+    Item,
     LabelledCase,
-    LabelledSet,
     bare_name,
     pair_files,
     said_of,
@@ -53,26 +53,21 @@ def read_dataset_json(folder: Path) -> FoundCases:
             f"dataset.json cannot be used ({type(error).__name__}: {error}); it needs labels and "
             "channel_names (or modality)."
         ) from None
+    layout = "dataset.json"
     if rows:
-        cases, problems = _named_cases(folder, rows, len(channels))
+        found = FoundCases.of(_named_cases(folder, rows, len(channels)), layout)
     else:
         images = f"imagesTr/{{case}}_{{channel}}{ending}"
-        pairs = pair_files(folder, images, f"labelsTr/{{case}}{ending}", channel_names=channels)
-        cases, problems = list(pairs.data.cases), list(pairs.problems)
-        short = [c for c in cases if channels and len(c.images) not in (1, len(channels))]
-        problems += [
-            CaseProblem(
-                c.name,
-                f"has {len(c.images)} files where dataset.json names the channels "
-                f"{', '.join(channels)}",
-            )
-            for c in short
-        ]
-        cases = [c for c in cases if c not in short]
+        found = pair_files(folder, images, f"labelsTr/{{case}}{ending}", channel_names=channels)
     ignored = ignored_value(content["labels"])
-    cases = [replace(said_of(c, said.drawn, said.known), ignore_value=ignored) for c in cases]
-    data = LabelledSet(tuple(cases), classes, channels)
-    return FoundCases(data, tuple(problems), "dataset.json")
+    items: list[Item] = [*found.problems]
+    for case in found.data.cases:
+        if channels and not rows and len(case.images) not in (1, len(channels)):
+            text = f"has {len(case.images)} files where dataset.json names the channels"
+            items.append(CaseProblem(case.name, f"{text} {', '.join(channels)}"))
+        else:
+            items.append(replace(said_of(case, said.drawn, said.known), ignore_value=ignored))
+    return FoundCases.of(items, layout, classes=classes, channels=channels)
 
 
 def _channels(content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -109,13 +104,9 @@ def ignored_value(labels: Mapping[str, Any]) -> int | None:
     return next((int(value) for value in values if value.isdecimal()), None)
 
 
-def _named_cases(
-    folder: Path, rows: Any, channels: int
-) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Return the cases that the file lists: `[{image, label}]` or `{name: {images, label}}`."""
+def _named_cases(folder: Path, rows: Any, channels: int) -> Iterator[Item]:
+    """Yield the cases that the file lists: `[{image, label}]` or `{name: {images, label}}`."""
     is_named = isinstance(rows, Mapping)
-    cases: list[LabelledCase] = []
-    problems: list[CaseProblem] = []
     for key, row in rows.items() if is_named else enumerate(rows):
         try:
             label = folder / row["label"]
@@ -129,11 +120,10 @@ def _named_cases(
             suffix = given[0].name[len(stem) :]
             split = [given[0].with_name(f"{stem}_{c:04d}{suffix}") for c in range(channels or 1)]
             given = split if split[0].is_file() else given
-        if label.parent.is_dir() and not label.is_file() and all(path.is_file() for path in given):
-            problems.append(CaseProblem(name, f"has no label {label.name}", is_unlabelled=True))
+        absent = [path for path in (*given, label) if not path.is_file()]
+        if absent == [label] and label.parent.is_dir():
+            yield CaseProblem(name, f"has no label {label.name}", is_unlabelled=True)
             continue
-        absent = [path.name for path in (*given, label) if not path.is_file()]
-        problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
+        yield from (CaseProblem(name, f"there is no file {path.name}") for path in absent)
         if not absent:
-            cases.append(LabelledCase(name, tuple(given), label))
-    return cases, problems
+            yield LabelledCase(name, tuple(given), label)

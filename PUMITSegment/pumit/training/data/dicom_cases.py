@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,13 @@ from pumit.io.labels.label_objects import (
     read_label_object,
 )
 from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
-from pumit.training.data.found_cases import CaseProblem, LabelledCase, bare_name, one_line
+from pumit.training.data.found_cases import (
+    CaseProblem,
+    Item,
+    LabelledCase,
+    bare_name,
+    one_line,
+)
 
 
 @dataclass
@@ -42,7 +48,7 @@ class _Series:
         return str(self.files[0].header.get(keyword) or "")
 
 
-def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
+def dicom_cases(folder: Path) -> list[Item]:
     """Find image series that a DICOM-SEG or RTSTRUCT refers to.
 
     A segmentation is matched to its scan by the referenced series, else by the referenced
@@ -52,7 +58,7 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
         folder: Usually a folder of patients; cases are named after its subfolders.
 
     Returns:
-        Cases, empty if the folder has no such objects, and problems of those that were not paired.
+        Problems of objects that were not paired, and cases; no cases without such objects.
 
     Raises:
         VolumeError: If the folder cannot be read.
@@ -77,8 +83,8 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
                     continue
                 objects += [item] if item is not None else []
     if not objects and not any(p.sentence.startswith("DICOM") for p in problems):
-        return [], problems
-    return _pair(folder, series, joined(objects), problems)
+        return [*problems]
+    return [*problems, *_paired(folder, series, joined(objects))]
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -88,12 +94,9 @@ def _parts(folder: Path) -> list[Path]:
     return [folder] if loose or not folders else folders
 
 
-def _pair(
-    folder: Path,
-    series: dict[str, _Series],
-    objects: Sequence[LabelObject],
-    problems: list[CaseProblem],
-) -> tuple[list[LabelledCase], list[CaseProblem]]:
+def _paired(
+    folder: Path, series: dict[str, _Series], objects: Sequence[LabelObject]
+) -> Iterator[Item]:
     # 1. Find the scan of each object.
     by_instance = {
         str(file.header.get("SOPInstanceUID", "")): uid
@@ -105,34 +108,36 @@ def _pair(
         uid = _scan_of(item, series, by_instance)
         if uid:
             drawn[uid].append(item)
-        else:
-            text = f"the {item.kind} refers to a series that is not there; add the scan's files"
-            problems.append(CaseProblem(_label_name(folder, item.path), text))
+            continue
+        # A patient may have several segmentations.
+        parts = item.path.relative_to(folder).parts
+        name = " ".join([*parts[:-1][:1], bare_name(item.path)])
+        text = f"the {item.kind} refers to a series that is not there; add the scan's files"
+        yield CaseProblem(name, text)
     # 2. Make a case of each scan and each version of its labels.
     names: dict[str, int] = defaultdict(int)
     patients: dict[str, str] = {}
-    cases = []
     for uid, items in sorted(drawn.items(), key=lambda pair: pair[1][0].path):
         scan = series[uid]
         for group in _apart(items):
-            stem = _case_name(folder, scan.folder, group[0].path)
+            # Name it after the patient's folder, or after the label if all are in one folder.
+            inner = scan.folder.relative_to(folder).parts
+            stem = inner[0] if inner else bare_name(group[0].path)
             names[stem] += 1
             name = stem if names[stem] == 1 else f"{stem} {names[stem]}"
             number = stated(scan.text("PatientID"))
             # Keep no patient ID; a patient is identified by the name of the first case.
             patient = patients.setdefault(number, name) if number else ""
-            labels = [item.path for item in group]
+            label, *more = (item.path for item in group)
             image = _scan_path(scan, uid, series)
-            cases.append(LabelledCase(name, (image,), labels[0], patient, tuple(labels[1:])))
+            yield LabelledCase(name, (image,), label, patient, tuple(more))
     # 3. Report scans without segmentations.
     labelled = {_top(folder, series[uid].folder) for uid in drawn}
     for uid, scan in series.items():
         top = _top(folder, scan.folder)
         if uid not in drawn and top not in labelled and len(scan.files) > 1:
             labelled.add(top)
-            text = "has no DICOM-SEG or RTSTRUCT"
-            problems.append(CaseProblem(top, text, is_unlabelled=True))
-    return cases, problems
+            yield CaseProblem(top, "has no DICOM-SEG or RTSTRUCT", is_unlabelled=True)
 
 
 def _apart(items: Sequence[LabelObject]) -> list[list[LabelObject]]:
@@ -179,69 +184,48 @@ def _top(folder: Path, path: Path) -> str:
     return parts[0] if parts else folder.name
 
 
-def _case_name(folder: Path, scan: Path, label: Path) -> str:
-    """Return the name of the patient's folder, or of the label if all are in one folder."""
-    if scan != folder and scan.relative_to(folder).parts:
-        return scan.relative_to(folder).parts[0]
-    return bare_name(label)
-
-
-def _label_name(folder: Path, label: Path) -> str:
-    """Return a name that is unique even if a patient has several segmentations."""
-    parts = label.relative_to(folder).parts
-    return bare_name(label) if len(parts) == 1 else f"{parts[0]} {bare_name(label)}"
-
-
-def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    """Return a case per zip with a DICOM series and its DICOM-SEG or RTSTRUCT.
+def zip_cases(files: Sequence[Path]) -> Iterator[Item]:
+    """Find the DICOM series of each zip, and its DICOM-SEG or RTSTRUCT.
 
     A zip without a segmentation counts as unlabelled.
     """
-    cases: list[LabelledCase] = []
-    problems: list[CaseProblem] = []
     for path in files:
         try:
             found = label_object(path)
         except VolumeError as error:
-            problems.append(CaseProblem(path.stem, one_line(error)))
+            yield CaseProblem(path.stem, one_line(error))
             continue
         if found is None:
             text = "the zip holds no DICOM-SEG or RTSTRUCT"
-            problems.append(CaseProblem(path.stem, text, is_unlabelled=True))
+            yield CaseProblem(path.stem, text, is_unlabelled=True)
         else:
-            cases.append(LabelledCase(path.stem, (path,), path))
-    return cases, problems
+            yield LabelledCase(path.stem, (path,), path)
 
 
-def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
+def bundle_cases(files: Sequence[Path]) -> Iterator[Item]:
     """Pair each segmentation of Slicer scenes, `.mrb` files, with its reference volume."""
-    cases: list[LabelledCase] = []
-    problems: list[CaseProblem] = []
     for path in files:
         stem = path.name[: -len(SUFFIX)]
         try:
             nodes = bundle_nodes(path)
         except VolumeError as error:
-            problems.append(CaseProblem(stem, one_line(error)))
+            yield CaseProblem(stem, one_line(error))
             continue
         labels = [n for n in nodes if n.kind != "volume"]
         if not labels:
-            text = "the scene holds no segmentation"
-            problems.append(CaseProblem(stem, text, is_unlabelled=True))
+            yield CaseProblem(stem, "the scene holds no segmentation", is_unlabelled=True)
         for node in labels:
             name = stem if len(labels) == 1 else f"{stem} {node.name}"
             scan = _volume_of(node, nodes)
             if scan is None:
                 text = f"the scene does not say on which volume {node.name!r} was drawn"
-                problems.append(CaseProblem(name, f"{text}; name both under data.cases"))
+                yield CaseProblem(name, f"{text}; name both under data.cases")
             elif scan.transform != node.transform:
                 text = f"{node.name!r} and {scan.name!r} are under different transforms"
-                problems.append(CaseProblem(name, f"{text}; harden them in Slicer"))
+                yield CaseProblem(name, f"{text}; harden them in Slicer")
             else:
-                image = with_part(path, _unique(scan, nodes))
-                label = with_part(path, _unique(node, nodes))
-                cases.append(LabelledCase(name, (image,), label))
-    return cases, problems
+                image, label = (with_part(path, _unique(n, nodes)) for n in (scan, node))
+                yield LabelledCase(name, (image,), label)
 
 
 def _unique(node: BundleNode, nodes: Sequence[BundleNode]) -> str:

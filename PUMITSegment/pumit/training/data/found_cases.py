@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from pumit.errors import PumitError
+from pumit.io.file_part import split_part
 from pumit.system.wording import listed
 from pumit.training.data.classes import ClassValue
 from pumit.training.recipes.labelled import Drawn, KnownPart, Name
@@ -74,7 +75,6 @@ USUAL_PATTERNS = (
     # A folder with a scan and a segmentation of any name, as Slicer saves them.
     ("{case}/*.*", "{case}/*.seg.nrrd"),
 )
-Files = dict[str, dict[str, list[Path]]]
 SHOWN_PROBLEMS = 12
 
 
@@ -113,8 +113,6 @@ class LabelledCase:
     @property
     def files(self) -> tuple[Path, ...]:
         """Files and folders on disk."""
-        from pumit.io.file_part import split_part
-
         return tuple(split_part(path)[0] for path in (*self.images, *self.labels))
 
 
@@ -148,6 +146,9 @@ class CaseProblem:
 
     def __str__(self) -> str:
         return f"{self.case}: {self.sentence}" if self.case else self.sentence
+
+
+Item = LabelledCase | CaseProblem
 
 
 def guess_pairs(folder: Path, *, repeats_single: bool = False) -> FoundCases | None:
@@ -190,40 +191,30 @@ def pair_files(
         PumitError: If a pattern has no `{case}`.
     """
     found_labels = _matches(folder, labels, LABEL_SUFFIXES)
-    taken = {
-        path for groups in found_labels.values() for paths in groups.values() for path in paths
-    }
+    taken = {p for groups in found_labels.values() for paths in groups.values() for p in paths}
     found_images = _matches(folder, images, SUFFIXES, without=taken)
-    problems = [
-        CaseProblem(case, f"has no label like {labels!r}", is_unlabelled=True)
-        for case in sorted({*found_images} - {*found_labels})
-    ]
-    problems += [
-        CaseProblem(case, f"has a label and no image like {images!r}")
-        for case in sorted({*found_labels} - {*found_images})
-    ]
-    both = sorted({*found_images} & {*found_labels})
+    both = found_images.keys() & found_labels.keys()
     channels = sorted({channel for case in both for channel in found_images[case]})
-    cases = []
-    for name in both:
-        files, label = found_images[name], found_labels[name]
-        missing = [channel for channel in channels if channel not in files]
-        if missing and not (repeats_single and len(files) == 1):
-            called = [_called(channel, channel_names) for channel in missing]
-            problems.append(CaseProblem(name, f"lacks channel {', '.join(called)}"))
-            continue
-        crowded = any(len(paths) > 1 for paths in (*files.values(), *label.values()))
-        if crowded or len(label) > 1:
-            problems.append(CaseProblem(name, "is there twice, with different suffixes"))
-            continue
-        cases.append(
-            LabelledCase(name, tuple(files[c][0] for c in sorted(files)), min(label.values())[0])
-        )
+    items: list[Item] = []
+    for name in sorted(found_images.keys() | found_labels.keys()):
+        files, label = found_images.get(name, {}), found_labels.get(name, {})
+        missing = [_called(c, channel_names) for c in channels if c not in files]
+        if not label:
+            text = f"has no label like {labels!r}"
+            items.append(CaseProblem(name, text, is_unlabelled=True))
+        elif not files:
+            items.append(CaseProblem(name, f"has a label and no image like {images!r}"))
+        elif missing and not (repeats_single and len(files) == 1):
+            items.append(CaseProblem(name, f"lacks channel {', '.join(missing)}"))
+        elif len(label) > 1 or any(len(p) > 1 for p in (*files.values(), *label.values())):
+            items.append(CaseProblem(name, "is there twice, with different suffixes"))
+        else:
+            paths = tuple(files[c][0] for c in sorted(files))
+            items.append(LabelledCase(name, paths, min(label.values())[0]))
     # nnU-Net's channel numbers are not names.
     named = tuple(c for c in channels if c)
     names = () if all(c.isdecimal() for c in named) else named
-    layout = f"images: {images}, labels: {labels}"
-    return FoundCases(LabelledSet(tuple(cases), (), names), tuple(problems), layout)
+    return FoundCases.of(items, f"images: {images}, labels: {labels}", channels=names)
 
 
 def _called(channel: str, names: Sequence[str]) -> str:
@@ -235,8 +226,8 @@ def _matches(
     folder: Path,
     pattern: str,
     known: Iterable[str],
-    without: frozenset[Path] | set[Path] = frozenset(),
-) -> Files:
+    without: Collection[Path] = (),
+) -> dict[str, dict[str, list[Path]]]:
     """Return files by case and channel ("" if the pattern has no channel)."""
     if "{case}" not in pattern:
         raise PumitError(f"The pattern {pattern!r} needs {{case}}, such as {IMAGE_PATTERN!r}.")
@@ -246,7 +237,7 @@ def _matches(
     regex = regex.replace(re.escape("{channel}"), r"(?P<channel>[^/_]+)", 1)
     suffixes = "|".join(re.escape(s) for s in known)
     regex = regex.replace(re.escape(".*"), f"(?i:{suffixes})").replace(r"\*", "[^/]*")
-    found: Files = {}
+    found: dict[str, dict[str, list[Path]]] = {}
     is_folder = "." not in pattern.rpartition("/")[2]
     for path in sorted(folder.glob(glob)):
         match = re.fullmatch(regex, path.relative_to(folder).as_posix())
@@ -311,6 +302,21 @@ class FoundCases:
     problems: tuple[CaseProblem, ...]
     layout: str
     origins: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        items: Iterable[Item],
+        layout: str,
+        *,
+        classes: tuple[ClassValue, ...] = (),
+        channels: tuple[str, ...] = (),
+    ) -> FoundCases:
+        """Separate the cases from the problems."""
+        found = list(items)
+        cases = tuple(item for item in found if isinstance(item, LabelledCase))
+        problems = tuple(item for item in found if isinstance(item, CaseProblem))
+        return cls(LabelledSet(cases, classes, channels), problems, layout)
 
 
 def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") -> None:

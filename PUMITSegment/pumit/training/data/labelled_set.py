@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.io.file_part import file_exists
 from pumit.io.labels.label_source import announced_segments, unreviewed_of
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
-from pumit.system.wording import listed
+from pumit.system.wording import count_of, listed
 from pumit.training.data.class_matching import is_class
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
@@ -21,6 +21,7 @@ from pumit.training.data.found_cases import (
     LABEL_PATTERN,
     CaseProblem,
     FoundCases,
+    Item,
     LabelledSet,
     all_at_once,
     bare_name,
@@ -30,7 +31,7 @@ from pumit.training.data.found_cases import (
     said_of,
 )
 from pumit.training.data.found_cases import LabelledCase as LabelledCase
-from pumit.training.recipes.labelled import CaseEntry, Drawn, FolderEntry, LabelledData, Name
+from pumit.training.recipes.labelled import CaseEntry, Drawn, LabelledData, Name
 
 SHOWN_NAMES = 6
 
@@ -54,11 +55,10 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
     if not found.data.cases:
         raise PumitError("The data set holds no case; check data.folder and its patterns.")
     data = found.data
-    if count := len(unlabelled):
-        text = (
-            "1 scan has no labels and is" if count == 1 else f"{count} scans have no labels and are"
-        )
-        data = replace(data, doubts=(*data.doubts, f"{text} not used"))
+    if unlabelled:
+        lack = "has no labels and is" if len(unlabelled) == 1 else "have no labels and are"
+        text = f"{count_of(len(unlabelled), 'scan')} {lack} not used"
+        data = replace(data, doubts=(*data.doubts, text))
     data = _reviewed(data, given)
     return data if data.classes else with_proposed_classes(data)
 
@@ -141,32 +141,44 @@ def cases_of_folder(
         PumitError: If the folder is missing, or its layout is not recognised.
     """
     if folder.is_file() and is_bundle(folder):
-        return _found(*bundle_cases([folder]), "a Slicer scene")
+        return FoundCases.of(bundle_cases([folder]), "a Slicer scene")
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        return _found(*zip_cases([folder]), "a DICOM zip")
+        return FoundCases.of(zip_cases([folder]), "a DICOM zip")
     if not folder.is_dir():
         if folder.exists():
             raise PumitError(f"{folder.name!r} is a file; give the folder of images and labels.")
         raise PumitError(f"There is no folder {folder.name!r}; correct its path, or move it back.")
-    if patterns is not None:
-        found = pair_files(folder, *patterns, repeats_single=repeats_single)
-        return _paired(found, folder, patterns)
+    if patterns is None:
+        found = _found_in(folder, repeats_single)
+        if found is not None:
+            return found
+    images, labels = patterns or (IMAGE_PATTERN, LABEL_PATTERN)
+    found = pair_files(folder, images, labels, repeats_single=repeats_single)
+    if not found.data.cases and not found.problems:
+        raise PumitError(
+            f"No files in {folder.name!r} are called like {images!r} and {labels!r}; give the "
+            "patterns of image files and label files (--images and --labels; in a recipe "
+            "data.images and data.labels), or a folder with dataset.json, DICOM or Slicer scenes."
+        )
+    return found
+
+
+def _found_in(folder: Path, repeats_single: bool) -> FoundCases | None:
     if (folder / "dataset.json").is_file():
         return read_dataset_json(folder)
     pairs = guess_pairs(folder, repeats_single=repeats_single)
     if pairs is not None:
         return pairs
-    cases, problems = dicom_cases(folder)
-    if cases or problems:
-        return _found(cases, problems, "DICOM series with their segmentations")
+    items = dicom_cases(folder)
+    if items:
+        return FoundCases.of(items, "DICOM series with their segmentations")
     scenes = sorted(p for p in folder.iterdir() if p.name.lower().endswith(SUFFIX))
     if scenes:
-        return _found(*bundle_cases(scenes), "Slicer scenes")
+        return FoundCases.of(bundle_cases(scenes), "Slicer scenes")
     zips = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".zip")
     if zips:
-        return _found(*zip_cases(zips), "DICOM zips")
-    usual = (IMAGE_PATTERN, LABEL_PATTERN)
-    return _paired(pair_files(folder, *usual), folder, usual)
+        return FoundCases.of(zip_cases(zips), "DICOM zips")
+    return None
 
 
 def _patterns(images: str | None, labels: str | None) -> tuple[str, str] | None:
@@ -176,7 +188,7 @@ def _patterns(images: str | None, labels: str | None) -> tuple[str, str] | None:
 
 def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
     """Return the cases of several folders and the listed ones; failing folders become problems."""
-    cases, problems = _listed_cases(data.cases, resolve)
+    items = list(_listed_cases(data.cases, resolve))
     layouts = ["listed cases"] if data.cases else []
     sets: list[LabelledSet] = []
     origins: dict[str, tuple[str, str]] = {}
@@ -188,69 +200,40 @@ def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCase
                 resolve(row.folder), patterns, repeats_single=data.repeat_single_channel
             )
         except PumitError as error:
-            problems.append(CaseProblem("", str(error).removesuffix(".")))
+            items.append(CaseProblem("", str(error).removesuffix(".")))
             continue
-        named = _as_row_says(found, row, "" if is_alone else f"folder{number}-")
-        cases += named.data.cases
-        problems += named.problems
-        origins |= named.origins
         layouts.append(found.layout)
         sets.append(found.data)
+        prefix = "" if is_alone else f"folder{number}-"
+        left_out = set(map(str, row.leave_out))
+        patients = {str(case): str(patient) for case, patient in row.patients.items()}
+        for case in found.data.cases:
+            if case.name not in left_out:
+                origins[prefix + case.name] = (row.folder, case.name)
+                said = said_of(_confirmed(case, row.use_unreviewed), row.drawn, row.known)
+                patient = patients.get(case.name, case.patient)
+                items.append(replace(said, name=prefix + case.name, patient=patient))
+        for problem in found.problems:
+            if problem.case not in left_out:
+                origins[prefix + problem.case] = (row.folder, problem.case)
+                items.append(replace(problem, case=problem.case and prefix + problem.case))
     classes = list(dict.fromkeys(s.classes for s in sets if s.classes))
     if len(classes) > 1 and data.classes is None:
         text = "the folders name their classes differently; name them in data.classes"
-        problems.append(CaseProblem("", text))
+        items.append(CaseProblem("", text))
     channels = {s.channels for s in sets}
-    made = LabelledSet(
-        tuple(cases),
-        classes[0] if len(classes) == 1 else (),
-        channels.pop() if len(channels) == 1 else (),
+    found = FoundCases.of(
+        items,
+        "; ".join(dict.fromkeys(layouts)),
+        classes=classes[0] if len(classes) == 1 else (),
+        channels=channels.pop() if len(channels) == 1 else (),
     )
-    return FoundCases(made, tuple(problems), "; ".join(dict.fromkeys(layouts)), origins)
-
-
-def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases:
-    """Apply a row's exclusions, patients and annotation settings, and prefix the case names."""
-    left_out = set(map(str, row.leave_out))
-    patients = {str(case): str(patient) for case, patient in row.patients.items()}
-    cases = [case for case in found.data.cases if case.name not in left_out]
-    problems = [problem for problem in found.problems if problem.case not in left_out]
-    names = [*(case.name for case in cases), *(problem.case for problem in problems)]
-    renamed = [
-        replace(
-            said_of(_confirmed(c, row.use_unreviewed), row.drawn, row.known),
-            name=prefix + c.name,
-            patient=patients.get(c.name, c.patient),
-        )
-        for c in cases
-    ]
-    return FoundCases(
-        replace(found.data, cases=tuple(renamed)),
-        tuple(replace(p, case=p.case and prefix + p.case) for p in problems),
-        found.layout,
-        {prefix + name: (row.folder, name) for name in names},
-    )
+    return replace(found, origins=origins)
 
 
 def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
     is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
     return replace(case, is_confirmed=is_confirmed)
-
-
-def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:
-    return FoundCases(LabelledSet(tuple(cases), (), ()), tuple(problems), layout)
-
-
-def _paired(found: FoundCases, folder: Path, patterns: tuple[str, str]) -> FoundCases:
-    """Return the cases of patterns; raise PumitError with a remedy if there are none."""
-    if not found.data.cases and not found.problems:
-        raise PumitError(
-            f"No files in {folder.name!r} are called like {patterns[0]!r} and "
-            f"{patterns[1]!r}; give the patterns of image files and label files (--images and "
-            "--labels; in a recipe data.images and data.labels), or a folder with dataset.json, "
-            "DICOM or Slicer scenes."
-        )
-    return found
 
 
 def with_proposed_classes(data: LabelledSet) -> LabelledSet:
@@ -279,25 +262,19 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
     return LabelledSet(data.cases, classes, data.channels, data.repeats_single, doubts)
 
 
-def _listed_cases(
-    rows: Sequence[CaseEntry], resolve: Callable[[str], Path]
-) -> tuple[list[LabelledCase], list[CaseProblem]]:
-    cases: list[LabelledCase] = []
-    problems: list[CaseProblem] = []
+def _listed_cases(rows: Sequence[CaseEntry], resolve: Callable[[str], Path]) -> Iterator[Item]:
     for number, row in enumerate(rows, start=1):
         images, labels = (
             tuple(resolve(text) for text in ([given] if isinstance(given, str) else given or []))
             for given in (row.image if row.images is None else row.images, row.label)
         )
         if not images or not labels:
-            name = row.name or f"case {number}"
-            problems.append(CaseProblem(name, "needs the keys image and label"))
+            yield CaseProblem(row.name or f"case {number}", "needs the keys image and label")
             continue
         name = row.name or bare_name(images[0])
         absent = [path.name for path in (*images, *labels) if not file_exists(path)]
-        problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
+        yield from (CaseProblem(name, f"there is no file {file}") for file in absent)
         if not absent:
             case = LabelledCase(name, images, labels[0], str(row.patient), labels[1:])
             drawn: dict[Name, Drawn] = {} if row.drawn is None else {name: row.drawn}
-            cases.append(said_of(case, drawn, row.known or "all"))
-    return cases, problems
+            yield said_of(case, drawn, row.known or "all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,11 @@ MOST_SCANS = 8.0  # mean scans per patient; larger groups are more likely sites 
 SHOWN = 3
 
 
-def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
-    """Group cases by known patient; a case without a patient is a group by itself."""
+def grouped(names: Iterable[str], patient_of: Callable[[str], str]) -> Groups:
+    """Group cases by the patient of each, in order of the names."""
     groups: Groups = {}
     for name in names:
-        groups.setdefault(patient_of.get(name) or name, []).append(name)
+        groups.setdefault(patient_of(name), []).append(name)
     return groups
 
 
@@ -50,12 +50,14 @@ def matched_patients(names: Sequence[str], pattern: str) -> Groups:
         compiled = re.compile(pattern)
     except re.error as error:
         raise PumitError(f"data.patient is no regular expression: {error}.") from None
-    groups: Groups = {}
-    for name in names:
+
+    def patient_of(name: str) -> str:
         match = compiled.search(name)
         if match is None:
             raise PumitError(f"data.patient {pattern!r} matches nothing in {name!r}; correct it.")
-        groups.setdefault(match.group(1 if compiled.groups else 0), []).append(name)
+        return str(match.group(1 if compiled.groups else 0))
+
+    groups = grouped(names, patient_of)
     if len(groups) == 1:
         raise PumitError(f"data.patient {pattern!r} finds the same patient in all cases.")
     return groups
@@ -134,7 +136,12 @@ def split_cases(
         )
     else:
         training = [name for name in names if name not in taken]
-    training = _share(training, groups, data.share, seed)
+    if not 0 < data.share <= 1:
+        raise PumitError(f"data.share must be above 0 and at most 1, got {data.share}.")
+    learnt = [[n for n in group if n in training] for group in _shuffled(groups, seed + 1)]
+    learnt = [group for group in learnt if group]
+    kept = learnt[: max(1, round(len(learnt) * data.share))]
+    training = [name for group in kept for name in group]
     if not training:
         raise PumitError("No case is left to train on; validate on fewer of them.")
     # Name cases, not patients: notes are logged, and a patient may be a real identifier.
@@ -157,17 +164,19 @@ def patients_of(
     """
     if pattern is not None:
         return matched_patients(names, pattern), []
-    known = {name: patient for name, patient in patient_of.items() if patient}
-    if known:
-        return known_patients(names, known), []
+    if any(patient_of.values()):
+        return grouped(names, lambda name: patient_of.get(name) or name), []
     guess = guessed_pattern(names)
     if guess is None:
         return {name: [name] for name in names}, []
-    groups: Groups = {}
-    for name in names:
-        match = re.search(guess, name)
-        groups.setdefault(match[1] if match else name, []).append(name)
+    groups = grouped(names, lambda name: guessed_patient(guess, name) or name)
     return groups, [about_guess(groups)]
+
+
+def guessed_patient(guess: str, name: str) -> str:
+    """Return the patient that a pattern of `guessed_pattern` finds in a name, or ""."""
+    match = re.search(guess, name)
+    return match[1] if match else ""
 
 
 def _held_out(names: Sequence[str], data: LabelledData, patients: Groups, seed: int) -> list[str]:
@@ -216,17 +225,6 @@ def _known(names: Sequence[str], chosen: Sequence[Any], where: str) -> list[str]
     if not chosen:
         raise PumitError(f"{where} is empty; name cases or leave it out.")
     return list(dict.fromkeys(map(str, chosen)))
-
-
-def _share(
-    training: list[str], patients: Mapping[str, list[str]], share: float, seed: int
-) -> list[str]:
-    if not 0 < share <= 1:
-        raise PumitError(f"data.share must be above 0 and at most 1, got {share}.")
-    groups = [[n for n in group if n in training] for group in _shuffled(patients, seed + 1)]
-    groups = [group for group in groups if group]
-    kept = groups[: max(1, round(len(groups) * share))]
-    return [name for group in kept for name in group]
 
 
 @dataclass(frozen=True)

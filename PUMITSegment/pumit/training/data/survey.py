@@ -133,28 +133,24 @@ class DataSurvey:
         for problem in found.problems:
             if not problem.is_unlabelled:
                 early[problem.case].append(problem.sentence)
+        self._of_all, self._early = early.pop("", []), early
+        self._cases = {case.name: case for case in found.data.cases}
         unlabelled = {p.case for p in found.problems if p.is_unlabelled}
-        self._unlabelled = unlabelled - early.keys() - {c.name for c in found.data.cases}
-        self._early = {name: problems for name, problems in early.items() if name}
-        self._of_all = early.get("", [])
+        self._unlabelled = unlabelled - early.keys() - self._cases.keys()
+        self._names = sorted(self._cases.keys() | early.keys() | self._unlabelled)
 
     def __len__(self) -> int:
         """Return the number of reports."""
-        return len(self._names())
-
-    def _names(self) -> list[str]:
-        cases = {case.name for case in self._found.data.cases}
-        return sorted(cases | self._early.keys() | self._unlabelled)
+        return len(self._names)
 
     def reports(self) -> Iterator[CaseReport]:
         """Examine the cases in order of their names."""
-        cases = {case.name: case for case in self._found.data.cases}
-        for number, name in enumerate(self._names()):
+        for number, name in enumerate(self._names):
             report = CaseReport(name, problems=list(self._early.get(name, ())))
             report.is_unlabelled = name in self._unlabelled
             report.folder, report.in_folder = self._found.origins.get(name, ("", ""))
-            if name in cases:
-                self._examine(cases[name], number, report)
+            if name in self._cases:
+                self._examine(self._cases[name], number, report)
             self._reports.append(report)
             yield report
 
@@ -176,10 +172,9 @@ class DataSurvey:
         report.shape = volume.shape
         report.channels = volume.channels
         read = self._labels(case, volume, report)
-        if read is None:
-            self._draw(report, number, volume, None)
-            return
         self._draw(report, number, volume, read)
+        if read is None:
+            return
         facts = facts_of(read, classes=self.classes, orientation="anatomical")
         if facts.digest in self._digests:
             text = f"is the same image as {self._digests[facts.digest]}; remove one"
@@ -270,18 +265,16 @@ class DataSurvey:
         if proposal is not None:
             problems += proposal.problems()
             doubts += proposal.doubts()
-        by_case: dict[str, dict[str, Any]] = {}
+        by_case: dict[str, dict[str, Any]] = defaultdict(lambda: {"problems": [], "doubts": []})
         for kind, items in zip(("problems", "doubts"), late, strict=True):
             for item in items:
                 if item.case:
-                    row = by_case.setdefault(item.case, {"problems": [], "doubts": []})
-                    row[kind].append(item.sentence)
+                    by_case[item.case][kind].append(item.sentence)
         before = {r.case: r.part for r in self._reports}
         for fact in self._whole_facts(names):
             part = part_in_words(fact, names)
             if part != before[fact.name]:
-                row = by_case.setdefault(fact.name, {"problems": [], "doubts": []})
-                row["part"] = part
+                by_case[fact.name]["part"] = part
         bad = {r.case for r in self._reports if r.problems} | {p.case for p in late[0]}
         labelled = [r for r in self._reports if not r.is_unlabelled]
         bad |= {r.case for r in labelled if r.unreviewed and not r.is_confirmed}
@@ -300,7 +293,7 @@ class DataSurvey:
             problems,
             doubts,
             self._may_be_same(),
-            by_case,
+            dict(by_case),
         )
 
     def _may_be_same(self) -> list[tuple[str, str]]:

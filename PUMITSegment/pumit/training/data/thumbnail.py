@@ -35,20 +35,27 @@ def write_thumbnail(
     image = axes.apply(grey(volume, 0))
     masks = None if labels is None else axes.apply(labels)
     k = _middle(masks, len(image))
-    picture = _scaled(np.asarray(image[k], dtype=np.float32))
+    shown = np.asarray(image[k], dtype=np.float32)
+    low, high = np.percentile(shown, WINDOW_PERCENTILES)
+    shown = (shown - low) / max(float(high - low), 1e-6)
+    picture = (shown.clip(0, 1) * 255).astype(np.uint8)
     overlay = np.zeros(picture.shape, np.uint8) if masks is None else masks[k]
     _, row_mm, column_mm = (volume.spacing_mm[a] for a in axes.order)
     # Rows run towards posterior, or towards superior, which must be flipped to the top.
     along = np.abs(volume.direction.T[::-1][axes.order[1]])
     if int(along.argmax()) == SUPERIOR:
         picture, overlay = picture[::-1], overlay[::-1]
-    size = _size(picture.shape, row_mm, column_mm)
-    shown = Image.fromarray(np.ascontiguousarray(picture)).resize(size, Image.Resampling.BILINEAR)
+    # With the physical aspect ratio.
+    height, width = picture.shape[0] * row_mm, picture.shape[1] * column_mm
+    scale = SIDE / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    grey_picture = Image.fromarray(np.ascontiguousarray(picture))
     drawn = Image.fromarray(np.ascontiguousarray(overlay)).resize(size, Image.Resampling.NEAREST)
     table = np.zeros((256, 3), dtype=np.float32)
     table[1 : len(colors) + 1] = np.asarray(colors[:255], dtype=np.float32).reshape(-1, 3) * 255
     index = np.asarray(drawn)
-    rgb = np.repeat(np.asarray(shown, dtype=np.float32)[..., None], 3, axis=-1)
+    resized = grey_picture.resize(size, Image.Resampling.BILINEAR)
+    rgb = np.repeat(np.asarray(resized, dtype=np.float32)[..., None], 3, axis=-1)
     share = np.where(index > 0, OPACITY, 0.0)[..., None]
     rgb = rgb * (1 - share) + table[index] * share
     with atomic_path(path) as temporary:
@@ -62,16 +69,3 @@ def _middle(labels: npt.NDArray[np.uint8] | None, depth: int) -> int:
         if counts.any():
             return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
     return depth // 2
-
-
-def _scaled(image: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    low, high = np.percentile(image, WINDOW_PERCENTILES)
-    scaled = (image - low) / max(float(high - low), 1e-6)
-    return (scaled.clip(0, 1) * 255).astype(np.uint8)
-
-
-def _size(shape: tuple[int, ...], row_mm: float, column_mm: float) -> tuple[int, int]:
-    """Return width and height in pixels, with the physical aspect ratio."""
-    height, width = shape[0] * row_mm, shape[1] * column_mm
-    scale = SIDE / max(height, width)
-    return max(1, round(width * scale)), max(1, round(height * scale))

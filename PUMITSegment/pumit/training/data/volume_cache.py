@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import logging
+import os
 import secrets
 import shutil
 import time
@@ -53,7 +54,9 @@ class VolumeCache:
         settings_path = self.folder / "settings.json"  # for users who inspect the cache
         if not settings_path.exists():
             write_text(settings_path, text)
-        self._remove_abandoned()
+        for unfinished in self.folder.glob(".*-*"):
+            if time.time() - _changed(unfinished) > ABANDONED_SECONDS:
+                shutil.rmtree(unfinished, ignore_errors=True)
 
     def get(
         self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]], *, part: str = ""
@@ -77,6 +80,13 @@ class VolumeCache:
         self._write(target, made, _sources(path)[0].name)
         return _read(target) or made
 
+    def files(
+        self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]], *, part: str = ""
+    ) -> dict[str, Path]:
+        """Return the .npy files of a case by name; see `get`, whose maps keep each file open."""
+        self.get(path, make, part=part)
+        return {file.stem: file for file in self._place(path, part).glob("*.npy")}
+
     def _place(self, path: Sources, part: str = "") -> Path:
         """Return the folder of a case, named after its sources and their state."""
         sources = [source.absolute() for source in _sources(path)]
@@ -99,11 +109,6 @@ class VolumeCache:
             if _read(target) is not None:
                 return
             raise ExportError(f"{name} is not cached. {error}") from None
-
-    def _remove_abandoned(self) -> None:
-        for folder in self.folder.glob(".*-*"):
-            if time.time() - _changed(folder) > ABANDONED_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sources(path: Sources) -> list[Path]:
@@ -155,7 +160,10 @@ def _remove(folder: Path) -> None:
 
 def _save(file: Path, array: NDArray[Any]) -> None:
     try:
-        np.save(file, array, allow_pickle=False)
+        with file.open("wb") as handle:
+            np.save(handle, array, allow_pickle=False)
+            handle.flush()
+            os.fsync(handle.fileno())  # after a power failure, an entry is whole or missing
     except OSError as error:
         # When the disk fills up during a write, NumPy does not pass on the errno.
         raise error if error.errno else OSError(errno.ENOSPC, "short write") from None

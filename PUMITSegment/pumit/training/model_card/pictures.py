@@ -26,8 +26,7 @@ from pumit.segmentation import Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import lookup_table
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.model_card.facts import CaseMeasures, ClassFact, Scores
-from pumit.training.model_card.record import CardPicture, RunLog
+from pumit.training.model_card.record import CardPicture, CaseMeasures, ClassFact, RunLog, Scores
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.segmentation import SegmentationRecipe

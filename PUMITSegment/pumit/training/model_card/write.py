@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,29 +24,26 @@ from pumit.report.document import rendered
 from pumit.runs import read_status
 from pumit.system.files import write_json, write_text
 from pumit.system.wording import duration
-from pumit.training.classification.reader import read_classification_data
-from pumit.training.model_card.facts import (
+from pumit.training.classification.run import read_data
+from pumit.training.model_card.pictures import draw_worst, write_curves
+from pumit.training.model_card.record import (
     ANSWERS,
     CROSS_VALIDATION,
+    TASK_OF_KIND,
+    CardPicture,
     CaseFact,
+    RunCard,
+    RunLog,
     Scores,
     answered_names,
     card_scores,
     case_numbers,
     fingerprint_of_all,
     fold_of,
-    name_of,
-    number_of,
-)
-from pumit.training.model_card.pictures import draw_worst, write_curves
-from pumit.training.model_card.record import (
-    TASK_OF_KIND,
-    CardPicture,
-    RunCard,
-    RunLog,
     followed_recipe,
     gather,
-    numbers_of,
+    name_of,
+    number_of,
     read_recipe_file,
 )
 from pumit.training.recipes.classification import ClassificationRecipe
@@ -74,7 +71,9 @@ def card_text(card: RunCard) -> str:
     millions = f"{card.parameters / 1e6:.2f} million"
     scores = () if card.scores is None else (card.scores, *card.further_scores)
     numbers = _flat(card.metrics)
-    training, validation = card.of_role("training"), card.of_role("validation")
+    training, validation = (
+        [case for case in card.cases if role in case.role] for role in ("training", "validation")
+    )
     roles = dict.fromkeys(case.role for case in card.cases)
     text = rendered(
         "model_card.md.j2",
@@ -207,15 +206,8 @@ def _flat(metrics: dict[str, Any]) -> list[tuple[str, float]]:
 
 def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
     """Return the facts of every image by name; empty if the data cannot be read any more."""
-    given = recipe.data
     try:
-        data = read_classification_data(
-            Path(given.file or given.folder or ""),
-            classes=tuple(map(str, given.classes)),
-            split=given.split,
-            patient=given.patient,
-            seed=recipe.seed,
-        )
+        data = read_data(recipe, Path, recipe.seed)
         facts = {}
         for split, cases in data.splits.items():
             for i, name in enumerate(cases.names):
@@ -232,12 +224,6 @@ def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
     except PumitError as error:
         logger.warning("the images cannot be read again (%s)", type(error).__name__)
         return {}
-
-
-def numbered(facts: Mapping[str, CaseFact], numbers: Mapping[str, str]) -> tuple[CaseFact, ...]:
-    """Return the facts with the card's case numbers, in that order."""
-    known = [replace(fact, case=numbers[name]) for name, fact in facts.items()]
-    return tuple(sorted(known, key=lambda fact: number_of(fact.case)))
 
 
 def best_of(folder: Path) -> Path:
@@ -275,23 +261,28 @@ def write_card(folder: Path, best_checkpoint: Path) -> Path:
     classified = {}
     if isinstance(recipe, ClassificationRecipe) and (folder / ANSWERS).is_file():
         classified = classified_facts(recipe)
-    numbers = numbers_of(log) or case_numbers([*answered_names(folder), *classified])
+    logged = [str(n) for role in ROLES.values() for n in log.data.get(role, ())]
+    numbers = case_numbers(logged or [*answered_names(folder), *classified])
     target = pick_device("auto" if recipe is None else recipe.device)
     card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
     if classified:
-        card = replace(card, cases=numbered(classified, numbers))
+        cases = [replace(fact, case=numbers[name]) for name, fact in classified.items()]
+        card = replace(card, cases=tuple(sorted(cases, key=lambda fact: number_of(fact.case))))
     scores = card_scores(folder, numbers)
+    shown: dict[str, Any] = {
+        "schedule": card.schedule,
+        "classes": card.classes,
+        "best_step": card.step,
+    }
+    title = "Losses, learning rate and validation over the steps of the training."
+    is_drawn = write_curves(log, folder / CURVES, **shown)
     card = replace(
         card,
         fold=card.fold or fold_of(folder),
         scores=scores[0] if scores else None,
         further_scores=tuple(scores[1:]),
+        curves=CardPicture(CURVES, title) if is_drawn else None,
     )
-    if write_curves(
-        log, folder / CURVES, schedule=card.schedule, classes=card.classes, best_step=card.step
-    ):
-        title = "Losses, learning rate and validation over the steps of the training."
-        card = replace(card, curves=CardPicture(CURVES, title))
     is_validated = bool(scores) and scores[0].split == "validation"
     # SAM works slice by slice and is slow, so it is not run again for pictures.
     if is_validated and isinstance(recipe, LabelledRecipe) and not isinstance(recipe, SamRecipe):

@@ -17,21 +17,24 @@ from pumit.networks.build import build_network
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.system.wording import count_of, times
 from pumit.training.classification.cases import Cases, ClassificationData
-from pumit.training.classification.prepared_images import PreparedImages, read_case
 from pumit.training.classification.run import form_of, read_data, sizes_of
-from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
+from pumit.training.classification.task import (
+    CaseDraw,
+    ClassificationTask,
+    PreparedImages,
+    probabilities_of,
+)
 from pumit.training.planning.estimate import (
-    Room,
     TimeParts,
     checkpoint_bytes,
     estimate_of,
     fit,
+    room_of,
     schedule_of,
     too_few,
 )
-from pumit.training.planning.request import Planned, PlanRequest
-from pumit.training.planning.segmentation import drafted, in_order
-from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
+from pumit.training.planning.planner import Planned, PlanRequest, drafted, in_order
+from pumit.training.planning.step_cost import MeasuredCost, measure_steps, peak_bytes
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.presets import CLASSIFIER_PRESETS
@@ -49,13 +52,10 @@ SHIPPED = (*OF_NETWORK, "flips", "batch_size")
 
 
 @dataclass(frozen=True)
-class ClassifierCost:
+class ClassifierCost(MeasuredCost):
     """Measured costs of steps and answers; `answering_seconds` is per image."""
 
-    step: StepCost
     answering_seconds: float
-    peak_bytes: int | None
-    process_bytes: int | None
 
 
 def plan_classifier(request: PlanRequest) -> Planned:
@@ -64,11 +64,14 @@ def plan_classifier(request: PlanRequest) -> Planned:
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
-    keys = _draft(request)
+    shipped = read_yaml(shipped_recipe("classification"))
+    is_other = not {"network", "network_sizes", "initial", "eva02"}.isdisjoint(request.keys)
+    taken = {k: shipped[k] for k in SHIPPED if not (is_other and k in OF_NETWORK)}
+    draft = {**drafted(request, "classifier"), **taken, **request.keys}
+    keys = with_absolute_paths(draft, request.resolve)
     recipe = read_model(ClassificationRecipe, keys, request.source)
-    preset = CLASSIFIER_PRESETS[request.preset]
+    preset = replace(CLASSIFIER_PRESETS[request.preset], seconds=request.numbers.seconds)
     given: dict[str, Any] = {"precision": "fp32", **recipe.schedule.named()}
-    preset = replace(preset, seconds=given.get("seconds") or preset.seconds)
     data = read_data(recipe, request.resolve, recipe.seed)
     sizes = sizes_of(recipe, data)
     form = form_of(recipe, sizes, data.is_stored_as_shown)
@@ -97,7 +100,10 @@ def plan_classifier(request: PlanRequest) -> Planned:
     keys["schedule"] = schedule_of(preset, steps, parts, given)
     if recipe.epochs is not None:
         del keys["schedule"]["steps"]
-    room = _room(data, form, cost, sum(counts.values()))
+    disk = checkpoint_bytes(cost.step)
+    if not data.is_stored_as_shown:  # prepared images are kept as float16
+        disk += 2 * sum(counts.values()) * math.prod(form.size)
+    room = room_of(cost, disk)
     runs = max(1, len(recipe.learning_rates))
     estimate = estimate_of(parts, steps, room, request.hardware, tried=cost.step, runs=runs)
     warnings = list(data.notes)
@@ -132,8 +138,8 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
     with tempfile.TemporaryDirectory() as folder:
         kept = None
         if request["shape"] is None:
-            kept = Path(folder) / "images.npy"
-            np.save(kept, np.zeros((size, 1, *form.size), dtype=np.float16))
+            kept = [Path(folder) / "image.npy"] * size
+            np.save(kept[0], np.zeros((1, *form.size), dtype=np.float16))
         images = PreparedImages(cases, form, kept)
         task = ClassificationTask(
             build_network(recipe.network, **request["sizes"]),
@@ -151,16 +157,7 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
         began = time.perf_counter()
         probabilities_of(network, images, batch_size=size, is_multi_label=False)
         seconds = (time.perf_counter() - began) / size
-    return ClassifierCost(step, seconds, peak_bytes(device), peak_bytes(torch.device("cpu")))
-
-
-def _draft(request: PlanRequest) -> dict[str, Any]:
-    """Return the recipe before the data is read."""
-    shipped = read_yaml(shipped_recipe("classification"))
-    is_other = not {"network", "network_sizes", "initial", "eva02"}.isdisjoint(request.keys)
-    taken = [key for key in SHIPPED if not (is_other and key in OF_NETWORK)]
-    draft = {**drafted(request, "classifier"), **{key: shipped[key] for key in taken}}
-    return with_absolute_paths({**draft, **request.keys}, request.resolve)
+    return ClassifierCost(step, peak_bytes(device), peak_bytes(torch.device("cpu")), seconds)
 
 
 def _sample(
@@ -177,18 +174,7 @@ def _sample(
     for number, index in enumerate(chosen, start=1):
         if request.progress is not None:
             request.progress(number)
-        volume = read_case(cases, index)
+        volume = cases.volume(index)
         shapes.append(list(volume.shape))
         form.prepare(volume)
     return (time.perf_counter() - began) / len(chosen), max(shapes, key=math.prod)
-
-
-def _room(
-    data: ClassificationData, form: ClassifierInput, cost: ClassifierCost, count: int
-) -> Room:
-    """Return the memory and disk space of a run."""
-    prepared = 2 * count * math.prod(form.size)  # float16
-    main = cost.process_bytes or 0
-    on_device = main if cost.peak_bytes == cost.process_bytes else cost.peak_bytes or 0
-    disk = checkpoint_bytes(cost.step)
-    return Room(main, on_device, disk + (0 if data.is_stored_as_shown else prepared))

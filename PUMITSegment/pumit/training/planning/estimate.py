@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from pumit.inference.automatic.sliding_window import SlidingWindow
-from pumit.preprocessing.resize import resized_shape
 from pumit.system.machine import free_bytes, usable_cores
-from pumit.system.wording import duration, size_text
-from pumit.training.data.case import KEPT_BYTES
-from pumit.training.planning.segmentation_trial import SegmentationCost
-from pumit.training.planning.step_cost import StepCost
+from pumit.system.wording import count_of, duration, size_text
+from pumit.training.planning.step_cost import MeasuredCost, StepCost
 from pumit.training.recipes.presets import Length, Preset
-from pumit.training.recipes.segmentation import WindowedValidation
-from pumit.training.segmentation.data_plan import Shape
-from pumit.training.segmentation.plan import SegmentationPlan
-from pumit.training.segmentation.prepared_cases import MEMORY_BYTES
 
 # Maximum share of validations in the time left after reading and the final validation.
 VALIDATION_SHARE = 0.15
@@ -29,9 +21,6 @@ PATIENCE = 1.15
 LONGEST_WARM_UP = 5  # warm-up is at most one fifth of the steps
 LINE_SECONDS = 5.0  # interval of log entries
 MOST_VOXELS_AT_ONCE = 8.0  # maximum change of step size per trial, as costs are extrapolated
-REFLECTIONS = 8
-WORST_DRAWN = 3  # cases that are predicted once more for the model card
-SCORE_BYTES = 1 << 30  # maximum memory of the logits of a scan
 # Minimum share of CPU time used by other programs during the trial that is reported.
 BUSY = 0.3
 OTHER_BYTES = 20 << 20  # logs, pictures and the model card
@@ -59,7 +48,7 @@ class Hardware:
         return "cpu" if self.device.type == "cpu" else "gpu"
 
     def __str__(self) -> str:
-        cores = f"{self.cores} CPU core{'s' if self.cores > 1 else ''}"
+        cores = count_of(self.cores, "CPU core")
         return f"{self.title or self.device.type}, {cores}" if self.kind == "gpu" else cores
 
 
@@ -194,40 +183,6 @@ class Estimate:
     parts: dict[str, float]
 
 
-def _voxels_of(plan: SegmentationPlan, names: Sequence[str]) -> list[Shape]:
-    """Return the shapes of the named cases at the planned spacing."""
-    spacing = plan.plan.spacing_mm
-    return [resized_shape(f.shape, f.spacing_mm, spacing) for f in plan.facts_of(names)]
-
-
-def time_parts(
-    plan: SegmentationPlan,
-    cost: SegmentationCost,
-    validation: WindowedValidation,
-    *,
-    starting: float,
-) -> TimeParts:
-    """Return the durations of a run's parts; `starting` is the time until the cases are read, s."""
-    training = _voxels_of(plan, plan.split.training)
-    shapes = _voxels_of(plan, plan.split.validation)
-    voxels = sum(map(math.prod, shapes))
-
-    def windows(part: float) -> int:
-        return sum(map(SlidingWindow(plan.plan.patch_size, part).count, shapes))
-
-    turns = REFLECTIONS if validation.flips else 1
-    judged = windows(validation.final_overlap) * cost.window_seconds * turns
-    drawn = min(WORST_DRAWN, len(shapes)) / max(1, len(shapes))
-    return TimeParts(
-        starting,
-        sum(map(math.prod, training)) * cost.preparing_seconds,
-        cost.step.seconds,
-        windows(validation.overlap) * cost.window_seconds + voxels * cost.validation_seconds,
-        judged * (1 + drawn)
-        + voxels * (cost.final_validation_seconds + drawn * cost.validation_seconds),
-    )
-
-
 @dataclass(frozen=True)
 class Room:
     """Bytes that a run needs in main memory, on the training device and on disk."""
@@ -243,22 +198,11 @@ def checkpoint_bytes(cost: StepCost) -> int:
     return cost.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
 
 
-def room_of(plan: SegmentationPlan, cost: SegmentationCost) -> Room:
-    """Return the memory and disk space of a run; on a CPU, device memory is main memory."""
-    channels, classes = plan.plan.channels, len(plan.data.classes)
-    training = _voxels_of(plan, plan.split.training)
-    cases = plan.facts_of(plan.split.validation)
-    prepared = sum(map(math.prod, training)) * (4 * channels + 1)
-    disk = checkpoint_bytes(cost.step)
-    if prepared > MEMORY_BYTES:  # then memory-mapped, and the system can drop pages
-        disk += prepared
-        prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
-    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
-    largest = max(map(math.prod, _voxels_of(plan, plan.split.validation)), default=0)
-    scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
-    held = (cost.process_bytes or 0) + prepared + kept + scores
-    is_shared = cost.peak_bytes == cost.process_bytes
-    return Room(held, held if is_shared else cost.peak_bytes or 0, disk)
+def room_of(cost: MeasuredCost, disk: int, *, held: int = 0) -> Room:
+    """Return the memory of a run; `held` is that of its data, in addition to the trial's."""
+    main = (cost.process_bytes or 0) + held
+    is_shared = cost.peak_bytes == cost.process_bytes  # on a CPU
+    return Room(main, main if is_shared else cost.peak_bytes or 0, disk)
 
 
 def estimate_of(
@@ -268,7 +212,7 @@ def estimate_of(
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
     of = f" of {size_text(free)} free" if free is not None else ""
     where = "memory" if hardware.kind == "cpu" else "GPU memory"
-    validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
+    validations = count_of(steps.validations, "validation")
     pieces = [
         f"{duration(parts.starting + parts.preparing)} for reading and preparing",
         f"{duration(steps.steps * parts.step)} for {steps.steps} steps",

@@ -41,6 +41,20 @@ class StepCost:
     busy: float = 0.0
 
 
+@dataclass(frozen=True)
+class MeasuredCost:
+    """Measured cost of a planned run.
+
+    Attributes:
+        peak_bytes: Peak memory on the training device.
+        process_bytes: Peak main memory of the process.
+    """
+
+    step: StepCost
+    peak_bytes: int | None
+    process_bytes: int | None
+
+
 class _EnoughError(Exception):
     """Enough steps were measured."""
 

@@ -50,14 +50,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _trial(task: str) -> Callable[[dict[str, Any]], Any]:
     """Return the trial function of a task, imported on demand."""
     if task == "promptable":
-        from pumit.training.planning.promptable_trial import try_clicks
+        from pumit.training.planning.promptable import try_clicks
 
         return try_clicks
     if task == "classification":
         from pumit.training.planning.classification import try_classifier
 
         return try_classifier
-    from pumit.training.planning.segmentation_trial import try_segmentation
+    from pumit.training.planning.segmentation import try_segmentation
 
     return try_segmentation
 

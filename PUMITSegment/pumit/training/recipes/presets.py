@@ -66,6 +66,9 @@ class Preset(Length):
     network_sizes: Mapping[str, Any] = field(default_factory=dict)
 
 
+# Values of each name in all families.
+BALANCED: dict[str, Any] = {"seconds": 3600, "average": 0.995, "validations": 10}
+THOROUGH: dict[str, Any] = {"seconds": 8 * 3600, "average": 0.999, "validations": 20}
 PRESETS: dict[str, dict[str, Preset]] = {
     "cpu": {
         "quick": Preset(
@@ -77,28 +80,24 @@ PRESETS: dict[str, dict[str, Preset]] = {
             network_sizes=NARROW,
         ),
         "balanced": Preset(
-            seconds=3600,
+            **BALANCED,
             step_voxels=1 << 17,
             case_voxels=1 << 22,
             fewest_steps=600,
             most_steps=10_000,
             learning_rate=3e-3,
             warm_up=50,
-            average=0.995,
-            validations=10,
             final_overlap=0.75,
             network_sizes=NARROW,
         ),
         "thorough": Preset(
-            seconds=8 * 3600,
+            **THOROUGH,
             step_voxels=1 << 18,
             case_voxels=1 << 24,
             fewest_steps=2000,
             most_steps=40_000,
             learning_rate=2e-3,
             warm_up=100,
-            average=0.999,
-            validations=20,
             overlap=0.5,
             final_overlap=0.75,
         ),
@@ -114,28 +113,24 @@ PRESETS: dict[str, dict[str, Preset]] = {
             warm_up=50,
         ),
         "balanced": Preset(
-            seconds=3600,
+            **BALANCED,
             step_voxels=1 << 21,
             case_voxels=1 << 25,
             fewest_steps=2000,
             most_steps=20_000,
             learning_rate=2e-3,
             warm_up=100,
-            average=0.995,
-            validations=10,
             overlap=0.5,
             final_overlap=0.75,
         ),
         "thorough": Preset(
-            seconds=8 * 3600,
+            **THOROUGH,
             step_voxels=2 * 48 * 192 * 192,
             case_voxels=1 << 27,
             fewest_steps=5000,
             most_steps=100_000,
             learning_rate=1e-3,
             warm_up=200,
-            average=0.999,
-            validations=20,
             overlap=0.5,
             final_overlap=0.75,
             flips=True,
@@ -177,28 +172,11 @@ CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
 
 
 # Values of the shipped recipe `classification`, trained for longer.
+_CLASSIFIER: dict[str, Any] = {"learning_rate": 1e-3, "warm_up": 100, "weight_decay": 0.01}
 CLASSIFIER_PRESETS: dict[str, Length] = {
-    "quick": Length(
-        seconds=600, most_steps=1500, learning_rate=1e-3, warm_up=100, weight_decay=0.01
-    ),
-    "balanced": Length(
-        seconds=3600,
-        most_steps=6000,
-        learning_rate=1e-3,
-        warm_up=100,
-        weight_decay=0.01,
-        average=0.995,
-        validations=10,
-    ),
-    "thorough": Length(
-        seconds=8 * 3600,
-        most_steps=20_000,
-        learning_rate=1e-3,
-        warm_up=100,
-        weight_decay=0.01,
-        average=0.999,
-        validations=20,
-    ),
+    "quick": Length(seconds=600, most_steps=1500, **_CLASSIFIER),
+    "balanced": Length(most_steps=6000, **_CLASSIFIER, **BALANCED),
+    "thorough": Length(most_steps=20_000, **_CLASSIFIER, **THOROUGH),
 }
 
 

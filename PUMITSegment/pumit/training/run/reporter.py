@@ -237,7 +237,8 @@ class RunReporter:
         line = json.dumps(record)
         with self._lock:
             self._append(LOG, line)
-            self._note(record)
+            noted = ("step", "seconds", "left_seconds", "model")
+            self.status = replace(self.status, **{k: record[k] for k in noted if k in record})
             sentence = sentence_of(record, self.status.steps)
             if sentence:
                 self._write_text(sentence)
@@ -389,17 +390,6 @@ class RunReporter:
             f"The computer slept for {duration(seconds)}, which do not count.",
             slept_seconds=round(seconds, 1),
         )
-
-    def _note(self, record: dict[str, Any]) -> None:
-        changes: dict[str, Any] = {}
-        if isinstance(record.get("step"), int):
-            changes["step"] = record["step"]
-        for key in ("seconds", "left_seconds"):
-            if key in record:
-                changes[key] = record[key]
-        if isinstance(record.get("model"), str):
-            changes["model"] = record["model"]
-        self.status = replace(self.status, **changes)
 
     def _print(self, line: str) -> None:
         if not self._has_reader:

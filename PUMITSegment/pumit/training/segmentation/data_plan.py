@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pumit.errors import PumitError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.preprocessing.resize import resized_shape
+from pumit.system.wording import times
 from pumit.training.data.case import CaseFacts
 from pumit.training.recipes.segmentation import IntensityRule, PlanChoices
 
@@ -95,19 +97,11 @@ def plan_for(
         patch = patch_for((d, h, w), divisor, voxels // MIN_BATCH)
     enough = STEP_SHARE * sum(map(math.prod, shapes)) / math.prod(patch)
     batch = max(MIN_BATCH, min(voxels // math.prod(patch), round(enough)))
-    if given.intensity is not None:
-        intensity = _given_intensity(given.intensity, channels)
-    else:
+    intensity = _given_intensity(given.intensity, channels)
+    if intensity is None:
         intensity = intensity_rules(facts, channels, channel_names)
-    return DataPlan(
-        spacing,
-        patch,
-        given.batch_size or batch,
-        intensity,
-        channels,
-        orientation,
-        (d, h, w),
-    )
+    batch = given.batch_size or batch
+    return DataPlan(spacing, patch, batch, intensity, channels, orientation, (d, h, w))
 
 
 def usual_shape(facts: Sequence[CaseFacts], spacing_mm: Triple) -> Shape:
@@ -117,26 +111,23 @@ def usual_shape(facts: Sequence[CaseFacts], spacing_mm: Triple) -> Shape:
     return (d, h, w)
 
 
-def spacing_ratio(fact: CaseFacts, facts: Sequence[CaseFacts]) -> Triple:
-    """Return the ratio of a case's spacing to the median spacing along each axis."""
-    usual = np.median([f.spacing_mm for f in facts], axis=0)
-    d, h, w = (float(r) for r in np.array(fact.spacing_mm) / usual)
-    return (d, h, w)
+def _spacing_ratios(facts: Sequence[CaseFacts]) -> npt.NDArray[np.float64]:
+    """Return the ratio of each case's spacing to the median spacing, (n, 3)."""
+    spacings = np.array([f.spacing_mm for f in facts])
+    ratios: npt.NDArray[np.float64] = spacings / np.median(spacings, axis=0)
+    return ratios
 
 
 def usual_cases(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """Return the cases whose spacing is within an order of magnitude of the median on all axes."""
-    usual = [f for f in facts if all(1 / OUTLIER < r < OUTLIER for r in spacing_ratio(f, facts))]
-    return usual or list(facts)
+    rows = zip(facts, _spacing_ratios(facts), strict=True)
+    return [f for f, r in rows if r.min() > 1 / OUTLIER and r.max() < OUTLIER] or list(facts)
 
 
 def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """Return cases that differ by an order of magnitude along all axes, as from another unit."""
-
-    def is_other(ratios: Triple) -> bool:
-        return min(ratios) >= OUTLIER or max(ratios) <= 1 / OUTLIER
-
-    return [f for f in facts if is_other(spacing_ratio(f, facts))]
+    rows = zip(facts, _spacing_ratios(facts), strict=True)
+    return [f for f, r in rows if r.min() >= OUTLIER or r.max() <= 1 / OUTLIER]
 
 
 def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:
@@ -245,17 +236,18 @@ def is_ct(facts: Sequence[CaseFacts], channel: int, name: str) -> bool:
     """Return whether a channel is CT."""
     if name:
         return name.strip().upper() == "CT"
-    lowest = [f.lowest[min(channel, f.channels - 1)] for f in facts]
     with_air = [
-        low <= HOUNSFIELD_AIR and f.is_integer for low, f in zip(lowest, facts, strict=True)
+        f.is_integer and f.lowest[min(channel, f.channels - 1)] <= HOUNSFIELD_AIR for f in facts
     ]
     return sum(with_air) * 2 > len(facts)
 
 
-def _given_intensity(given: IntensityRule | list[IntensityRule], channels: int) -> Intensity:
+def _given_intensity(
+    given: IntensityRule | list[IntensityRule] | None, channels: int
+) -> Intensity | None:
     """Return a recipe's intensity rules in the form of a checkpoint."""
-    if isinstance(given, IntensityRule):
-        return given.named()
+    if not isinstance(given, list):
+        return None if given is None else given.named()
     if len(given) != channels:
         raise PumitError(f"plan.intensity has {len(given)} rules for {channels} channels.")
     return [rule.named() for rule in given]
@@ -272,7 +264,7 @@ def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
     most = int(PATCH_SHARE * math.prod(plan.patch_size))
     patch = patch_for(plan.patch_size, divisor, most)
     if math.prod(patch) < math.prod(plan.patch_size):
-        sentence = f"Patches are now {_size(patch)} voxels instead of {_size(plan.patch_size)}."
+        sentence = f"Patches are now {times(patch)} voxels instead of {times(plan.patch_size)}."
         return replace(plan, patch_size=patch), sentence
     return _with_batch(plan, 1) if plan.batch_size > 1 else None
 
@@ -280,7 +272,3 @@ def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
 def _with_batch(plan: DataPlan, count: int) -> tuple[DataPlan, str]:
     sentence = f"Each step takes {count} of {plan.batch_size} patches now."
     return replace(plan, batch_size=count), sentence
-
-
-def _size(patch: Shape) -> str:
-    return " x ".join(map(str, patch))

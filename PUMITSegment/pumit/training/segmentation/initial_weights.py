@@ -28,7 +28,6 @@ from pumit.networks.swin_unetr import SwinUnetr
 from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.networks import (
     FAMILIES,
-    Family,
     PretrainedEncoder,
     class_of,
     family_of,
@@ -69,9 +68,15 @@ def load_initial_weights(
         return load_swin_unetr_file(network, path)
     checkpoint = load_checkpoint(path)
     theirs = checkpoint.header.network
-    _require_alike(family, sizes or {}, checkpoint.header.sizes, path.name)
+    ours, given = sizes or {}, checkpoint.header.sizes
+    for key in family.alike:
+        if key in ours and key in given and ours[key] != given[key]:
+            raise CheckpointError(
+                f"initial {path.name} has {key}: {given[key]}, this network {ours[key]}; make "
+                "network_sizes the same."
+            )
     if class_of(theirs) == type(network).__name__:
-        _take_all(network, checkpoint, path.name, sizes or {})
+        _take_all(network, checkpoint, path.name, ours)
     elif isinstance(network, SegmentationNetwork):
         load_initial_encoder(network.vit, str(path))
     elif family.encoder is not None and theirs.startswith(family.encoder.network):
@@ -105,17 +110,6 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
 def _is_of_others(path: Path, *, is_swin: bool) -> bool:
     """Return whether a file is in a public format, except files of PUMIT's authors."""
     return is_public_file(path) and (is_swin or not is_author_file(path))
-
-
-def _require_alike(
-    family: Family, ours: Mapping[str, Any], theirs: Mapping[str, Any], file: str
-) -> None:
-    for key in family.alike:
-        if key in ours and key in theirs and ours[key] != theirs[key]:
-            raise CheckpointError(
-                f"initial {file} has {key}: {theirs[key]}, this network {ours[key]}; make "
-                "network_sizes the same."
-            )
 
 
 def _take_all(

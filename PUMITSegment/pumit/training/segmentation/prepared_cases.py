@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,15 @@ from torch import Tensor
 from pumit.inference.automatic.segmentation import NetworkPlan, network_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
-from pumit.system.files import atomic_path, make_folder
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import (
     UNKNOWN,
     ClassValue,
-    base_values,
     has_regions,
     lookup_table,
 )
 from pumit.training.data.labelled_set import LabelledCase
+from pumit.training.data.volume_cache import VolumeCache
 
 CLASS_PLACES = 10_000  # sampled voxels per class from which patch centres are drawn
 MEMORY_BYTES = 4 << 30  # a larger data set is kept on disk
@@ -37,8 +36,8 @@ class PreparedCase:
     """A case on the network's grid.
 
     Attributes:
-        image: (C, d, h, w), float32.
-        labels: (d, h, w), uint8; see `case.LabelledVolume`.
+        stored_image: (C, d, h, w), float32, or its file.
+        stored_labels: (d, h, w), uint8, or its file; see `case.LabelledVolume`.
         places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
         lowest: Minimum of the image, used as padding value.
         known: Sample of annotated voxels, (n, 3); None if all are.
@@ -46,36 +45,68 @@ class PreparedCase:
     """
 
     name: str
-    image: npt.NDArray[np.float32]
-    labels: npt.NDArray[np.uint8]
+    stored_image: npt.NDArray[np.float32] | Path
+    stored_labels: npt.NDArray[np.uint8] | Path
     places: dict[int, npt.NDArray[np.int32]]
     lowest: float
     known: npt.NDArray[np.int32] | None = None
     drawn: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def image(self) -> npt.NDArray[np.float32]:
+        """Image (C, d, h, w)."""
+        return _opened(self.stored_image)
+
+    @property
+    def labels(self) -> npt.NDArray[np.uint8]:
+        """Labels (d, h, w)."""
+        return _opened(self.stored_labels)
+
+
+def _opened(stored: npt.NDArray[Any] | Path) -> npt.NDArray[Any]:
+    # A map holds a file handle, of which a system allows a few hundred: none is kept.
+    if not isinstance(stored, Path):
+        return stored
+    array: npt.NDArray[Any] = np.load(stored, mmap_mode="r", allow_pickle=False)
+    return array
 
 
 def prepare(
     case: LabelledVolume, plan: NetworkPlan, classes: Sequence[ClassValue] = ()
 ) -> PreparedCase:
     """Pre-process a case exactly as at inference; without regions, `classes` may be omitted."""
+    made = _on_grid(case, plan)
+    return _indexed(case.name, made["image"], made["labels"], made.get("drawn"), classes)
+
+
+def _on_grid(case: LabelledVolume, plan: NetworkPlan) -> dict[str, npt.NDArray[Any]]:
     axes = NetworkAxes.of(case.volume, plan.orientation)
     image, _ = network_image(case.volume, plan, axes)
     d, h, w = image.shape[1:]
-    labels = resize_labels(axes.apply(case.labels), (d, h, w)).numpy()
-    drawn = None if case.drawn is None else np.array(case.drawn)
-    return _indexed(case.name, image.numpy(), labels, drawn, classes)
+    labels = resize_labels(axes.apply(case.labels), (d, h, w))
+    made = {"image": image.numpy(), "labels": labels.numpy()}
+    return made if case.drawn is None else {**made, "drawn": np.array(case.drawn)}
 
 
 def _indexed(
     name: str,
-    image: npt.NDArray[np.float32],
-    labels: npt.NDArray[np.uint8],
+    stored_image: npt.NDArray[np.float32] | Path,
+    stored_labels: npt.NDArray[np.uint8] | Path,
     drawn: npt.NDArray[np.bool_] | None,
     classes: Sequence[ClassValue],
 ) -> PreparedCase:
     """Return a case with the sampled centres of patches."""
-    places, known = _places(labels, classes), _known(labels)
-    return PreparedCase(name, image, labels, places, float(image.min()), known, drawn)
+    labels = _opened(stored_labels)
+    known = labels != UNKNOWN
+    return PreparedCase(
+        name,
+        stored_image,
+        stored_labels,
+        _places(labels, classes),
+        float(_opened(stored_image).min()),
+        None if known.all() else _sample(np.argwhere(known), np.random.default_rng(0)),
+        drawn,
+    )
 
 
 def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Tensor:
@@ -112,12 +143,6 @@ def _places(
     return regions
 
 
-def _known(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
-    """Return a sample of the annotated voxels; None if all are."""
-    known = labels != UNKNOWN
-    return None if known.all() else _sample(np.argwhere(known), np.random.default_rng(0))
-
-
 def _sample(places: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int32]:
     if len(places) > CLASS_PLACES:
         places = places[rng.choice(len(places), CLASS_PLACES, replace=False)]
@@ -143,36 +168,22 @@ def prepare_all(
         VolumeError: If a case cannot be read any more.
         ExportError: If the files cannot be written.
     """
-    is_kept_on_disk = voxels * (4 * plan.channels + 1) > MEMORY_BYTES
+    cache = None
+    if voxels * (4 * plan.channels + 1) > MEMORY_BYTES:
+        rows = [c.as_row() for c in classes]
+        cache = VolumeCache(folder, {"plan": asdict(plan), "classes": rows})
     prepared = []
     for number, case in enumerate(cases, start=1):
         if progress is not None:
             progress(number)
-        if not is_kept_on_disk:
+        if cache is None:
             prepared.append(prepare(read_labelled(case, classes), plan, classes))
             continue
-        names = [c.label.name for c in classes]  # named segments are matched by them
-        stamps = [stamp for p in case.files for stamp in (p.stat().st_mtime, p.stat().st_size)]
-        content: list[Any] = [case.name, asdict(plan), base_values(classes), names, *stamps]
-        content += [case.drawn, case.known, case.ignore_value]
-        key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-        prepared.append(_mapped(case, classes, plan, folder / key))
+        make = partial(lambda case: _on_grid(read_labelled(case, classes), plan), case)
+        # A file may hold several cases.
+        parts: list[Any] = [*map(str, (*case.images, *case.labels))]
+        parts += [case.drawn, case.known, case.ignore_value]
+        files = cache.files(case.files, make, part=json.dumps(parts))
+        drawn = np.load(files["drawn"], allow_pickle=False) if "drawn" in files else None
+        prepared.append(_indexed(case.name, files["image"], files["labels"], drawn, classes))
     return prepared
-
-
-def _mapped(
-    case: LabelledCase, classes: Sequence[ClassValue], plan: NetworkPlan, stem: Path
-) -> PreparedCase:
-    """Return a case with memory-mapped arrays, written if they are missing."""
-    parts = ("image", "labels", "drawn")
-    files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in parts}
-    if not all(path.is_file() for path in files.values()):
-        make_folder(stem.parent)
-        made = prepare(read_labelled(case, classes), plan, classes)
-        everything = np.ones(len(classes), dtype=bool)
-        drawn = everything if made.drawn is None else made.drawn
-        for part, array in zip(parts, (made.image, made.labels, drawn), strict=True):
-            with atomic_path(files[part], durable=True) as temporary:
-                np.save(temporary, array, allow_pickle=False)
-    image, labels, drawn = (np.load(p, mmap_mode="r", allow_pickle=False) for p in files.values())
-    return _indexed(case.name, image, labels, None if drawn.all() else np.array(drawn), classes)

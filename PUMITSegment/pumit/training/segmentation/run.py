@@ -106,7 +106,6 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             ready.validation,
             ready.data.classes,
             overlap=self.recipe.validation.overlap,
-            averages_flips=False,
         )
         self.scores.before_window = run.reporter.check
         self.scores.on_answer = OverlayPictures(run.reporter, run.output, ready.data.classes)

@@ -93,6 +93,7 @@ class SegmentationValidation:
         network: Network of the same sizes as the trained one, on its device.
 
     Attributes:
+        averages_flips: Whether to average the predictions of eight flips.
         before_window: Called before each window; an exception ends the validation.
         on_answer: Called with each case and the name, prediction and ground truth of each class.
         took: Wall time and CPU time of each case's prediction in the last `rows`, s.
@@ -107,7 +108,6 @@ class SegmentationValidation:
         classes: Sequence[ClassValue],
         *,
         overlap: float,
-        averages_flips: bool,
     ) -> None:
         device = next(network.parameters()).device
         labels = tuple(c.label for c in classes)
@@ -125,7 +125,7 @@ class SegmentationValidation:
         self.cases = KeptCases(cases, self.classes)
         self._members = lookup_table(self.classes)
         self.overlap = overlap
-        self.averages_flips = averages_flips
+        self.averages_flips = False
         self.before_window: Callable[[], None] = lambda: None
         self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
         self.took: list[tuple[float, float]] = []

@@ -15,7 +15,7 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.training.classification.reader import read_class_folders
 from pumit.training.planning.classification import ClassifierCost
-from pumit.training.planning.request import PlanRequest
+from pumit.training.planning.planner import PlanRequest
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
 def test_a_classification_is_checked_and_planned(
     run: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cost = ClassifierCost(StepCost(0.5, 4, 1000), 0.01, 1 << 20, 1 << 20)
+    cost = ClassifierCost(StepCost(0.5, 4, 1000), 1 << 20, 1 << 20, 0.01)
     monkeypatch.setattr(PlanRequest, "measure", lambda *_, **__: (cost, 2.0))
     for name in ("normal", "tumour"):
         (tmp_path / "set" / name).mkdir(parents=True)
@@ -108,6 +108,14 @@ def test_a_classification_is_checked_and_planned(
     assert re.search(r"! (normal|tumour)/1.nii.gz: It is the same image as (normal|tumour)/1", told)
     assert "! tumour/2.nii.gz: " in run("data", tmp_path / "set", *goal).out
     assert "needs at least two" in refused("data", _only(tmp_path / "set", "normal"), *goal)
+
+
+def test_plan_replaces_no_other_file(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}", encoding="utf-8")
+    for name in ("dataset.json", ""):
+        told = refused("plan", tmp_path, "-o", f"{tmp_path}/{name}")
+        assert "is there and no recipe; name a .yaml file" in told
+    assert (tmp_path / "dataset.json").read_text(encoding="utf-8") == "{}"
 
 
 def _only(folder: Path, name: str) -> Path:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_sizes: dict[str, Any]) -> Path:

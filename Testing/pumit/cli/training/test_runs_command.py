@@ -78,19 +78,12 @@ def test_status_is_reported_by_folder_or_name(run: Any, folder: Path, name: str)
     assert ran.out == "liver (segmentation): training: Step 3 of 9.\none\ntwo\n"
 
 
-@pytest.mark.parametrize(("action", "state"), [("pause", "paused"), ("stop", "stopped")])
-def test_a_run_obeys(run: Any, folder: Path, action: str, state: str) -> None:
-    wait = obeying(folder, state)
-    ran = run("runs", action, "first")
-    wait()
-    assert ran.out == f"{state}: As you wish.\n"
-
-
-def test_a_paused_run_goes_on(run: Any, folder: Path) -> None:
-    write_status(folder, RunStatus("paused"))
-    wait = obeying(folder, "training")
-    assert run("runs", "resume", "first").out == "training: As you wish.\n"
-    wait()
+def test_a_run_obeys(run: Any, folder: Path) -> None:
+    for action, state in (("pause", "paused"), ("resume", "training"), ("stop", "stopped")):
+        wait = obeying(folder, state)
+        ran = run("runs", action, "first")
+        wait()
+        assert ran.out == f"{state}: As you wish.\n"
 
 
 def test_what_cannot_be_obeyed_is_refused(refused: Any, folder: Path) -> None:

@@ -12,8 +12,8 @@ import torch
 from pumit.errors import ExportError, VolumeError
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.training.classification.cases import Cases
-from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.reader import read_class_folders
+from pumit.training.classification.task import PreparedImages, keep_prepared
 from pumit.volume import Volume
 
 FORM = ClassifierInput((4, 8, 8), 1)
@@ -32,7 +32,7 @@ def cases(tmp_path: Path, rng: np.random.Generator) -> Cases:
 
 
 def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> None:
-    kept, fresh = keep_prepared(cases, FORM, tmp_path / "kept.npy"), PreparedImages(cases, FORM)
+    kept, fresh = keep_prepared(cases, FORM, tmp_path / "kept"), PreparedImages(cases, FORM)
     assert len(kept) == len(fresh) == 4
     for i in range(4):
         assert kept[i].dtype == torch.float32
@@ -40,43 +40,33 @@ def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> Non
 
 
 def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: Path) -> None:
-    target, reads = tmp_path / "kept.npy", 0
+    reads: list[int] = []
 
     def read(index: int) -> Volume:
-        nonlocal reads
-        reads += 1
+        reads.append(index)
         return cases.read(index)
 
-    counted = replace(cases, read=read)
-    for _ in range(2):
-        keep_prepared(counted, FORM, target)
-        assert reads == 4
-    keep_prepared(counted, ClassifierInput((4, 8, 4), 1), target)
-    assert reads == 8
+    counted, other = replace(cases, read=read), ClassifierInput((4, 8, 4), 1)
+    for form, expected in ((FORM, 4), (FORM, 4), (other, 8), (other, 8)):
+        keep_prepared(counted, form, tmp_path / "kept")
+        assert len(reads) == expected
     cases.files[0].write_bytes(cases.files[1].read_bytes() + b"\0")
-    keep_prepared(counted, ClassifierInput((4, 8, 4), 1), target)
-    assert reads == 12
+    keep_prepared(counted, other, tmp_path / "kept")
+    assert reads[8:] == [0]
 
 
-def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_refused_by_name(cases: Cases, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ExportError, match="the folder kept"):
+        keep_prepared(cases, FORM, tmp_path / "file" / "kept")
     colours = SimpleITK.GetImageFromArray(np.zeros((5, 9, 7, 3), np.uint8), isVector=True)
     SimpleITK.WriteImage(colours, str(cases.files[2]))
     with pytest.raises(VolumeError, match=r"train/b/b0.mha has 3 channels, train/a/a0.mha 1"):
-        keep_prepared(cases, FORM, tmp_path / "kept.npy")
-    assert not (tmp_path / "kept.npy").exists()
-
-
-def test_a_file_that_is_damaged_or_gone_is_named_and_nothing_is_kept(
-    cases: Cases, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ExportError, match="Prepared images cannot be kept"):
-        keep_prepared(cases, FORM, tmp_path / "file" / "kept.npy")
-    cases.files[3].write_bytes(b"nothing")
-    with pytest.raises(VolumeError, match=r"^train/b/b1.mha: ") as caught:
-        keep_prepared(cases, FORM, tmp_path / "kept.npy")
+        keep_prepared(cases, FORM, tmp_path / "kept")
+    cases.files[1].write_bytes(b"nothing")
+    with pytest.raises(VolumeError, match=r"^train/a/a1.mha: ") as caught:
+        keep_prepared(cases, FORM, tmp_path / "kept")
     assert str(tmp_path) not in str(caught.value)
-    assert not list(tmp_path.glob("*kept*"))
-    cases.files[1].unlink()
-    with pytest.raises(VolumeError, match=r"a1.mha"):
-        keep_prepared(cases, FORM, tmp_path / "kept.npy")
+    cases.files[0].unlink()
+    with pytest.raises(VolumeError, match=r"a0.mha"):
+        keep_prepared(cases, FORM, tmp_path / "kept")

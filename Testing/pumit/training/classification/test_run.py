@@ -30,6 +30,8 @@ from pumit.training.train import finetune
 from pumit.volume import Volume
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 SIZES: dict[str, Any] = {
     "dim": 16,
     "depth": 1,

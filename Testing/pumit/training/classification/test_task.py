@@ -8,11 +8,11 @@ import torch
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.classification.cases import Cases
-from pumit.training.classification.prepared_images import PreparedImages
 from pumit.training.classification.task import (
     CaseDraw,
     ClassificationTask,
     LabelledImages,
+    PreparedImages,
     probabilities_of,
 )
 from pumit.training.recipes.schedule import Schedule
@@ -58,6 +58,8 @@ def test_a_batch_holds_cases_with_their_labels() -> None:
     draw = CaseDraw(images(), LABELS, 6, random_intensity=True, flips=True)
     torch.testing.assert_close(drawn(draw, 3).images, drawn(draw, 3).images, rtol=0, atol=0)
     assert drawn(draw, 3).cases != drawn(draw, 4).cases
+    task = ClassificationTask(Mean(), channels=3, draw=draw)  # workers get no network
+    assert not [v for v in vars(task.worker_draw()).values() if isinstance(v, nn.Module)]
 
 
 def test_random_intensity_is_uniform_from_nothing_to_all() -> None:
@@ -108,11 +110,3 @@ def test_answers_see_the_images_darkened_as_the_form_says() -> None:
     expected = 1 / (1 + np.exp(-3 * 0.5 * np.arange(8) / 10))
     np.testing.assert_allclose(found[:, 1], expected, atol=5e-3)  # bfloat16
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
-
-
-def test_batches_can_be_pinned_and_drawn_without_the_network() -> None:
-    task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
-    prefetched = task.worker_draw()(0, torch.Generator().manual_seed(1), torch.Generator())
-    here = task.draw(0, torch.Generator().manual_seed(1), torch.Generator())
-    torch.testing.assert_close(prefetched.images, here.images)
-    assert not [v for v in vars(task.worker_draw()).values() if isinstance(v, nn.Module)]

@@ -56,16 +56,11 @@ def test_patterns_find_other_layouts_and_channels(tmp_path: Path) -> None:
     touch(tmp_path, "mr/x_t2.nii.gz", "mr/x_t1.nii.gz", "seg/x.nii.gz")
     found = find(tmp_path, images="mr/{case}_{channel}.nii.gz", labels="seg/{case}.nii.gz")
     assert [path.name for path in found.cases[0].images] == ["x_t1.nii.gz", "x_t2.nii.gz"]
-
-
-def test_listed_cases_are_taken_as_they_are(tmp_path: Path) -> None:
-    touch(tmp_path, "a.nii.gz", "b1.nii.gz", "b2.nii.gz", "sa.nii.gz", "sb.nii.gz")
-    rows = [
-        {"image": ["b1.nii.gz", "b2.nii.gz"], "label": "sb.nii.gz", "name": "second"},
-        {"image": "a.nii.gz", "label": "sa.nii.gz"},
-    ]
-    found = find(tmp_path, cases=rows)
-    assert [(case.name, len(case.images)) for case in found.cases] == [("a", 1), ("second", 2)]
+    touch(tmp_path, "mr/y_t1.nii.gz", "seg/y.nii.gz")
+    pattern = {"images": "mr/{case}_{channel}.nii.gz", "labels": "seg/{case}.nii.gz"}
+    with pytest.raises(PumitError, match="y: lacks channel t2"):
+        find(tmp_path, **pattern)
+    assert len(find(tmp_path, **pattern, repeat_single_channel=True).cases) == 2
 
 
 def two_sites(root: Path) -> list[dict[str, Any]]:
@@ -79,24 +74,25 @@ def two_sites(root: Path) -> list[dict[str, Any]]:
 
 def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
     rows = two_sites(tmp_path)
-    touch(tmp_path, "x.nii.gz", "x_seg.nii.gz")
-    listed = [{"name": "case_1", "image": "x.nii.gz", "label": "x_seg.nii.gz"}]
+    touch(tmp_path, "x.nii.gz", "x_seg.nii.gz", "y1.nii.gz", "y2.nii.gz")
+    listed = [
+        {"name": "case_1", "image": "x.nii.gz", "label": "x_seg.nii.gz"},
+        {"image": ["y1.nii.gz", "y2.nii.gz"], "label": "x_seg.nii.gz"},
+    ]
     found = find(tmp_path, folders=rows, cases=listed)
-    assert [case.name for case in found.cases] == [
-        *("case_1", "folder1-case_1", "folder1-case_2", "folder2-case_1", "folder2-case_2"),
+    assert [(case.name, len(case.images)) for case in found.cases] == [
+        *(("case_1", 1), ("folder1-case_1", 1), ("folder1-case_2", 1), ("folder2-case_1", 1)),
+        *(("folder2-case_2", 1), ("y1", 2)),
     ]
     assert found.cases[3].label == tmp_path / "b/site/labels/case_1.nii.gz"
-    (alone, second) = find(tmp_path, folders=rows[:1]).cases
-    assert (alone.name, second.name) == ("case_1", "case_2")
-
-
-def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
-    first, second = two_sites(tmp_path)
-    rows = [{**first, "leave_out": ["case_1"]}, {**second, "patients": {"case_1": "P7"}}]
-    found = find(tmp_path, folders=rows)
-    assert [(case.name, case.patient) for case in found.cases] == [
+    # What one folder leaves out is nothing to another.
+    rows[0]["leave_out"], rows[1]["patients"] = ["case_1"], {"case_1": "P7"}
+    assert [(case.name, case.patient) for case in find(tmp_path, folders=rows).cases] == [
         *(("folder1-case_2", ""), ("folder2-case_1", "P7"), ("folder2-case_2", "")),
     ]
+    del rows[0]["leave_out"]
+    (alone, second) = find(tmp_path, folders=rows[:1]).cases
+    assert (alone.name, second.name) == ("case_1", "case_2")
 
 
 def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
@@ -208,15 +204,6 @@ def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path: Path, is_list
         content["training"] = list(rows)
     (tmp_path / "dataset.json").write_text(json.dumps(content))
     assert [case.name for case in find(tmp_path).cases] == ["a"]
-
-
-def test_missing_channel_names_the_case(tmp_path: Path) -> None:
-    touch(tmp_path, "images/a_0000.nii.gz", "images/a_0001.nii.gz", "images/b_0000.nii.gz")
-    touch(tmp_path, "labels/a.nii.gz", "labels/b.nii.gz")
-    pattern = "images/{case}_{channel}.nii.gz"
-    with pytest.raises(PumitError, match="b: lacks channel 0001"):
-        find(tmp_path, images=pattern)
-    assert len(find(tmp_path, images=pattern, repeat_single_channel=True).cases) == 2
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
     assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
     assert summary.in_cases == {"ball": 2, "box": 2}
     json.dumps(asdict(summary))
+    # Classes that no one names grow with the cases.
+    labels = ball_and_box(0)[1]
+    write(tmp_path / "labels" / "case_0.nii.gz", np.where(labels == 2, 0, labels).astype(np.uint8))
+    found, grown = look(tmp_path)
+    assert list(found["case_0"].classes) == ["class 1"]
+    assert [row["name"] for row in grown.classes] == ["class 1", "class 2"]
+    assert grown.in_cases == {"class 1": 2, "class 2": 1}
+    assert grown.doubts == ["case_0: has no class 2"]
+    write_pairs(tmp_path, 2)
     _, summary = look(tmp_path, classes={**CLASSES, "rib": 3})
     assert "no case has any rib" in summary.doubts
     reports, _ = look(tmp_path, classes={"all": [1, 2], "box": [2]})  # regions share voxels
@@ -112,17 +121,6 @@ def test_a_name_of_a_colour_table_without_a_class_is_asked_about(tmp_path: Path)
     assert (summary.usable, reports["case_0"].classes["ball"]) == (2, counts[1])
 
 
-def test_classes_that_nobody_names_grow_with_the_cases(tmp_path: Path) -> None:
-    write_pairs(tmp_path, 2)
-    labels = ball_and_box(0)[1]
-    write(tmp_path / "labels" / "case_0.nii.gz", np.where(labels == 2, 0, labels).astype(np.uint8))
-    reports, summary = look(tmp_path)
-    assert list(reports["case_0"].classes) == ["class 1"]
-    assert [row["name"] for row in summary.classes] == ["class 1", "class 2"]
-    assert summary.in_cases == {"class 1": 2, "class 2": 1}
-    assert summary.doubts == ["case_0: has no class 2"]
-
-
 def test_what_training_refuses_is_what_the_survey_calls_a_problem(tmp_path: Path) -> None:
     """Doubts of the one are warnings of the other, in the same words."""
     write_pairs(tmp_path, 3)
@@ -148,19 +146,13 @@ def test_thumbnail_shows_the_labels_in_their_colours(tmp_path: Path) -> None:
     assert colors.max() <= 1
 
 
-@pytest.mark.parametrize("shape", [(1, 20, 30), (40, 3, 3), (3, 1, 20, 20)])
-def test_thumbnail_of_any_scan_keeps_its_proportions(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
-    rng = np.random.default_rng(0)
-    write_thumbnail(tmp_path / "a.png", Volume(rng.random(shape)), None, [])
-    size = Image.open(tmp_path / "a.png").size
-    assert max(size) == SIDE
-    assert size[0] * shape[-2] == pytest.approx(size[1] * shape[-1], rel=0.05)
-
-
-def test_head_is_on_top_of_a_coronal_thumbnail(tmp_path: Path) -> None:
+def test_thumbnails_keep_proportions_and_have_the_head_on_top(tmp_path: Path) -> None:
     """Thick slices from front to back; what is bright lies towards the head."""
+    for shape in ((1, 20, 30), (3, 1, 20, 20)):
+        write_thumbnail(tmp_path / "a.png", Volume(np.zeros(shape)), None, [])
+        size = Image.open(tmp_path / "a.png").size
+        assert max(size) == SIDE
+        assert size[0] * shape[-2] == pytest.approx(size[1] * shape[-1], rel=0.05)
     array = np.zeros((4, 20, 20))
     array[:, 12:] = 1
     direction = np.column_stack([(1, 0, 0), (0, 0, 1), (0, 1, 0)])

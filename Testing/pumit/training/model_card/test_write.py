@@ -16,8 +16,7 @@ from labelled_scans import ball_and_box, write
 from PIL import Image
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.user_index import card_files
-from pumit.training.model_card.facts import case_numbers, fold_of, without_paths
-from pumit.training.model_card.record import RunLog
+from pumit.training.model_card.record import RunLog, case_numbers, fold_of, without_paths
 from pumit.training.model_card.write import span, write_card
 
 pytestmark = pytest.mark.usefixtures("known_networks")
@@ -32,10 +31,6 @@ def write_scans(folder: Path, names: list[str]) -> None:
         image, labels = ball_and_box(i)
         write(folder / "images" / f"{name}.nii.gz", image)
         write(folder / "labels" / f"{name}.nii.gz", labels)
-
-
-def test_photographs_have_no_distance_of_slices() -> None:
-    assert span([(1e8, 1.0, 0.5), (1e8, 2.0, 0.5)]) == "1 to 2 x 0.5"
 
 
 def score(case: str, label: str, dice: float | None) -> dict[str, Any]:
@@ -184,6 +179,16 @@ def test_a_run_that_was_stopped_says_so(folder: Path) -> None:
     assert "step 20 of 40 (50 %)" in text
     assert "| dice soft | 0.800 |" in text
     assert "worst_1" not in text
+    # One case that trained and validated is reported.
+    records = log_records()
+    records[0]["data"] |= {"training": NAMES[:1], "validation": NAMES[:1]}
+    write_log(folder, records)
+    rows = [score(NAMES[0], "soft", 0.9)]
+    (folder / "validation.json").write_text(json.dumps({"step": 40, "rows": rows}))
+    text = card(folder)
+    assert "1 case: 1 for training" in text
+    assert "which were trained on too" in text
+    assert "validated on what it was" in text  # among the limits
 
 
 def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder: Path) -> None:
@@ -204,18 +209,6 @@ def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder:
     assert "curves.png" not in text
 
 
-def test_one_case_that_trained_and_validated_is_reported(folder: Path) -> None:
-    records = log_records()
-    records[0]["data"] |= {"training": NAMES[:1], "validation": NAMES[:1]}
-    write_log(folder, records)
-    rows = [score(NAMES[0], "soft", 0.9)]
-    (folder / "validation.json").write_text(json.dumps({"step": 40, "rows": rows}))
-    text = card(folder)
-    assert "1 case: 1 for training" in text
-    assert "which were trained on too" in text
-    assert "validated on what it was" in text  # among the limits
-
-
 def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:
     records = [{"step": s, "loss": 1.0, "seconds": float(s)} for s in (1, 2, 3, 2, 3, 4)]
     write_log(folder, records)
@@ -232,6 +225,7 @@ def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:
 
 
 def test_a_card_names_neither_cases_nor_places() -> None:
+    assert span([(1e8, 1.0, 0.5), (1e8, 2.0, 0.5)]) == "1 to 2 x 0.5"  # of photographs
     for names in (["b", "a"], ["a", "b", "a"]):
         assert case_numbers(names) == {"a": "case 1", "b": "case 2"}
     # Paths are left out of a recipe.
@@ -300,26 +294,21 @@ def automatic(folder: Path) -> Path:
     return folder
 
 
-def test_a_model_of_all_cases_tells_what_the_cross_validation_found(tmp_path: Path) -> None:
-    run = automatic(tmp_path / "final")
-    rows = [{**row, "fold": i} for i, row in enumerate(ROWS, start=1)]
-    (tmp_path / "cross_validation.json").write_text(json.dumps({"rows": rows}))
-    text = write_card(run, run / "made.safetensors").read_text()
-    assert "seen all of its 2 cases" in text
-    assert "On generated scans" not in text  # where no one looked
-    assert "| ball | 0.800 [0.800, 0.800] |" in text
-
-
-def test_the_ensemble_of_folds_tells_what_the_cross_validation_found(tmp_path: Path) -> None:
+def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(
+    tmp_path: Path,
+) -> None:
     run = automatic(tmp_path / "run")
     automatic(run / "fold_1")
     (run / "log.jsonl").write_text(json.dumps({"folds": [["b"], ["a"]]}) + "\n")
     rows = [{**row, "fold": i} for i, row in enumerate(ROWS, start=1)]
     (run / "cross_validation.json").write_text(json.dumps({"rows": rows}))
     text = write_card(run, run / "made.safetensors").read_text()
-    assert "seen all of its 2 cases" in text
-    assert "| ball | 0.800 [0.800, 0.800] |" in text
     assert "2 cases: 2 for training." in text
+    final = automatic(run / "final")  # the model of all cases
+    for each in (text, write_card(final, final / "made.safetensors").read_text()):
+        assert "seen all of its 2 cases" in each
+        assert "On generated scans" not in each  # where no one looked
+        assert "| ball | 0.800 [0.800, 0.800] |" in each
 
 
 def test_a_fold_says_which_it_is(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
 import torch
 from pumit.training.planning.estimate import (
     VALIDATION_SHARE,
@@ -12,8 +9,6 @@ from pumit.training.planning.estimate import (
     TimeParts,
     fit,
     hardware_for,
-    schedule_of,
-    voxels_that_fit,
 )
 from pumit.training.recipes.presets import Preset
 
@@ -44,21 +39,6 @@ def test_dear_validations_are_rarer() -> None:
     assert plan.validations == 2
     assert plan.validations * 60 <= VALIDATION_SHARE * 900
     assert fit(parts(validation=5000.0), PRESET, {}).validations == 1
-
-
-@pytest.mark.parametrize(("step", "voxels"), [(9.0, 423), (1.0, 1000), (0.1, 4250)])
-def test_steps_shrink_and_grow_with_the_speed(step: float, voxels: int) -> None:
-    plan = fit(parts(step), replace(PRESET, most_steps=10**9), {})
-    assert voxels_that_fit(1000, plan, PRESET) == pytest.approx(voxels, rel=0.01)
-
-
-def test_schedule_keeps_what_is_given_and_ends_its_warm_up_early() -> None:
-    plan = fit(parts(), PRESET, {"steps": 10})
-    made = schedule_of(PRESET, plan, parts(), {"steps": 10, "clip": 3.0})
-    assert made["warm_up"] == 2
-    assert made["clip"] == 3.0
-    assert "seconds" not in made
-    assert schedule_of(PRESET, fit(parts(), PRESET, {}), parts(), {})["seconds"] > 0
 
 
 def test_this_machine_is_described() -> None:

@@ -13,8 +13,7 @@ from pumit.networks.build import RECIPES
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import read_labelled
 from pumit.training.data.classes import ClassValue
-from pumit.training.planning.segmentation import FROM_DATA
-from pumit.training.planning.segmentation_trial import _case, try_segmentation
+from pumit.training.planning.segmentation import FROM_DATA, _case, try_segmentation
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from pumit.training.segmentation.networks import patch_divisor, patch_step, trainable_names
 from segmentation_runs import RECIPE

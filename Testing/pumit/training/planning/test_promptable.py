@@ -9,17 +9,17 @@ import pytest
 import yaml
 from labelled_scans import write_pairs
 from pumit.errors import PumitError
-from pumit.training.planning import promptable as click_planner
-from pumit.training.planning.planner import plan_training
-from pumit.training.planning.promptable_trial import ClickCost, try_clicks
-from pumit.training.planning.request import Planned
+from pumit.training.planning.planner import Planned, PlanRequest, TrialProcess, plan_training
+from pumit.training.planning.promptable import ClickCost, try_clicks
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.train import finetune
 
-COST = ClickCost(StepCost(0.5, 4, 1000), 1e-7, 0.2, 0.3, 1 << 20, 1 << 20)
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
+COST = ClickCost(StepCost(0.5, 4, 1000), 1 << 20, 1 << 20, 1e-7, 0.2, 0.3)
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def lab(
 ) -> Path:
     """A data set, a model to begin with, and a machine whose speed is known."""
     write_pairs(tmp_path / "set", 5)
-    monkeypatch.setattr(click_planner, "_measure", lambda *_: (COST, 2.0))
+    monkeypatch.setattr(TrialProcess, "_launch", lambda self: None)
+    monkeypatch.setattr(PlanRequest, "measure", lambda *_, **__: (COST, 2.0))
     return tmp_path
 
 

@@ -44,13 +44,9 @@ def test_a_budget_of_seconds_ends_every_shape(shape: str) -> None:
     assert schedule.rate_at(20, 100.0) == 0.0
     assert 0 < schedule.rate_at(20, 80.0) <= 1.0
     assert schedule.rate_at(20, 10.0) == schedule.changed(seconds=None).rate_at(20)
-
-
-@pytest.mark.parametrize("shape", ["trapezoid", "cosine", "poly", "steps"])
-@pytest.mark.parametrize(("steps", "warm_up", "rate"), [(1, 0, 1.0), (5, 50, 1.0), (3, 3, 0.0)])
-def test_odd_lengths_give_rates(shape: str, steps: int, warm_up: int, rate: float) -> None:
-    schedule = Schedule(steps=steps, warm_up=warm_up, learning_rate=rate, shape=shape)
-    assert all(0 <= schedule.rate_at(step) <= rate for step in range(steps + 2))
+    for steps, warm_up, rate in ((1, 0, 1.0), (5, 50, 1.0), (3, 3, 0.0)):  # odd lengths
+        odd = Schedule(steps=steps, warm_up=warm_up, learning_rate=rate, shape=shape)
+        assert all(0 <= odd.rate_at(step) <= rate for step in range(steps + 2))
 
 
 @pytest.mark.parametrize(

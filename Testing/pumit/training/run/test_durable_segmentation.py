@@ -30,6 +30,8 @@ from pumit.training.train import finetune
 from segmentation_runs import assert_same_weights
 from tiny_run import forks, run_line, status_of, train_line
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 SCHEDULE = {
     "steps": 3,
     "log_every": 1,
@@ -87,7 +89,7 @@ def test_another_recipe_is_refused_and_nothing_is_lost(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["looking", "preparing", "validating"])
+@pytest.mark.parametrize("when", ["looking", "validating"])
 def test_a_stop_is_followed_whatever_the_run_does(
     folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,14 +105,13 @@ def test_a_stop_is_followed_whatever_the_run_does(
 
             patch.setattr(SegmentationValidation, "_answer", asking)
         else:
-            name = "examine_cases" if when == "looking" else "prepare_all"
-            work = getattr(segmentation_run, name)
+            work = segmentation_run.examine_cases
 
             def asking_first(*args: Any, **options: Any) -> Any:
                 send_command(out, "stop")
                 return work(*args, **options)
 
-            patch.setattr(segmentation_run, name, asking_first)
+            patch.setattr(segmentation_run, "examine_cases", asking_first)
         with pytest.raises(RunStopped):
             train(folder, when)
     status = status_of(out)

@@ -22,7 +22,7 @@ from tiny_run import during_step, run_line, status_of, wait_for
 
 SCHEDULE = {"steps": 50, "log_every": 1, "validate_every": 2, "learning_rate": 1e-3}
 train = partial(segmentation_runs.train, schedule=SCHEDULE)
-pytestmark = pytest.mark.usefixtures("swift")
+pytestmark = pytest.mark.usefixtures("swift", "blank_pictures")
 
 
 def assert_finished(folder: Path, best_step: int) -> None:

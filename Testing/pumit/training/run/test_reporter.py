@@ -6,9 +6,7 @@ import errno
 import io
 import sys
 import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,15 +15,14 @@ from pumit.errors import DiskFullError
 from pumit.models.tensor_file import write_tensors
 from pumit.runs import LOG, read_log, read_status, send_command
 from pumit.system.wording import duration
-from pumit.training.run import control as run_control
 from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
-from pumit.training.run.control import RunControl, RunStopped
+from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter, sentence_of
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
-from tiny_run import SCHEDULE, STEPS, run_line, status_of, train_line, wait_for
+from tiny_run import SCHEDULE, run_line, status_of, train_line, wait_for
 
 pytestmark = pytest.mark.usefixtures("swift")
 
@@ -168,24 +165,14 @@ def test_time_left_knows_steps_validations_and_budget(
     assert logged[9]["fields_per_second"] == logged[8]["fields_per_second"]
 
 
-def test_status_follows_the_log(tmp_path: Path) -> None:
-    reporter = RunReporter(tmp_path)
-    reporter.begin(before=0.0, step=0, steps=STEPS)
-    reporter.report({"step": 6, "seconds": 12.0, "loss": 0.5, "left_seconds": 150.0})
-    status = status_of(tmp_path)
-    assert (status.state, status.step, status.steps, status.left_seconds) == (
-        "training", 6, STEPS, 150.0,
-    )  # fmt: skip
-    assert status.sentence == f"Step 6 of {STEPS}, 2 minutes left."
-    reporter.validating(6)
-    assert status_of(tmp_path).state == "validating"
-
-
 def test_a_person_can_read_the_log(tmp_path: Path) -> None:
     reporter = RunReporter(tmp_path)
     reporter.begin(before=0.0, step=0, steps=9)
     line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
     reporter.report({**line, "left_seconds": 30.0})
+    status = status_of(tmp_path)
+    assert (status.state, status.step, status.left_seconds) == ("training", 3, 30.0)
+    assert status.sentence == "Step 3 of 9, 30 seconds left."
     reporter.report({"step": 3, "validation": {"score": 0.5, "dice_liver": 0.25}})
     reporter.event("paused", "Paused\nhere.")
     lines = (tmp_path / "log.txt").read_text(encoding="utf-8").splitlines()
@@ -208,19 +195,3 @@ def test_records_that_tell_little_make_no_trouble() -> None:
 def test_times_are_said_as_people_do() -> None:
     said = [duration(seconds) for seconds in (0.2, 40, 300, 12_000, 200_000)]
     assert said == ["1 second", "40 seconds", "5 minutes", "3 h 20 min", "2 days 7 h"]
-
-
-def test_a_paused_run_looks_every_half_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    naps: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        naps.append(seconds)
-        if len(naps) == 3:
-            send_command(tmp_path, "resume")
-
-    monkeypatch.undo()
-    monkeypatch.setattr(run_control, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
-    assert RunControl(tmp_path).wait() == "resume"
-    assert naps == [0.5, 0.5, 0.5]

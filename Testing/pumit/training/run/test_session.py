@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -14,15 +15,15 @@ from typing import Any
 
 import pytest
 import torch
-from pumit.errors import PumitError, TrainingError
+from pumit.errors import ExportError, PumitError, TrainingError
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import CONTROL, LOCK, read_log, send_command
+from pumit.runs import CONTROL, LOCK, STATUS, RunStatus, read_log, send_command, write_status
 from pumit.training.run import control as run_control
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, step_saved
-from pumit.training.run.session import run_session
+from pumit.training.run.session import lock_run, run_session
 from tiny_run import SCHEDULE, STEPS, forks, run_line, started, status_of, train_line, wait_for
 from torch import Tensor
 
@@ -44,7 +45,7 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
     tmp_path: Path, expected: dict[str, Tensor]
 ) -> None:
     chance, reached = random.Random(3), 0
-    for _ in range(8):
+    for _ in range(4):
         before = len(read_log(tmp_path)[0])
         process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.01)))
         wait_for(lambda n=before: len(read_log(tmp_path)[0]) > n)
@@ -196,7 +197,7 @@ def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(
     send_command(tmp_path, "stop")
     with run_session(tmp_path, since=time.time() + 60) as reporter:
         assert reporter.requested is None
-        with pytest.raises(TrainingError, match="is training in"):  # a second start
+        with pytest.raises(TrainingError, match=f"Process {os.getpid()} is training in"):
             run_line(tmp_path)
         assert status_of(tmp_path).is_alive
         send_command(tmp_path, "stop")
@@ -271,9 +272,8 @@ def test_a_finished_run_stays_so_if_a_later_command_does_not_train(
 
 
 @forks
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path,
 ) -> None:
     run_line(tmp_path)
 
@@ -286,7 +286,7 @@ def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(
     process = started(prepare)
     wait_for(lambda: status_of(tmp_path).sentence == "Reading case 1.")
     assert process.pid is not None
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.SIGTERM)
     process.join(60)
     assert process.exitcode == 7
     assert status_of(tmp_path).state == "finished"
@@ -305,3 +305,23 @@ def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path: 
     status = status_of(tmp_path)
     assert (status.state, status.step) == ("stopped", STEPS + 1)
     assert status.sentence == f"Stopped. Step {STEPS + 1} is saved."
+
+
+def test_what_an_earlier_version_and_an_ended_run_left_bars_nobody(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text(json.dumps({"pid": 1, "host": "here", "mark": "1 boot 7"}))
+    write_status(tmp_path, RunStatus("finished", pid=1, host="elsewhere"))
+    lock_run(tmp_path).release()
+
+
+def test_a_process_elsewhere_lives_as_long_as_it_writes(tmp_path: Path) -> None:
+    write_status(tmp_path, RunStatus("training", pid=7, host="elsewhere"))
+    with pytest.raises(TrainingError, match="Process 7 on elsewhere"):
+        lock_run(tmp_path)
+    silent = {**json.loads((tmp_path / STATUS).read_text()), "updated": time.time() - 3600}
+    (tmp_path / STATUS).write_text(json.dumps(silent))
+    lock_run(tmp_path).release()
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="cannot be written"):
+        lock_run(tmp_path / "missing")

@@ -24,6 +24,8 @@ from pumit.training.segmentation.initial_weights import load_initial_weights, si
 from segmentation_runs import train
 from torch import Tensor, nn
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 NAMES = [
     "pumit_segmentation_small",
     "nnformer_small",

@@ -183,9 +183,7 @@ def attended(name: str, patch: tuple[int, int, int], **given: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NNFORMERS)
-@pytest.mark.parametrize(
-    "patch", [(32, 64, 64), (96, 96, 96), (64, 160, 160), (1, 256, 256)], ids=str
-)
+@pytest.mark.parametrize("patch", [(32, 64, 64), (64, 160, 160), (1, 256, 256)], ids=str)
 def test_six_layers_of_nnformer_are_global_whatever_the_patch(
     name: str, patch: tuple[int, int, int]
 ) -> None:

@@ -102,10 +102,9 @@ class Answers(nn.Module):
 def validated(tmp_path: Path, labels: np.ndarray, **said: Any) -> SegmentationValidation:
     image = write(tmp_path / "image.nii.gz", ball_and_box(0)[0])
     case = LabelledCase("a", (image,), write(tmp_path / "label.nii.gz", labels), **said)
-    options: dict[str, Any] = {"overlap": 0.0, "averages_flips": False}
     network = Answers()
     network.register_parameter("x", nn.Parameter(torch.zeros(1)))
-    return SegmentationValidation(network, PLAN, [case], CLASSES, **options)
+    return SegmentationValidation(network, PLAN, [case], CLASSES, overlap=0.0)
 
 
 def test_validation_counts_known_voxels_and_drawn_classes(tmp_path: Path) -> None:

@@ -96,15 +96,9 @@ def test_balanced_patches_hold_each_class_alike() -> None:
     assert (draw(nowhere).labels[:, 4, 4, 4] > 0).sum() < 16
 
 
-def test_case_without_foreground_is_cut_anywhere() -> None:
-    image, labels = ball_and_box(0)
-    empty = PreparedCase("e", image[None], np.zeros_like(labels), {}, 0.0)
-    assert not draw(source(empty)).labels.any()
-
-
 def test_small_case_is_surrounded_by_its_lowest_value() -> None:
     image, labels = ball_and_box(0, (6, 12, 40))
-    small = PreparedCase("s", image[None], labels, {}, -77.0)
+    small = PreparedCase("s", image[None], labels, {}, -77.0)  # cut anywhere
     batch = draw(source(small, patch=(16, 16, 16)))
     assert (batch.image == -77).flatten(1).sum(1).tolist() == [16**3 - 6 * 12 * 16] * 4
 
@@ -155,14 +149,3 @@ def test_sided_classes_are_not_mirrored(classes: list[str], axes: tuple[int, ...
 def test_unusable_augmentation_is_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PumitError, match=message):
         read_model(AugmentationSettings, given, "augmentation")
-
-
-def test_a_batch_moves_as_a_whole() -> None:
-    images, labels = torch.zeros(1, 1, 2, 4, 4), torch.ones(1, 2, 4, 4, dtype=torch.uint8)
-    batch = SegmentationBatch(images, labels, ["a"], torch.ones(1, 2, dtype=torch.bool))
-    moved = batch.to(torch.device("meta"))
-    assert {moved.image.device.type, moved.labels.device.type} == {"meta"}
-    assert moved.drawn is not None
-    assert moved.drawn.device.type == "meta"
-    assert (moved.cases, batch.image.device.type) == (["a"], "cpu")
-    assert SegmentationBatch(images, labels, ["a"]).to(torch.device("meta")).drawn is None

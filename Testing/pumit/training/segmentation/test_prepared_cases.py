@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from labelled_scans import SPACING, ball_and_box, write_pairs
@@ -14,6 +15,7 @@ from pumit.preprocessing.normalization import Normalization
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import classes_from
+from pumit.training.data.found_cases import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.segmentation import prepared_cases
@@ -104,13 +106,36 @@ def test_large_data_are_kept_on_disk_and_found_again(
         )
 
     kept = made()
-    assert len(list((tmp_path / "kept").iterdir())) == 6
+    files = [*(tmp_path / "kept").rglob("*.npy")]
+    assert len(files) == 4
     assert isinstance(kept[0].image, np.memmap)
+    # No file stays open: a system allows a process a few hundred.
+    opened = {path.path for path in psutil.Process().open_files()}
+    assert opened.isdisjoint(map(str, files))
     in_memory = prepare_all(found.cases, found.classes, PLAN, folder=tmp_path, voxels=10)
     for a, b in zip(kept, in_memory, strict=True):
         np.testing.assert_array_equal(a.image, b.image)
         np.testing.assert_array_equal(a.labels, b.labels)
         assert a.lowest == b.lowest
         np.testing.assert_array_equal(a.places[1], b.places[1])
-    monkeypatch.setattr(prepared_cases, "prepare", None)  # nothing is prepared again
-    np.testing.assert_array_equal(made()[1].image, in_memory[1].image)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepared_cases, "read_labelled", None)  # nothing is prepared again
+        np.testing.assert_array_equal(made()[1].image, in_memory[1].image)
+
+    # Two segmentations of one scene are two cases.
+    scene = tmp_path / "scene.mrb"
+    scene.touch()
+    cases = [
+        LabelledCase(name, (Path(f"{scene}#CT"),), Path(f"{scene}#{name}")) for name in ("a", "b")
+    ]
+    image, labels = ball_and_box(0)
+    reads = {"a": labels, "b": np.zeros_like(labels)}
+    monkeypatch.setattr(
+        prepared_cases,
+        "read_labelled",
+        lambda case, _: LabelledVolume(case.name, Volume(image, SPACING), reads[case.name]),
+    )
+    options: dict[str, Any] = {"folder": tmp_path / "kept", "voxels": 1 << 40}
+    first, second = prepare_all(cases, found.classes, PLAN, **options)
+    assert first.labels.any()
+    assert not second.labels.any()

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pumit
 import pytest
-from labelled_scans import ball_and_box, write, write_pairs
-from nested_regions import CHANNELS, REGIONS, tumour, write_tumours
+from labelled_scans import SHAPE, SPACING, ball_and_box, write, write_pairs
 from pumit.errors import PumitError, TrainingError
 from pumit.export.classes import class_colors
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.runs import read_log
+from pumit.segmentation import Mask
 from pumit.training.segmentation.validation import SinglePieceChoice
 from pumit.volume import Volume
 from segmentation_runs import LEARNING, RECIPE, dice_of, train
+
+pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 @pytest.mark.slow
@@ -96,17 +99,10 @@ def test_loss_that_is_not_finite_names_its_cases(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"shedule": {}}, "did you mean 'schedule'"),
-        ({"schedule": {"step": 3}}, "did you mean 'steps'"),
-        ({"task": "detection"}, "segmentation or classification"),
-        ({"network": "pumit_tokenizer"}, "cannot be trained to segment"),
         ({"network_sizes": {"dims": 3}}, "dim"),
         ({"data": None}, "needs the key data"),
-        ({"data": {"folder": "set", "clases": {}}}, "did you mean 'classes'"),
         ({"data": {"folder": "set", "classes": {"ball": 1}}}, "label values 2"),
         ({"plan": {"patch_size": [16, 30, 32]}}, r"nearest is \[16, 32, 32\]"),
-        ({"plan": {"orientation": "upright"}}, "orientation in plan"),
-        ({"balanced_share": 1.5}, "balanced_share"),
-        ({"validation": {"overlaps": 0.5}}, "did you mean 'overlap'"),
         ({"initial": "nothing.safetensors"}, "nothing.safetensors"),
         ({"name": "../x"}, "model's file"),
         ({"name": "last"}, "model's file"),
@@ -120,6 +116,38 @@ def test_wrong_recipe_is_refused_before_anything_is_written(
     with pytest.raises(PumitError, match=message):
         train(tmp_path, **changes)
     assert not (tmp_path / "out").exists()
+
+
+CHANNELS = ("T1", "T1ce", "T2", "FLAIR")
+REGIONS = {"whole tumour": [1, 2, 4], "tumour core": [1, 4], "enhancing tumour": [4]}
+# What each channel shows of necrosis (1), oedema (2) and enhancing tumour (4).
+_SHOWN = {"T1": (-40, 0, 0), "T1ce": (-60, 0, 200), "T2": (120, 60, 60), "FLAIR": (0, 150, 150)}
+
+
+def tumour(
+    seed: int, shape: tuple[int, int, int] = SHAPE
+) -> tuple[list[npt.NDArray[np.float32]], npt.NDArray[np.uint8]]:
+    """Four images and their labels: balls in each other around one centre."""
+    rng = np.random.default_rng(seed)
+    d, h, w = np.ogrid[: shape[0], : shape[1], : shape[2]]
+    z, y, x = (rng.integers(n // 3, 2 * n // 3) for n in shape)
+    away = np.sqrt(((d - z) * 2.0) ** 2 + (h - y) ** 2 + (w - x) ** 2)
+    labels = np.select([away < 3, away < 6, away < 9], [1, 4, 2]).astype(np.uint8)
+    images = [
+        rng.normal(100, 5, shape) + np.select([labels == v for v in (1, 2, 4)], _SHOWN[name])
+        for name in CHANNELS
+    ]
+    return [image.astype(np.float32) for image in images], labels
+
+
+def write_tumours(folder: Path, count: int) -> Path:
+    """Write images/case_<i>_000<c>.nii.gz and labels/case_<i>.nii.gz."""
+    for i in range(count):
+        images, labels = tumour(i)
+        for c, image in enumerate(images):
+            write(folder / "images" / f"case_{i}_{c:04d}.nii.gz", image, SPACING)
+        write(folder / "labels" / f"case_{i}.nii.gz", labels, SPACING)
+    return folder
 
 
 @pytest.mark.slow
@@ -136,7 +164,7 @@ def test_regions_are_learned_and_judged(tmp_path: Path) -> None:
             "classes": REGIONS,
             "validation": ["case_3"],
         },
-        schedule={**LEARNING, "learning_rate": 1e-2, "precision": "fp32"},
+        schedule={**LEARNING, "learning_rate": 1e-2},
     )
     recipe, _ = read_recipe(best)
     assert recipe["regions"] == [[1, 2, 4], [1, 4], [4]]
@@ -153,3 +181,46 @@ def test_regions_are_learned_and_judged(tmp_path: Path) -> None:
     for row, values in zip(judged["rows"], REGIONS.values(), strict=True):
         assert row["true_voxels"] == np.isin(labels, values).sum()
         assert row["hd95_mm"] is not None
+
+
+Labels = npt.NDArray[np.uint8]
+
+
+def truth() -> Labels:
+    labels = np.zeros((4, 24, 24), dtype=np.uint8)
+    labels[:, 2:8, 2:8] = 1
+    labels[:, 8:11, 2:8] = 2
+    return labels
+
+
+def masks(labels: Labels) -> list[Mask]:
+    return [labels == 1, labels == 2, labels == 3]
+
+
+def test_all_together_is_chosen_where_false_pieces_lie_elsewhere() -> None:
+    answer = truth()
+    answer[:, 16:22, 16:22] = 2  # larger than the true one
+    choice = SinglePieceChoice(3)
+    choice.add(answer, masks(truth()))
+    assert choice.values() == (0,)
+
+
+def test_a_class_is_chosen_where_its_false_piece_hangs_on_another() -> None:
+    answer = truth()
+    answer[:, 2:4, 8:10] = 2
+    choice = SinglePieceChoice(3)
+    choice.add(answer, masks(truth()))
+    choice.add(truth(), masks(truth()))
+    assert choice.values() == (2,)
+
+
+def test_nothing_is_chosen_that_harms_one_case() -> None:
+    two = truth()
+    two[:, 16:20, 16:22] = 1
+    answer = truth()
+    answer[:, 22:, 22:] = 1
+    choice = SinglePieceChoice(3)
+    assert choice.values() == ()
+    choice.add(answer, masks(truth()))
+    choice.add(two, masks(two))
+    assert choice.values() == ()

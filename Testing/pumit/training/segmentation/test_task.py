@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
-from fixed_patches import Fixed, made_source
+from labelled_scans import ball_and_box
 from monai.losses import DiceCELoss, DiceLoss
 from pumit.training.data.classes import UNKNOWN, classes_from, region_table
-from pumit.training.segmentation.patches import SegmentationBatch
+from pumit.training.recipes.segmentation import AugmentationSettings
+from pumit.training.segmentation.patches import Augmentation, SegmentationBatch, SegmentationSource
+from pumit.training.segmentation.prepared_cases import PreparedCase
 from pumit.training.segmentation.task import (
     SegmentationTask,
     batch_dice,
@@ -20,8 +23,32 @@ from pumit.training.segmentation.task import (
     region_loss,
     region_masks,
 )
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+PATCH = (16, 32, 32)
+
+
+def made_source() -> SegmentationSource:
+    image, labels = ball_and_box(0)
+    places = {c: np.argwhere(labels == c).astype(np.int32) for c in (1, 2)}
+    case = PreparedCase("a", image[None] / 50, labels, places, float(image.min()) / 50)
+    plain = Augmentation(AugmentationSettings.model_validate(False), PATCH, (1.0, 1.0, 1.0), ())
+    return SegmentationSource(
+        [case], patch=PATCH, batch_size=2, balanced_share=0.75, augmentation=plain
+    )
+
+
+class Fixed(nn.Module):
+    """Answers with logits that are given, at several scales."""
+
+    def __init__(self, levels: list[Tensor]) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Identity() for _ in levels)
+        self.levels = nn.ParameterList(levels)
+
+    def forward(self, x: Tensor, *, deep_supervision: bool = False) -> list[Tensor] | Tensor:
+        return list(self.levels) if deep_supervision else self.levels[0]
 
 
 def test_dice_of_a_batch_counts_classes_that_occur() -> None:
