@@ -73,36 +73,23 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Send one heartbeat and record the result."""
-        try:
-            self._send()
-        except TimedOut:
-            self._unanswered += 1
-            return
-        except Unreachable:
-            self._is_refused = True
-            return
-        self._is_refused, self._unanswered = False, 0
-
-    def _send(self) -> None:
-        """Send a heartbeat; retry a broken connection once, as a reused one may just have closed.
-
-        Raises:
-            Unreachable: If a new connection fails too, or the answer times out (`TimedOut`).
-        """
         for is_last in (False, True):
             try:
                 self._client.call(
                     "POST", protocol.PATH_HEARTBEAT, lease=self._lease, timeout_s=_BEAT_S
                 )
             except TimedOut:
-                raise
-            except Unreachable:
-                if is_last:
-                    raise
-            except ServiceError:
-                return  # an expired lease is an answer too; the next call handles it
-            else:
+                self._unanswered += 1
                 return
+            except Unreachable:
+                if not is_last:
+                    continue  # a reused connection may just have been closed
+                self._is_refused = True
+                return
+            except ServiceError:
+                pass  # an expired lease is an answer too; the next call handles it
+            break
+        self._is_refused, self._unanswered = False, 0
 
 
 def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: float) -> None:
