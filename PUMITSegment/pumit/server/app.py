@@ -90,7 +90,8 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state = app.state.server = ServerState(engine, limits, instance=instance, scan=scan)
-        operations.watch(state)
+        if operations.metrics is not None:
+            state.queue.on_done = operations.metrics.count_job
         sweeper = asyncio.create_task(_sweep(state))
         try:
             yield
@@ -137,7 +138,7 @@ def create_app(
         viewer=ItksnapPaths() if itksnap else None,
     )
     # Outermost, to count refused requests too.
-    app.add_middleware(operations.traffic.counting)
+    app.add_middleware(operations.counting)
     return app
 
 

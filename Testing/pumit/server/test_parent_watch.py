@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from pumit.server.parent_watch import watch_parent
+from pumit.server.serve import watch_parent
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -12,13 +14,13 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
+from pumit.export.companions import voxels_sha256
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
 from pumit.server.sessions.limits import Limits, MemoryReport, UploadBudget, device_bytes
-from pumit.server.sessions.scan_identity import scan_identity
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.process import peak_process_bytes, process_bytes
 from pumit.volume import Volume
@@ -260,6 +262,19 @@ class ServerState:
         was_idle, self._is_idle = self._is_idle, not self._evictor.held.awake
         if was_idle and self._is_idle:
             self.engine.rest()
+
+
+def scan_identity(volume: Volume) -> str:
+    """Return the SHA-256 of a scan's voxels, grid and DICOM instances, in hexadecimal.
+
+    So that nothing meant for one scan is done to another: it is the same in every process that
+    reads the same scan, and two series with equal voxels differ.
+    """
+    source = volume.source
+    facts: list[object] = [voxels_sha256(volume), volume.thickness_mm]
+    if source is not None:
+        facts += [source.series_instance_uid, source.instances, source.frame, source.frame_numbers]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def no_volume() -> VolumeError:
