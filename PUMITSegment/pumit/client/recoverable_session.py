@@ -39,10 +39,9 @@ _SILENCE_S = 60.0
 class Heartbeat:
     """Sender of heartbeats for one lease, in a thread that ends with this object.
 
-    A server that has ended refuses or breaks connections. A timeout means less. On this machine the
-    CPU is busy, for any length of time; a remote server counts as gone after many unanswered
-    heartbeats. They are counted instead of seconds, so that a starved or sleeping client does not
-    mistake its own pause for the server's.
+    A server that has ended refuses or breaks connections. A timeout means less: on this machine
+    the CPU is busy, for any length of time. A remote server counts as gone after many unanswered
+    heartbeats, not seconds: a starved or sleeping client must not take its own pause for that.
     """
 
     def __init__(self, client: Client, lease: str, *, interval_s: float) -> None:
@@ -193,18 +192,8 @@ class RecoverableSession(PromptedSession):
         return self._heartbeat.is_server_alive
 
     def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
-        """Segment by the prompts of a segment.
-
-        Returns:
-            Mask (D, H, W) on the volume's grid.
-
-        Raises:
-            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
-            PromptError: If there is no prompt yet, or only negative ones.
-            ServiceError: If the server is gone; `rebuild` continues on another.
-        """
-        prompts = self.prompts(segment)
-        return self.answer(prompts, segment, watch=watch).mask
+        """Return the mask (D, H, W) of a segment's prompts; errors as in `answer`."""
+        return self.answer(self.prompts(segment), segment, watch=watch).mask
 
     @abstractmethod
     def answer(
@@ -215,7 +204,16 @@ class RecoverableSession(PromptedSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Segment by the given prompts; the session's own prompts stay unchanged."""
+        """Segment by the given prompts in one request; the session's own stay unchanged.
+
+        Args:
+            segment: Name of the segment; a newer request for it cancels an older one.
+
+        Raises:
+            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
+            PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
 
     def cancel(self, segment: str | None = None) -> None:
         """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""

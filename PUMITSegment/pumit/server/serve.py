@@ -54,18 +54,12 @@ Announce = Callable[[dict[str, object]], None]
 class ServeSettings:
     """Address, security, model and limits of a server.
 
+    Those of an option of `pumit serve` (`add_arguments`) are described there.
+
     Attributes:
         token: Bearer token; at least 16 characters.
-        host: Address to bind; loopback unless there is a certificate.
-        port: 0 for a free one.
-        uds: Socket file to bind instead, for a proxy on this machine that terminates TLS.
-        model: A name from the model index, or a checkpoint file.
-        allowed_hosts: Further accepted host names of requests.
-        instance: Prefix of each lease token; letters, digits and `-`.
-        metrics_token: A second token that opens only `/metrics`.
         drain_s: Seconds that open sessions may continue after SIGTERM; 0 to end at once.
         keeps_graphs: Whether compiled graphs are cached in the user's folder, as by a local worker.
-        itksnap: Whether to add ITK-SNAP's routes, which need no token; on loopback only.
 
     Raises:
         PumitError: If the combination is unsafe or invalid.
@@ -89,7 +83,16 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         if self.uds is not None:
-            self._check_socket_file()
+            if self.host != "127.0.0.1" or self.port or self.certfile or self.keyfile:
+                raise PumitError(
+                    "--uds replaces --host, --port, --certfile and --keyfile: leave them out, the "
+                    "proxy in front has address and certificate."
+                )
+            if not self.token:
+                # Others reach it through the proxy: the operator must choose the token.
+                raise PumitError(
+                    f"Behind a proxy (--uds), give a token: ${TOKEN_VARIABLE} or --token-file."
+                )
         if self.itksnap and (not self.is_loopback or self.uds or self.certfile):
             raise PumitError(
                 "ITK-SNAP sends neither token nor TLS: with --itksnap the server listens on "
@@ -128,18 +131,6 @@ class ServeSettings:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
-
-    def _check_socket_file(self) -> None:
-        if self.host != "127.0.0.1" or self.port or self.certfile or self.keyfile:
-            raise PumitError(
-                "--uds replaces --host, --port, --certfile and --keyfile: leave them out, the "
-                "proxy in front has address and certificate."
-            )
-        if not self.token:
-            # Others reach it through the proxy: the operator must choose the token.
-            raise PumitError(
-                f"Behind a proxy (--uds), give a token: ${TOKEN_VARIABLE} or --token-file."
-            )
 
 
 def serve(

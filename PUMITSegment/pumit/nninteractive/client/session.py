@@ -87,11 +87,7 @@ class NNInteractiveSession(RecoverableSession):
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
-        """Upload a volume and discard all prompts.
-
-        Args:
-            volume: The scan. Colour images are converted to grey.
-            channel: Channel of a multi-channel image, unless it is a colour image.
+        """Upload a volume and discard all prompts, as `RemoteSession.set_volume`.
 
         Raises:
             VolumeError: If the image has no contrast; the earlier volume stays.
@@ -113,16 +109,10 @@ class NNInteractiveSession(RecoverableSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Predict from the given prompts; the session's own prompts do not change.
+        """Segment by the given prompts; see `RecoverableSession.answer`.
 
-        Takes the arguments of `RemoteSession.answer`. After a cancellation the server finishes its
-        current prompt, and the next prediction waits for that. The answer has only a mask.
-
-        Raises:
-            Cancelled: If it was stopped; the session stays usable.
-            PromptError: If there is no prompt, there are only negative ones, or one does not fit
-                the volume or is not supported by the server.
-            ServiceError: If the server is unreachable; `rebuild` continues on another.
+        After a cancellation the server finishes its current prompt, and the next prediction waits
+        for that. The answer has only a mask.
         """
         kept = [prompt for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
         return PromptAnswer(self._mask(kept, segment, watch), None, None)
@@ -167,22 +157,14 @@ class NNInteractiveSession(RecoverableSession):
     def segment_automatically(
         self, model: str, roi_corners_lps: object = None, **_options: object
     ) -> AutomaticAnswer:
-        """Refuse: the protocol has no automatic models.
-
-        Raises:
-            ServiceError: Always.
-        """
+        """Raise a ServiceError: the protocol has no automatic models."""
         raise ServiceError(
             "An nnInteractive server has no model that segments without prompts; use a PUMIT "
             "server."
         )
 
     def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
-        """Refuse: the protocol has no tokenizers.
-
-        Raises:
-            ServiceError: Always.
-        """
+        """Raise a ServiceError: the protocol has no tokenizers."""
         raise ServiceError("An nnInteractive server has no tokenizer; use a PUMIT server.")
 
     def _claim(self) -> None:

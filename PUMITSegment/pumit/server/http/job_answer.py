@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.server.http.array_body import binary_answer
 from pumit.server.http.refusals import refusal_of
 from pumit.server.http.version_2 import is_version_2
 from pumit.server.sessions.fair_queue import Job
@@ -28,9 +29,7 @@ _HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 def streamed(result: str) -> dict[str, Any]:
     """Return a route's options, with the description of its result."""
-    content = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
-    answer = {"description": f"Lines with the progress, then {result}", "content": content}
-    return {"responses": {200: answer}, "response_class": Response}
+    return binary_answer(f"Lines with the progress, then {result}", MEDIA_TYPE)
 
 
 def answer_codec(request: Request, usual: Codec) -> Codec:

@@ -101,7 +101,7 @@ class ServerState:
         *,
         scan_id: str | None = None,
     ) -> Result:
-        """Run work on a session after all its earlier requests.
+        """Run work on a session's volume after all its earlier requests.
 
         Args:
             scan_id: Identity of the volume that the work is about; None for any.
@@ -109,15 +109,12 @@ class ServerState:
         Raises:
             VolumeError: If the session has no volume yet.
             OtherScan: If it has another volume.
-            PumitError: An error of the session.
         """
 
         def run(job: Job) -> Result:
-            if lease.shape is None or lease.session is None:
-                raise no_volume()
-            lease.require_scan(scan_id)
+            session = _session_with(lease, scan_id)
             with self._evictor.using(lease):
-                return work(lease.session)
+                return work(session)
 
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
@@ -165,11 +162,8 @@ class ServerState:
         scan_id = request.headers.get(protocol.SCAN_HEADER)
 
         def run(job: Job) -> Result:
-            if lease.shape is None or lease.session is None:
-                raise no_volume()
-            session = lease.session
             # Here, as the session may have got another volume since the request came.
-            lease.require_scan(scan_id)
+            session = _session_with(lease, scan_id)
             with self._evictor.using(lease):
                 return self._with_second_try(lease, lambda: work(session, job))
 
@@ -177,19 +171,16 @@ class ServerState:
         self.queue.supersede(lease.token, "foresight")
         kind = _KINDS.get(segment, "click")
         job = self.queue.submit(lease.token, run, segment=segment, kind=kind)
-        answer: asyncio.Future[Result] = _in_loop(job.future)
+        answer = _in_loop(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            either: set[asyncio.Future[Any]] = {answer, gone}
-            pause_s = None if progress is None else LINE_S
-            done: set[asyncio.Future[Any]] = set()
-            while not done:
-                done, _ = await asyncio.wait(
-                    either, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                if progress is not None and not done:
+            while not (answer.done() or gone.done()):
+                either: set[asyncio.Future[Any]] = {answer, gone}
+                pause_s = None if progress is None else LINE_S
+                await asyncio.wait(either, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                del either
+                if progress is not None and not (answer.done() or gone.done()):
                     await progress(job.fraction)
-            del either, done
         finally:
             gone.cancel()
             if not answer.done():
@@ -275,6 +266,14 @@ def scan_identity(volume: Volume) -> str:
     if source is not None:
         facts += [source.series_instance_uid, source.instances, source.frame, source.frame_numbers]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _session_with(lease: Lease, scan_id: str | None) -> InteractiveSession:
+    """Return the session if it has a volume, that of this identity unless that is None."""
+    if lease.shape is None or lease.session is None:
+        raise no_volume()
+    lease.require_scan(scan_id)
+    return lease.session
 
 
 def no_volume() -> VolumeError:
