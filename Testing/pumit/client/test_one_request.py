@@ -9,7 +9,6 @@ import pytest
 from fake_engine import FakeSession
 from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt
 from pumit.server.sessions import leases
 from pumit.volume import Volume
@@ -152,13 +151,3 @@ def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(
         session.set_volume(volume)
         np.testing.assert_array_equal(session.answer(prompts).mask, expected)
         session.close()
-
-
-def test_asking_again_and_again_fills_no_limit(serving: object, volume: Volume) -> None:
-    server = serving(max_prompts=2)  # type: ignore[operator]
-    with server.client() as client, RemoteSession(client) as session:
-        session.set_volume(volume)
-        for i in range(25):
-            session.answer([point(volume, 4, i, 1), point(volume, 4, i, 2)])
-        with pytest.raises(PromptError, match="takes at most 2 prompts"):
-            session.answer([point(volume, 4, i, 1) for i in range(3)])

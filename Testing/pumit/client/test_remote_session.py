@@ -85,13 +85,6 @@ def test_a_2d_image_and_a_colour_image_can_be_sent(server, shape):
         assert remote.predict().shape == planar.shape
 
 
-def test_a_mask_without_voxels_comes_back_empty(session, volume):
-    session.add_point(_centre(volume, 4, 10, 10), positive=False)
-    mask = session.predict()
-    assert mask.shape == volume.shape
-    assert not mask.any()
-
-
 def test_prompts_change_as_those_of_the_library_do(session, tiny_segmenter, volume):
     """Any sequence of changes, those that change nothing among them, leaves both the same."""
     random = np.random.default_rng(3)
@@ -147,13 +140,6 @@ def test_a_choice_is_refused_by_a_server_that_knows_none(session, volume, monkey
     with pytest.raises(PromptError, match="older"):
         session.answer([*prompts, AnswerPrompt(2)])
     assert session.answer(prompts).mask.any()
-
-
-def test_the_expected_overlap_is_reported_where_the_server_knows_it(session, volume):
-    for segment in ("1", "unsure"):
-        session.add_point(_centre(volume, 4, 5, 5), segment=segment)
-    assert session.expected_dice() == pytest.approx(2 / 3)
-    assert session.expected_dice("unsure") is None
 
 
 def test_uncertain_regions_arrive_as_the_library_finds_them(session, volume, server):

@@ -198,7 +198,9 @@ def test_nothing_of_a_session_is_in_the_log(shared_worker, volume):
         for segment in ("broken", "exhausted", "empty"):
             with pytest.raises(Exception, match=r"failed|memory|no prompts"):
                 session.predict(segment)
-        lease, log = session._lease, shared_worker.error_output
+        lease = session._lease
+    assert wait_until(lambda: "request failed: MemoryError" in shared_worker.error_output, 20)
+    log = shared_worker.error_output
     assert "session opened" in log
     assert "request failed: RuntimeError" in log
     for secret in (

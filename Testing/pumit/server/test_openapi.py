@@ -90,7 +90,7 @@ def lease_headers(headers_of):
 
 
 @pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("state", ["none", "empty", "loaded"])
+@pytest.mark.parametrize("state", ["empty", "loaded"])
 def test_no_request_breaks_the_server(operations, label, server, lease_headers, state):
     operation = operations[label]
     is_release = operation.path == protocol.PATH_RELEASE  # what it gives back no one could break
@@ -98,7 +98,7 @@ def test_no_request_breaks_the_server(operations, label, server, lease_headers, 
 
     @settings(
         # The others are refused before most of it.
-        max_examples=draws(6 if state == "loaded" else 2),
+        max_examples=draws(4 if state == "loaded" else 1),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -114,13 +114,13 @@ def test_every_array_endpoint_is_known_to_the_guard():
 
 
 @pytest.mark.parametrize("path", ARRAY_PATHS)
-@pytest.mark.parametrize("state", ["none", "empty", "viewed"])
+@pytest.mark.parametrize("state", ["empty", "viewed"])
 def test_no_array_breaks_the_server(path, state, server, headers_of):
     headers, seen = headers_of(state, path), set()
     with requests.Session() as http:
 
         @settings(
-            max_examples=draws(25 if state == "viewed" else 6),
+            max_examples=draws(20 if state == "viewed" else 3),
             deadline=None,
             suppress_health_check=list(HealthCheck),
             derandomize=not IS_FUZZING,

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pumit.server
 from app_client import make_client
-from loopback_server import TOKEN
-from pumit.server.http.page_routes import PAGE_PATHS
 from pumit.server.serve import add_arguments
 from pumit.server.sessions.limits import GIB, Limits
-from pumit.wire import protocol
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
@@ -73,26 +70,6 @@ def test_a_browser_gets_no_permission_and_no_cookie():
             names = {name.lower() for name in answer.headers}
             assert not {name for name in names if name.startswith("access-control")}
             assert "set-cookie" not in names
-
-
-def test_strangers_get_health_and_readiness_and_nothing_else():
-    with make_client() as http:
-        paths = http.get("/openapi.json").json()["paths"]
-        for path in [*paths, "/openapi.json", "/docs", "/redoc", "/", "/healthz/", "//healthz"]:
-            answer = http.get(path, headers={"Authorization": "Bearer wrong"})
-            is_open = path in (protocol.PATH_HEALTHZ, "/readyz")
-            assert answer.status_code == (200 if is_open else 401), path
-            if is_open:
-                assert answer.json() == {"ok": True}
-
-
-def test_the_page_is_the_same_for_strangers_and_has_nothing_of_anybody():
-    with make_client() as http:
-        for path in PAGE_PATHS:
-            known, stranger = http.get(path), http.get(path, headers={"Authorization": ""})
-            assert known.status_code == stranger.status_code == 200
-            assert known.content == stranger.content
-            assert TOKEN not in stranger.text
 
 
 def test_leases_are_long_random_and_never_told_again():

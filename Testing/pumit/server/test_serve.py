@@ -76,6 +76,9 @@ def test_a_token_is_not_shown_and_not_short():
     for token in ("short", "ü" * 30):
         with pytest.raises(PumitError, match="at least 16"):
             ServeSettings(token)
+    for token in ("a" * 20 + "\n" + "b" * 20, "a" * 20 + "\0", "two words of it " * 2):
+        with pytest.raises(PumitError, match="clients cannot send"):
+            ServeSettings(token)
 
 
 def test_a_certificate_that_cannot_be_used_is_one_sentence(tmp_path, certificate):
@@ -137,9 +140,14 @@ def test_tls_works_with_its_certificate_and_with_no_other(fake_worker, certifica
 
 
 @pytest.mark.parametrize(
-    ("dates", "what"), [(VALID, None), (EXPIRED, "has expired"), (TO_COME, "is not valid yet")]
+    ("dates", "what", "is_issued"),
+    [
+        (VALID, None, True),
+        (EXPIRED, "has expired", False),
+        (EXPIRED, "has expired", True),
+        (TO_COME, "is not valid yet", False),
+    ],
 )
-@pytest.mark.parametrize("is_issued", [False, True])
 def test_a_certificate_out_of_its_dates_is_named_at_the_start(
     monkeypatch, tmp_path, caplog, dates, what, is_issued
 ):

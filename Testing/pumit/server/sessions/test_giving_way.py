@@ -51,9 +51,8 @@ class Long:
         return self.job.future.result(10)
 
 
-@pytest.mark.parametrize("kind", ["automatic", "reconstruction"])
-def test_a_click_is_answered_while_another_s_long_job_runs(queue, kind):
-    long = Long(queue, kind=kind)
+def test_a_click_is_answered_while_another_s_long_job_runs(queue):
+    long = Long(queue)
     click = queue.submit("b", lambda job: threading.current_thread().name, segment="1")
     assert not click.future.done()
     long.step()
@@ -113,51 +112,6 @@ def test_long_jobs_are_not_run_within_one_another_nor_overtaken_by_their_own(que
     long.finish()
     behind.future.result(10)
     assert order == ["long", "behind"]
-
-
-def test_a_job_that_was_given_way_to_gives_no_way_itself(queue):
-    long, order = Long(queue), []
-
-    def click(job):
-        assert not job.is_cancelled
-        job.report(0.5)
-        order.append("b")
-
-    queue.submit("b", click, segment="1")
-    queue.submit("c", lambda job: order.append("c"), segment="1")
-    long.step()
-    assert order == ["b", "c"]
-    long.finish()
-
-
-def test_progress_stays_each_job_s_own(queue):
-    long = Long(queue)
-    long.step()
-    long.step()
-    seen = []
-
-    def click(job):
-        job.report(0.9)
-        seen.append([[job.fraction for job in queue.jobs_of(owner)] for owner in "ab"])
-
-    queue.submit("b", click, segment="1")
-    long.step()
-    assert seen == [[[0.01], [0.9]]]
-    assert long.job.fraction == 0.02
-    long.finish()
-
-
-def test_an_error_reaches_only_who_asked(queue):
-    long = Long(queue)
-
-    def fail(job):
-        raise SystemExit("of b")
-
-    click = queue.submit("b", fail, segment="1")
-    long.step()
-    with pytest.raises(SystemExit, match="of b"):
-        click.future.result(0)
-    assert long.finish() == "labels"
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 60.0])
