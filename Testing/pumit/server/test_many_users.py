@@ -8,21 +8,24 @@ import threading
 import time
 import weakref
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, box_of, scan
 from pumit.errors import Cancelled
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.models.checkpoint import save_checkpoint
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.wire.protocol import LeaseExpired
 from several_users import Users, Waiting
 
 
-@pytest.fixture
-def engine(tiny_checkpoint: Path) -> SegmenterEngine:
-    return SegmenterEngine(str(tiny_checkpoint), device="cpu")
+@pytest.fixture(scope="module")
+def engine(small_models, tiny_sizes, tmp_path_factory) -> SegmenterEngine:
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    recipe = {"name": "tiny", "version": "1", "network": "promptable", "sizes": tiny_sizes}
+    save_checkpoint(path, small_models.tiny_network().state_dict(), recipe)
+    return SegmenterEngine(str(path), device="cpu")
 
 
 @pytest.fixture
@@ -35,6 +38,7 @@ def run(engine):
             return asyncio.run(story(users))
         finally:
             users.state.close()
+            users.state._evictor.forget_ended()  # the engine serves the next test too
 
     return run
 
