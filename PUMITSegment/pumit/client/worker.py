@@ -40,7 +40,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         python: Interpreter that has pumit's dependencies; None for this one.
         command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
-        start_timeout_s: Longest wait for the model to load, seconds.
+        start_timeout_s: Longest wait for the model to load.
         on_exit: Callback with the exit status, called once in a thread when the worker has ended.
     """
 
@@ -104,10 +104,9 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         self.token, self.ended = secrets.token_urlsafe(32), threading.Event()
         self._output = queue.Queue()
         try:
-            process = self._launch()
+            process = self._process = self._launch()
         except OSError as error:
             raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
-        self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
         _in_thread(_read_lines, process.stdout, self._output.put)
@@ -132,8 +131,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
 
     def check(self) -> None:
         """Raise a ServiceError with the exit status if the worker has ended."""
-        process = self._running()
-        status = process.poll()
+        status = self._running().poll()
         if status is None:
             return
         how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
@@ -147,11 +145,11 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             return
         if process.poll() is None:
             signal_tree(process, force=False)
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(_CLOSE_S)
-        if process.poll() is None:
-            signal_tree(process, force=True)
-        process.wait()
+            except subprocess.TimeoutExpired:
+                signal_tree(process, force=True)
+                process.wait()
         self.ended.wait(_CLOSE_S)  # set after the rest of the process group is killed
         assert process.stdin is not None
         with contextlib.suppress(OSError):

@@ -137,7 +137,10 @@ _POINT_RADIUS = 4
 MakePrompts = Callable[[Volume], list[Prompt]]
 OptionalMeta = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
 
-_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
+_DRAWN = {
+    protocol.PATH_ADD_SCRIBBLE: scribble_prompts,
+    protocol.PATH_ADD_LASSO: lasso_prompts,
+}
 _CHANGED = binary_answer("The target buffer inside the changed box, which `X-Meta` states")
 
 
@@ -239,19 +242,31 @@ async def add_box(
 
 
 @router.post(protocol.PATH_ADD_SCRIBBLE, openapi_extra=ARRAY_BODY, **_CHANGED)
-async def add_scribble(
-    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
-) -> Response:
-    """Add a drawn stroke: a mask of the whole grid, or of the part that `X-Meta` gives."""
-    return await _add_drawn("scribble", request, state, lease, meta)
-
-
 @router.post(protocol.PATH_ADD_LASSO, openapi_extra=ARRAY_BODY, **_CHANGED)
-async def add_lasso(
+async def add_drawn(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> Response:
-    """Add a drawn area: a mask of the whole grid, or of the part that `X-Meta` gives."""
-    return await _add_drawn("lasso", request, state, lease, meta)
+    """Add a drawn stroke or area: a mask of the whole grid, or of the part that `X-Meta` gives."""
+    wish = parse_meta(DrawnInteraction, meta)
+    drawn = await _receive_mask(request, state, lease)
+
+    def make(volume: Volume) -> list[Prompt]:
+        bounds = wish.interaction_bbox or [[0, size] for size in volume.shape]
+        extent = tuple(stop - start for start, stop in bounds)
+        if extent != drawn.shape:
+            raise PromptError(
+                f"The drawn mask has shape {drawn.shape}, which does not match its "
+                f"interaction_bbox {bounds}."
+            )
+        if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
+            raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
+        if not drawn.any():  # the protocol allows an empty drawing, which changes nothing
+            return []
+        start = [start for start, _ in bounds]
+        prompts_of = _DRAWN[request.url.path]
+        return prompts_of(drawn, start, volume, is_positive=wish.include_interaction)
+
+    return await _interact(request, state, lease, make, runs=wish.run_prediction)
 
 
 @router.post(protocol.PATH_ADD_INITIAL_SEG, openapi_extra=ARRAY_BODY, **_CHANGED)
@@ -283,9 +298,7 @@ async def add_initial_seg(
         # The client writes the mask into its buffer itself.
         viewer.settle(packed, session.prompts(SEGMENT))
         _count_prompts(session, lease)
-        if not wish.run_prediction:
-            return _answer(viewer, None, has_run=False)
-        return _undoing_failure(session, viewer, lambda: _predict(session, viewer, job))
+        return _predict_step(session, viewer, job, runs=wish.run_prediction)
 
     return await _run(request, state, lease, work)
 
@@ -337,30 +350,6 @@ async def predict(
     return await _run(request, state, lease, work)
 
 
-async def _add_drawn(
-    kind: str, request: Request, state: ServerState, lease: Lease, meta: str
-) -> Response:
-    wish = parse_meta(DrawnInteraction, meta)
-    drawn = await _receive_mask(request, state, lease)
-
-    def make(volume: Volume) -> list[Prompt]:
-        bounds = wish.interaction_bbox or [[0, size] for size in volume.shape]
-        extent = tuple(stop - start for start, stop in bounds)
-        if extent != drawn.shape:
-            raise PromptError(
-                f"The drawn mask has shape {drawn.shape}, which does not match its "
-                f"interaction_bbox {bounds}."
-            )
-        if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
-            raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
-        if not drawn.any():  # the protocol allows an empty drawing, which changes nothing
-            return []
-        start = [start for start, _ in bounds]
-        return _DRAWN[kind](drawn, start, volume, is_positive=wish.include_interaction)
-
-    return await _interact(request, state, lease, make, runs=wish.run_prediction)
-
-
 async def _interact(
     request: Request, state: ServerState, lease: Lease, make: MakePrompts, *, runs: bool
 ) -> Response:
@@ -377,9 +366,7 @@ async def _interact(
         session.add_prompts(prompts, SEGMENT)
         viewer.begin(1 if prompts else 0, earlier)
         _count_prompts(session, lease)
-        if not runs:
-            return _answer(viewer, None, has_run=False)
-        return _undoing_failure(session, viewer, lambda: _predict(session, viewer, job))
+        return _predict_step(session, viewer, job, runs=runs)
 
     return await _run(request, state, lease, work)
 
@@ -408,12 +395,14 @@ def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Res
     return _answer(viewer, change(before, after), has_run=True)
 
 
-def _undoing_failure(
-    session: InteractiveSession, viewer: ViewerObject, work: Callable[[], Response]
+def _predict_step(
+    session: InteractiveSession, viewer: ViewerObject, job: Job, *, runs: bool
 ) -> Response:
-    """Run the work and undo its step if it fails, so that client and server stay in step."""
+    """Predict if requested; undo the step if it fails, so that client and server stay in step."""
+    if not runs:
+        return _answer(viewer, None, has_run=False)
     try:
-        return work()
+        return _predict(session, viewer, job)
     except BaseException:
         _take_back(session, viewer)
         raise
