@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,6 +104,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             return
         self.token, self.ended = secrets.token_urlsafe(32), threading.Event()
         self._output = queue.Queue()
+        self._error_lines = deque(maxlen=50)
         try:
             process = self._process = self._launch()
         except OSError as error:
@@ -110,7 +112,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         assert process.stdout is not None
         assert process.stderr is not None
         _in_thread(_read_lines, process.stdout, self._output.put)
-        reader = _in_thread(_read_lines, process.stderr, self._note)
+        reader = _in_thread(_read_lines, process.stderr, partial(_note, self._error_lines))
         _in_thread(self._wait, process, self.ended)
         try:
             self.url = str(self._await_ready(reader)["url"])
@@ -194,10 +196,6 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             raise ServiceError("The worker has not been started.")
         return self._process
 
-    def _note(self, line: bytes) -> None:
-        if line:
-            self._error_lines.append(line.decode("utf-8", errors="replace").rstrip())
-
     def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
         status = process.wait()
         # At once, before the group's ID can be reused.
@@ -212,6 +210,11 @@ def _in_thread(function: Callable[..., None], *arguments: Any) -> threading.Thre
     thread = threading.Thread(target=function, args=arguments, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def _note(lines: deque[str], line: bytes) -> None:
+    if line:
+        lines.append(line.decode("utf-8", errors="replace").rstrip())
 
 
 def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:

@@ -156,6 +156,15 @@ def test_a_worker_that_cannot_start_is_reported(fake_worker):
         fake_worker("--no-such-option").start()
 
 
+def test_a_start_that_fails_is_not_explained_by_the_one_before(tmp_path):
+    code = "import os, sys; os.path.exists('said') or sys.exit(open('said', 'w').close() or 'old')"
+    code = f"import os; os.chdir({str(tmp_path)!r}); {code}"
+    worker = LocalWorker(command=[sys.executable, "-c", code])
+    for reason in ("old", "it said nothing"):
+        with pytest.raises(ServiceError, match=f"could not start: {reason}"):
+            worker.start()
+
+
 def test_a_worker_that_stays_silent_is_ended(fake_worker):
     worker = fake_worker(start_timeout_s=0.01)
     with pytest.raises(ServiceError, match="did not start within"):
