@@ -443,7 +443,7 @@ MISREAD = {
 def test_a_file_is_opened_where_the_command_line_has_it_or_refused_in_a_sentence(opened, tmp_path):
     voxels = np.random.default_rng(0).integers(0, 1000, size=(5, 8, 7), dtype=np.int16)
     volume = Volume(voxels, (3.0, 0.8, 1.1), (-20.0, 7.0, 100.0), TILT)
-    tab = opened(None)
+    tab = opened(None, {"width": 320, "height": 240})  # little to draw
     outcome = tab.page.locator("#status:has-text('Click inside'), #problem:not([hidden])")
     refused = set()
     whole = nifti_bytes(voxels, volume)
@@ -645,9 +645,10 @@ def test_the_access_code_of_the_next_scan_does_not_open_it_in_a_tab_left_open(ta
     assert len(server.state.leases) == 0
 
 
-def test_segments_are_named_chosen_and_removed_by_the_keyboard(opened):
-    tab = opened(spotted(DIRECTIONS["axial"]), WIDE)
+def test_segments_are_named_chosen_and_removed_by_the_keyboard(tab):
+    tab.page.set_viewport_size(WIDE)
     assert everything_has_a_name_and_nothing_is_cut(tab, WIDE)
+    tab.page.set_viewport_size(SMALL)
     for volume_ml in (1234.4, 12.345, 0.33, 1e-3, 9.96e-4, 1e-6, 8.5e-11):
         assert tab.page.evaluate(f"volumeText({volume_ml})") == volume_text(volume_ml)
     assert tab.page.evaluate("volumeText(1.2341e-8)") == "12,340 µm³"
