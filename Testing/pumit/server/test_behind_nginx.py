@@ -36,20 +36,6 @@ TOKEN = "a-token-for-tests-0123456789"
 METRICS_TOKEN = "a-second-token-for-tests-0123"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
-PUBLISHED_CLIENT = """
-import sys
-import numpy as np
-from nnInteractive.inference.remote import nnInteractiveRemoteInferenceSession
-
-session = nnInteractiveRemoteInferenceSession(sys.argv[1], api_key=sys.argv[2])
-image = np.random.default_rng(0).normal(size=(1, 12, 40, 44)).astype(np.float32)
-session.set_image(image)
-session.set_target_buffer(np.zeros(image.shape[1:], np.uint8))
-session.add_point_interaction((6, 20, 22), include_interaction=True)
-print(session._lease_token[:2], int(session.target_buffer.sum()))
-session.close()
-"""
-
 
 class Site:
     """nginx and its servers 0 and 1, each with room for two sessions."""
@@ -128,21 +114,6 @@ def test_a_session_of_ours_goes_through(site, volume):
         session.add_prompt(PointPrompt(tuple(volume.index_to_world(np.array(volume.shape) // 2))))
         assert session.predict().any()
         session.close()
-
-
-def test_the_published_client_goes_through(site):
-    pytest.importorskip("nnInteractive.inference.remote")
-    done = subprocess.run(
-        [sys.executable, "-c", PUBLISHED_CLIENT, site.url, TOKEN],
-        env={**os.environ, "SSL_CERT_FILE": site.certificate},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    lease, voxels = done.stdout.split()
-    assert lease in ("0.", "1.")
-    assert int(voxels) > 0
 
 
 def test_the_page_for_browsers_comes_with_the_servers_own_policy(site):

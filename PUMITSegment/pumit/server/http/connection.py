@@ -19,6 +19,8 @@ from pumit.server.http.guard import IS_KNOWN
 from pumit.server.http.refusals import refusal
 from pumit.server.sessions.limits import Limits
 
+# Connections for each session; a viewer opens a few.
+_CONNECTIONS = 16
 # Reading a chunk costs as much as reading a thousand bytes, whatever its size.
 _FEW_PIECES = 256
 _LEAST_PIECE_BYTES = 256
@@ -55,7 +57,7 @@ class TimedConnection(H11Protocol):
         super().connection_made(transport)
         self._used_at = self.loop.time()
         self._expect_within(self._limits.header_timeout_s)
-        if len(self.connections) > self._limits.max_connections:
+        if len(self.connections) > _CONNECTIONS * self._limits.max_sessions:
             idle = [
                 c
                 for c in self.connections

@@ -101,11 +101,6 @@ class Limits:
     max_memory_bytes: int = field(default_factory=default_limit_bytes)
     sleep_after_s: float = 300.0
 
-    @property
-    def max_connections(self) -> int:
-        """Largest number of connections; a viewer opens a few."""
-        return 16 * self.max_sessions
-
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from app_client import GEOMETRY, SCAN, make_client, refused
+from app_client import claim as claim_headers
 from pumit.server.sessions.limits import GIB, ByteBudget, Limits, UploadBudget
 from pumit.system.machine import machine_bytes
 from pumit.wire import protocol
@@ -62,7 +63,7 @@ def test_what_sessions_could_never_hold_is_not_received():
     limits = {"max_memory_bytes": 1 << 20, "max_upload_bytes": 1}
     assert UploadBudget(Limits(**limits)).bodies.size < 3 << 20
     with make_client(**limits) as http:
-        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        lease = claim_headers(http)
         body = pack_array(np.zeros((1, 1025, 1024), np.uint8))
         answer = http.post(protocol.PATH_VOLUME, content=body[:80], headers=GEOMETRY | lease)
         assert refused(answer, 507, "1 MiB", "crop it")
@@ -116,7 +117,7 @@ def test_a_session_released_during_its_upload_gets_no_volume(serving):
 def test_whatever_happens_the_memory_is_given_back():
     with make_client(max_array_bytes=1 << 20) as http:
         uploads = http.app.state.server.uploads
-        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        lease = claim_headers(http)
         good, bits = pack_array(SCAN), pack_array(np.packbits(np.ones(64, bool)))
         for path, body, status in [
             (protocol.PATH_VOLUME, good, 200),

@@ -10,15 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine
+from app_client import make_client
+from loopback_server import TOKEN
 from pumit.errors import PumitError, ServiceError
-from pumit.server.app import create_app
 from pumit.server.http.graceful_server import READY, ServiceNotice, bind_address, bind_file
 from pumit.server.serve import ServeSettings
-from pumit.server.sessions.limits import Limits
-from starlette.testclient import TestClient
-
-TOKEN = "a-token-for-tests-0123456789"
 
 on_linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="systemd runs on Linux only"
@@ -84,9 +80,7 @@ def test_a_socket_file_stands_instead_of_an_address(tmp_path):
 
 
 def test_a_lease_begins_with_the_instance():
-    app = create_app(FakeEngine(), token=TOKEN, limits=Limits(), instance="gpu-0")
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with TestClient(app, base_url="http://127.0.0.1", headers=headers) as http:
+    with make_client(instance="gpu-0") as http:
         assert http.post("/claim").json()["lease_token"].startswith("gpu-0.")
 
 
