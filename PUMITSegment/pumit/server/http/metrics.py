@@ -6,9 +6,8 @@ Needs the optional package `prometheus-client`; `operations_routes` works withou
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,22 +22,28 @@ from prometheus_client.registry import Collector
 
 from pumit import __version__
 from pumit.server.sessions.fair_queue import Kind, Outcome
+from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
-
-if TYPE_CHECKING:
-    from pumit.server.http.operations_routes import Operations
 
 # Histogram buckets, from a click on a GPU to opening a large scan on few cores.
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
 class Metrics(Collector):
-    """All metrics of one application, in their own registry; gauges are read at each scrape."""
+    """All metrics of one application, in their own registry; gauges are read at each scrape.
+
+    Args:
+        state: Callback that returns the server's state; None while it does not run.
+        gauges: Callback that returns `ready`, `draining` and `requests_in_flight`.
+    """
 
     CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(
+        self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._state = state
+        self._gauges = gauges
         registry = self._registry = CollectorRegistry()
         # Resident memory, CPU time and open files of this process, under Prometheus' usual names.
         ProcessCollector(registry=registry)
@@ -86,18 +91,18 @@ class Metrics(Collector):
             "python": platform.python_version(),
         }
         yield InfoMetricFamily("pumit_build", "This program.", build)
-        operations, state = self._operations, self._operations.state
+        state = self._state()
         if state is None:
             return
+        now = self._gauges()
         yield InfoMetricFamily("pumit_model", "The served model.", asdict(state.engine.info))
-        is_ready = operations.why_not_ready() is None
         for name, meaning, value in (
-            ("ready", "Whether a new session can be opened.", is_ready),
-            ("draining", "Whether the server is shutting down.", operations.draining.is_begun),
+            ("ready", "Whether a new session can be opened.", now["ready"]),
+            ("draining", "Whether the server is shutting down.", now["draining"]),
             ("sessions_open", "Open sessions.", len(state.leases)),
             ("sessions_limit", "Maximum number of open sessions.", state.limits.max_sessions),
             ("queue_length", "Waiting jobs.", state.queue.waiting),
-            ("requests_in_flight", "Requests not answered yet.", operations.in_flight),
+            ("requests_in_flight", "Requests not answered yet.", now["requests_in_flight"]),
         ):
             yield GaugeMetricFamily(f"pumit_{name}", meaning, value)
         memory = state.memory()

@@ -158,7 +158,14 @@ class Operations:
             level = logging.WARNING if is_required else logging.INFO
             logger.log(level, "no /metrics: prometheus-client is not installed")
             return None
-        return Metrics(self)
+        return Metrics(lambda: self.state, self._gauges)
+
+    def _gauges(self) -> dict[str, int]:
+        return {
+            "ready": self.why_not_ready() is None,
+            "draining": self.draining.is_begun,
+            "requests_in_flight": self.in_flight,
+        }
 
 
 def operations_of(request: Request) -> Operations:
