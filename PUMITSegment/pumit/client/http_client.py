@@ -172,10 +172,10 @@ class Client(AbstractContextManager["Client"]):
         """Close the connections; sessions on the server are released by their own `close`."""
         self._http.close()
 
-    def is_alive(self, *, timeout_s: float = 1.0) -> bool:
-        """Return whether a server answers at the address."""
+    def is_alive(self) -> bool:
+        """Return whether a server answers at the address within a second."""
         with contextlib.suppress(PumitError):
-            self.call("GET", PATH_HEALTHZ, timeout_s=timeout_s)
+            self.call("GET", PATH_HEALTHZ, timeout_s=1.0)
             return True
         return False
 
@@ -218,11 +218,10 @@ class Client(AbstractContextManager["Client"]):
         path: str,
         *,
         lease: str | None = None,
-        body: object = None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send JSON and return the JSON object of the response; errors as in `call`."""
-        response = self.call(method, path, lease=lease, body=body, timeout_s=timeout_s)
+        """Send a request and return the JSON object of the response; errors as in `call`."""
+        response = self.call(method, path, lease=lease, timeout_s=timeout_s)
         answer = _json_of(response)
         if not isinstance(answer, dict):
             raise self._unexpected(response.status_code)
