@@ -67,6 +67,8 @@ PUMIT = "pumit"
 # Limit for the silence of a server during a long request, seconds; see `call_watched`.
 _NO_LIMIT_S = 24 * 3600.0
 
+_CONNECTIONS = 8
+
 _REFUSALS = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -163,7 +165,7 @@ class Client(AbstractContextManager["Client"]):
         if self.codec == "stored":
             self._http.headers["Accept-Encoding"] = "identity"
         self._http.headers["User-Agent"] = f"pumit/{__version__}"
-        self._http.mount(self.url, HTTPAdapter(pool_maxsize=8))
+        self._http.mount(self.url, HTTPAdapter(pool_maxsize=_CONNECTIONS))
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -271,6 +273,10 @@ class Client(AbstractContextManager["Client"]):
                 allow_redirects=False,  # never send the token to another address
                 stream=is_stream,
             )
+            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                # The server may be about to close the connection: use none of the old ones again,
+                # but let other threads finish with theirs.
+                self._http.adapters[self.url] = HTTPAdapter(pool_maxsize=_CONNECTIONS)
             if response.status_code != HTTPStatus.OK:
                 raise self._refused(response.status_code, _json_of(response))
         return response

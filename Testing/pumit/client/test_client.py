@@ -187,6 +187,26 @@ def test_an_answer_that_stops_after_its_first_line_is_late_and_not_the_end():
         server.join()
 
 
+def test_after_a_failure_another_connection_is_made():
+    """A server that failed closes the one before, maybe just when the next request comes."""
+    held: list[socket.socket] = []
+
+    def answer(listener):
+        for status in (b"500 Failed", b"200 OK"):
+            held.append(listener.accept()[0])
+            held[-1].recv(65536)
+            held[-1].sendall(b"HTTP/1.1 %s\r\nContent-Length: 2\r\n\r\n{}" % status)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN)
+        with pytest.raises(ServiceError, match="HTTP 500"):
+            client.call("POST", "/claim", timeout_s=20)
+        assert client.call("POST", "/claim", timeout_s=20).status_code == 200
+    for connection in held:
+        connection.close()
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [(502, b"<html>Bad Gateway</html>"), (404, b"{}"), (200, b"hello"), (200, b"[]"), (500, b"")],
