@@ -152,7 +152,7 @@ async def _sweep(state: ServerState) -> None:
             state.leases.sweep()
             state.rest_when_idle()
             # In a thread: it takes a few milliseconds.
-            await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
+            await asyncio.to_thread(give_back_memory)
         except Exception as error:
             # Keep sweeping: nothing else frees abandoned sessions.
             logger.error("cleaning up sessions failed: %s", type(error).__name__)

@@ -89,6 +89,9 @@ def test_words_and_numbers_of_other_versions_are_understood(monkeypatch):
     older = replace(ANSWER, quality="check well")  # type: ignore[arg-type]
     assert read(older).quality == "check carefully"
     assert read(replace(ANSWER, choice=AnswerChoice(2, 3))).choice == AnswerChoice(2, 3)
+    empty = read(replace(ANSWER, mask=np.zeros((1, 3, 3), bool), expected_dice=None))
+    assert not empty.mask.any()
+    assert empty.expected_dice is None
     pack = prompt_answer.pack_bundle
 
     def pack_less(meta: dict[str, object], *rest: object, **more: object) -> bytes:

@@ -95,7 +95,7 @@ async def receive_array(
             needed = _allowed(size_of(body) if size_of else read_header(body).nbytes, state)
         state.leases.get(lease.token)
         await take_until_answered(state.uploads, needed + room_bytes)
-        return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
+        return await state.in_thread(lambda: decode(body))
     except ClientDisconnect:
         raise HTTPException(
             HTTPStatus.BAD_REQUEST, "The body ended early; send it again."

@@ -99,9 +99,8 @@ router.head(protocol.PATH_HEALTHZ, include_in_schema=False)(healthz)
 async def capabilities(request: Request, state: State) -> CapabilitiesOut:
     """Return version, models, limits and memory of this server."""
     # This reads files: keep it off the event loop.
-    loop = asyncio.get_running_loop()
-    cards = await loop.run_in_executor(None, state.engine.models)
-    licence = await loop.run_in_executor(None, _licence, state.engine.info.name)
+    cards = await asyncio.to_thread(state.engine.models)
+    licence = await asyncio.to_thread(_licence, state.engine.info.name)
     pumit: dict[str, Any] = {
         # A client of version 2 is answered in version 2.
         "api_version": int(request.headers.get(protocol.VERSION_HEADER, protocol.API_VERSION)),

@@ -6,7 +6,6 @@ The static files need no token; the page's requests do. Nothing is fetched from 
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import html
 import json
@@ -132,8 +131,7 @@ async def open_own_scan(state: State, lease: ActiveLease, scan_id: ScanId = None
         "direction": scan.direction.tolist(),
         "is_dicom": scan.source is not None,
     }
-    loop = asyncio.get_running_loop()
-    body = await loop.run_in_executor(state.decoders, _shown, scan)
+    body = await state.in_thread(lambda: _shown(scan))
     headers = {
         protocol.META_HEADER: json.dumps(meta),
         protocol.SCAN_HEADER: own_id,
@@ -169,8 +167,7 @@ async def export(state: State, lease: ActiveLease, scan_id: ShownScan, body: Exp
         whole = Segmentation(volume, segments, _algorithm(state, body.model))
         return segmentation_bytes(whole, f".{body.format}")
 
-    loop = asyncio.get_running_loop()
-    made = await loop.run_in_executor(state.decoders, write)
+    made = await state.in_thread(write)
     return Response(made, media_type=protocol.OCTET_STREAM, headers={"Cache-Control": "no-store"})
 
 

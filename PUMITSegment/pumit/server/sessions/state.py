@@ -57,10 +57,9 @@ class ServerState:
         self.scan = scan
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)
-        # Two: bodies are decoded in parallel, with bounded memory.
-        self.decoders = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
         # In the background: a large scan takes a second.
-        self._scan_id = None if scan is None else self.decoders.submit(scan_identity, scan)
+        self._scan_id = None if scan is None else self._threads.submit(scan_identity, scan)
         self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
             limits,
@@ -78,6 +77,10 @@ class ServerState:
             device_bytes=device_bytes(engine.info.device)[1],
             leases=self.leases.open_leases,
         )
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Run work outside the event loop; two at a time at the most, to bound their memory."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def scan_id(self) -> str:
         """Return the identity of the server's own scan; empty if it has none."""
@@ -200,7 +203,7 @@ class ServerState:
         """Cancel all jobs and free all sessions."""
         self.leases.close()
         self.queue.close()
-        self.decoders.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _foresee(self, lease: Lease) -> None:
         """Prepare for the next click while the user looks at an answer and no request waits."""

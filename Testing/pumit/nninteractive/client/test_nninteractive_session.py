@@ -290,6 +290,19 @@ def test_a_cancelled_answer_is_not_waited_for_and_is_not_lost(session, volume, t
     assert [entry[0] for entry in theirs.said] == ["point", "point"]
 
 
+def test_cancelling_stops_between_two_prompts(session, volume, theirs):
+    for index in range(5, 25, 5):
+        session.add_prompt(point(volume, 4, index, index))
+    theirs.gate.clear()
+    threading.Timer(0.2, session.cancel).start()
+    with pytest.raises(Cancelled):
+        session.predict()
+    theirs.gate.set()
+    session.add_prompt(point(volume, 1, 1, 1), "2")
+    session.predict("2")
+    assert [entry[0] for entry in theirs.said] == ["point", "reset", "point"]
+
+
 def test_a_scan_that_replaces_a_busy_one_gets_none_of_its_prompts(session, volume, theirs):
     other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
     session.add_prompt(point(volume, 3, 5, 5))

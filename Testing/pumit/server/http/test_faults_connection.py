@@ -193,3 +193,11 @@ def test_as_many_prompts_as_a_segment_takes_and_the_longest_scribble_are_taken(h
     for prompts in ([point] * Limits().max_prompts, [line]):
         body = {"segment": "a, [b]: c", "prompts": prompts}
         assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200
+
+
+def test_a_segment_takes_no_more_prompts_than_the_limit():
+    with make_client(max_prompts=2) as http:
+        lease = claim_with_scan(http)
+        body = {"prompts": [{"kind": "point", "point_lps": [5, 5, 5]}] * 3}
+        answer = http.post(protocol.PATH_PREDICT, json=body, headers=lease)
+        assert refused(answer, 400, "takes at most 2 prompts")

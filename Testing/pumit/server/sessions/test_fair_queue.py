@@ -199,6 +199,21 @@ def test_long_jobs_are_not_run_within_one_another_nor_overtaken_by_their_own(que
     assert order == ["long", "behind"]
 
 
+def test_a_job_that_was_given_way_to_gives_no_way_itself(queue):
+    long, order = Long(queue), []
+
+    def click(job):
+        assert not job.is_cancelled
+        job.report(0.5)
+        order.append("b")
+
+    queue.submit("b", click, segment="1")
+    queue.submit("c", lambda job: order.append("c"), segment="1")
+    long.step()
+    assert order == ["b", "c"]
+    long.finish()
+
+
 @pytest.mark.parametrize("patience_s", [0.0, 60.0])
 def test_only_a_click_that_takes_long_yields_too(patience_s):
     queue = FairQueue(patience_s=patience_s)
