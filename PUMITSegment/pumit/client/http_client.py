@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
@@ -14,7 +15,6 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from pumit import __version__
-from pumit.client.secure_connection import NO_CERTIFICATE_FILE, secure_connection_failure
 from pumit.errors import PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.system.loopback import is_loopback
@@ -67,10 +67,38 @@ PUMIT = "pumit"
 # Limit for the silence of a server during a long request, seconds; see `call_watched`.
 _NO_LIMIT_S = 24 * 3600.0
 
+_CONNECTIONS = 8
+
 _REFUSALS = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+
+# Reasons of OpenSSL, by its version: an answer that is not TLS, a file without a certificate.
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
+_NO_CERTIFICATE = ("NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE")
+_NO_CERTIFICATE_FILE = (
+    "The certificate file that was given to check the server with cannot be read as one; choose "
+    "the PEM file from the server's administrator."
+)
+_OTHER_NAME = (
+    "is for another name than {host}; use the name in the certificate as the address, or ask its "
+    "administrator for one with this name."
+)
+# What is wrong with a certificate, by OpenSSL's result (`X509_V_ERR_...` in its `x509_vfy.h`).
+_CERTIFICATE = {
+    9: "is not valid yet; check the date of this computer, or ask the server's administrator.",
+    10: "has expired; ask its administrator to renew it, unless the date of this computer is "
+    "wrong.",
+    18: "is not trusted, since it is signed by itself; get the server's certificate file (PEM) "
+    "from its administrator, and give it to check the server with.",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
+_UNKNOWN_ISSUER = (
+    "is not trusted, since its issuer is unknown here; get the issuer's certificate file (PEM) "
+    "from the server's administrator, and give it to check the server with."
 )
 
 
@@ -137,7 +165,7 @@ class Client(AbstractContextManager["Client"]):
         if self.codec == "stored":
             self._http.headers["Accept-Encoding"] = "identity"
         self._http.headers["User-Agent"] = f"pumit/{__version__}"
-        self._http.mount(self.url, HTTPAdapter(pool_maxsize=8))
+        self._http.mount(self.url, HTTPAdapter(pool_maxsize=_CONNECTIONS))
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -146,10 +174,10 @@ class Client(AbstractContextManager["Client"]):
         """Close the connections; sessions on the server are released by their own `close`."""
         self._http.close()
 
-    def is_alive(self, *, timeout_s: float = 1.0) -> bool:
-        """Return whether a server answers at the address."""
+    def is_alive(self) -> bool:
+        """Return whether a server answers at the address within a second."""
         with contextlib.suppress(PumitError):
-            self.call("GET", PATH_HEALTHZ, timeout_s=timeout_s)
+            self.call("GET", PATH_HEALTHZ, timeout_s=1.0)
             return True
         return False
 
@@ -192,15 +220,11 @@ class Client(AbstractContextManager["Client"]):
         path: str,
         *,
         lease: str | None = None,
-        body: object = None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send JSON and return the JSON object of the response; errors as in `call`."""
-        response = self.call(method, path, lease=lease, body=body, timeout_s=timeout_s)
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
+        """Send a request and return the JSON object of the response; errors as in `call`."""
+        response = self.call(method, path, lease=lease, timeout_s=timeout_s)
+        answer = _json_of(response)
         if not isinstance(answer, dict):
             raise self._unexpected(response.status_code)
         return answer
@@ -249,6 +273,10 @@ class Client(AbstractContextManager["Client"]):
                 allow_redirects=False,  # never send the token to another address
                 stream=is_stream,
             )
+            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                # The server may be about to close the connection: use none of the old ones again,
+                # but let other threads finish with theirs.
+                self._http.adapters[self.url] = HTTPAdapter(pool_maxsize=_CONNECTIONS)
             if response.status_code != HTTPStatus.OK:
                 raise self._refused(response.status_code, _json_of(response))
         return response
@@ -285,10 +313,10 @@ class Client(AbstractContextManager["Client"]):
         try:
             yield
         except requests.exceptions.SSLError as error:
-            raise Unreachable(secure_connection_failure(self.url, error)) from None
+            raise Unreachable(_secure_connection_failure(self.url, error)) from None
         except (requests.exceptions.RequestException, OSError) as error:
             if type(error) is OSError and error.errno is None:  # by `requests`, for `verify`
-                raise Unreachable(NO_CERTIFICATE_FILE) from None
+                raise Unreachable(_NO_CERTIFICATE_FILE) from None
             if _is_late(error):
                 raise TimedOut(f"{self.url} does not answer in time; try again.") from None
             raise Unreachable(
@@ -338,6 +366,31 @@ def _json_of(response: requests.Response) -> Any:
         return response.json()
     except ValueError:
         return None
+
+
+def _secure_connection_failure(url: str, error: BaseException) -> str:
+    """Return the sentence for an error that `ssl` caused."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    reason = getattr(cause, "reason", None) or ""
+    if reason in _NO_CERTIFICATE:
+        return _NO_CERTIFICATE_FILE
+    if reason in _NOT_TLS:
+        return (
+            f"{url} answers without https, so that a scan would not be encrypted; ask its "
+            "administrator for the https address, or write http:// and allow an unencrypted "
+            "connection."
+        )
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        # A name that does not match has no code with some versions of Python.
+        problem = _CERTIFICATE.get(getattr(cause, "verify_code", 62), _UNKNOWN_ISSUER)
+        return f"The certificate of {url} {problem.format(host=urlsplit(url).hostname)}"
+    how = f" ({reason.replace('_', ' ').lower()})" if reason else ""
+    return (
+        f"A secure connection to {url} fails{how}; ask its administrator which versions of TLS it "
+        "accepts, and check any proxy in between."
+    )
 
 
 def _is_late(error: Exception) -> bool:

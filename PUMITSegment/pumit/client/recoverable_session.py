@@ -39,10 +39,9 @@ _SILENCE_S = 60.0
 class Heartbeat:
     """Sender of heartbeats for one lease, in a thread that ends with this object.
 
-    A server that has ended refuses or breaks connections. A timeout means less. On this machine the
-    CPU is busy, for any length of time; a remote server counts as gone after many unanswered
-    heartbeats. They are counted instead of seconds, so that a starved or sleeping client does not
-    mistake its own pause for the server's.
+    A server that has ended refuses or breaks connections. A timeout means less: on this machine
+    the CPU is busy, for any length of time. A remote server counts as gone after many unanswered
+    heartbeats, not seconds: a starved or sleeping client must not take its own pause for that.
     """
 
     def __init__(self, client: Client, lease: str, *, interval_s: float) -> None:
@@ -73,36 +72,23 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Send one heartbeat and record the result."""
-        try:
-            self._send()
-        except TimedOut:
-            self._unanswered += 1
-            return
-        except Unreachable:
-            self._is_refused = True
-            return
-        self._is_refused, self._unanswered = False, 0
-
-    def _send(self) -> None:
-        """Send a heartbeat; retry a broken connection once, as a reused one may just have closed.
-
-        Raises:
-            Unreachable: If a new connection fails too, or the answer times out (`TimedOut`).
-        """
         for is_last in (False, True):
             try:
                 self._client.call(
                     "POST", protocol.PATH_HEARTBEAT, lease=self._lease, timeout_s=_BEAT_S
                 )
             except TimedOut:
-                raise
-            except Unreachable:
-                if is_last:
-                    raise
-            except ServiceError:
-                return  # an expired lease is an answer too; the next call handles it
-            else:
+                self._unanswered += 1
                 return
+            except Unreachable:
+                if not is_last:
+                    continue  # a reused connection may just have been closed
+                self._is_refused = True
+                return
+            except ServiceError:
+                pass  # an expired lease is an answer too; the next call handles it
+            break
+        self._is_refused, self._unanswered = False, 0
 
 
 def _beat(reference: weakref.ref[Heartbeat], stop: threading.Event, interval_s: float) -> None:
@@ -206,18 +192,8 @@ class RecoverableSession(PromptedSession):
         return self._heartbeat.is_server_alive
 
     def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
-        """Segment by the prompts of a segment.
-
-        Returns:
-            Mask (D, H, W) on the volume's grid.
-
-        Raises:
-            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
-            PromptError: If there is no prompt yet, or only negative ones.
-            ServiceError: If the server is gone; `rebuild` continues on another.
-        """
-        prompts = self.prompts(segment)
-        return self.answer(prompts, segment, watch=watch).mask
+        """Return the mask (D, H, W) of a segment's prompts; errors as in `answer`."""
+        return self.answer(self.prompts(segment), segment, watch=watch).mask
 
     @abstractmethod
     def answer(
@@ -228,7 +204,16 @@ class RecoverableSession(PromptedSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Segment by the given prompts; the session's own prompts stay unchanged."""
+        """Segment by the given prompts in one request; the session's own stay unchanged.
+
+        Args:
+            segment: Name of the segment; a newer request for it cancels an older one.
+
+        Raises:
+            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
+            PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
 
     def cancel(self, segment: str | None = None) -> None:
         """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""

@@ -20,12 +20,7 @@ __all__ = ["AutomaticAnswer", "Reconstruction", "SearchFacts", "StructureAnswer"
 
 @dataclass(frozen=True, eq=False)
 class AutomaticAnswer:
-    """Result of an automatic model.
-
-    Attributes:
-        found: Labels on the volume's grid, regions if classes overlap, and classes with
-            terminology entry and colour.
-    """
+    """Result of an automatic model, on the volume's grid; classes have terminology and colour."""
 
     found: LabelMap
     model: str
@@ -34,11 +29,7 @@ class AutomaticAnswer:
 
 @dataclass(frozen=True)
 class SearchFacts:
-    """The model chosen for a structure.
-
-    Attributes:
-        remarks: Warnings for the user, such as that the scan looks unusual.
-    """
+    """The model chosen for a structure, and warnings such as that the scan looks unusual."""
 
     structure: str
     model: str
@@ -92,11 +83,8 @@ def unpack_facts(meta: dict[str, Any]) -> SearchFacts:
         ServiceError: If they cannot be read.
     """
     try:
-        structure, model, version, licence = (
-            str(meta[key]) for key in ("structure", "model", "version", "licence")
-        )
-        remarks = tuple(str(text) for text in meta["remarks"])
-        return SearchFacts(structure, model, version, licence, remarks)
+        words = {key: str(meta[key]) for key in ("structure", "model", "version", "licence")}
+        return SearchFacts(**words, remarks=tuple(map(str, meta["remarks"])))
     except (KeyError, TypeError) as error:
         raise ServiceError(f"The server's answer cannot be read: {error}.") from None
 
@@ -119,9 +107,9 @@ def unpack_labels(
         labels = _placed(meta["bbox"], arrays.get("labels"), shape)
         if labels.max(initial=0) > len(classes):
             raise ValueError("a label without a class")
-        regions = None
-        if "regions" in arrays:
-            regions = _placed(meta["bbox"], arrays["regions"], shape)
+        regions = arrays.get("regions")
+        if regions is not None:
+            regions = _placed(meta["bbox"], regions, shape)
         remark = str(meta.get("remark", ""))  # earlier servers send none
         return meta, LabelMap(labels, classes, regions, remark=remark)
     except (KeyError, TypeError, ValueError, ExportError, VolumeError) as error:
@@ -137,9 +125,9 @@ def _placed(
     if inside is None or inside.dtype.kind != "u":
         raise ValueError("no whole numbers for its box")
     whole = np.zeros(shape, dtype=inside.dtype)
-    box = tuple(slice(int(start), int(stop)) for start, stop in bounds)
-    _expect(inside, whole[box].shape)
-    whole[box] = inside
+    box = whole[tuple(slice(int(start), int(stop)) for start, stop in bounds)]
+    _expect(inside, box.shape)
+    box[:] = inside
     return whole
 
 

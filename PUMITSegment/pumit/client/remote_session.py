@@ -85,16 +85,7 @@ class RemoteSession(RecoverableSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Segment by the given prompts in one request; the session's own prompts stay unchanged.
-
-        Args:
-            segment: Name of the segment; a newer request for it cancels an older one.
-
-        Raises:
-            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
-            PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
-            ServiceError: If the server is gone; `rebuild` continues on another.
-        """
+        """Segment by the given prompts; see `RecoverableSession.answer`."""
         volume = self.volume
         kept = tuple(prompts)
         body = {
@@ -140,12 +131,7 @@ class RemoteSession(RecoverableSession):
         return self._expected(segment).choice.count
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
-        """Return the regions on the border of a mask that are most likely wrong, worst first.
-
-        Raises:
-            PromptError: If there is no prompt yet, or only negative ones.
-            ServiceError: If the server is gone.
-        """
+        """Return the regions on the border of a mask that are most likely wrong, worst first."""
         return list(self.answer(self.prompts(segment), segment, place_count=count).places)
 
     def segment_automatically(
@@ -165,16 +151,9 @@ class RemoteSession(RecoverableSession):
             PromptError: If the region is outside the volume.
             ServiceError: If the server is gone.
         """
-        corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
-        volume = self.volume
-        content = self._run_job(
-            protocol.PATH_SEGMENT_AUTOMATICALLY,
-            {"model": model, "roi_corners_lps": corners},
-            volume,
-            job=protocol.AUTOMATIC_JOB,
-            watch=watch,
-        )
-        meta, found = unpack_labels(content, volume.shape)
+        body = {"model": model, "roi_corners_lps": _listed(roi_corners_lps)}
+        path, job = protocol.PATH_SEGMENT_AUTOMATICALLY, protocol.AUTOMATIC_JOB
+        meta, found = unpack_labels(*self._run_job(path, body, job, watch))
         return AutomaticAnswer(found, model, str(meta.get("version", "")))
 
     def check_structure(
@@ -192,8 +171,8 @@ class RemoteSession(RecoverableSession):
         """
         body: dict[str, Any] = {"structure": structure, "model": model, "modality": modality}
         body |= {"anyway": anyway, "only_check": True}
-        job, silent = protocol.AUTOMATIC_JOB, Watch(watch.cancelled)
-        content = self._run_job(protocol.PATH_FIND, body, self.volume, job=job, watch=silent)
+        silent = Watch(watch.cancelled)
+        content, _ = self._run_job(protocol.PATH_FIND, body, protocol.AUTOMATIC_JOB, silent)
         return unpack_facts(unpack_bundle(content, max_bytes=_MOST_FACT_BYTES)[0])
 
     def find_structure(
@@ -223,17 +202,10 @@ class RemoteSession(RecoverableSession):
             StructureError: If no model knows it, or none is suitable for this scan.
             ServiceError: If the server is gone.
         """
-        corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
-        body = {
-            "structure": structure,
-            "model": model,
-            "modality": modality,
-            "roi_corners_lps": corners,
-            "anyway": anyway,
-        }
-        job, volume = protocol.AUTOMATIC_JOB, self.volume
-        content = self._run_job(protocol.PATH_FIND, body, volume, job=job, watch=watch)
-        meta, found = unpack_labels(content, volume.shape)
+        body: dict[str, Any] = {"structure": structure, "model": model, "modality": modality}
+        body |= {"anyway": anyway, "roi_corners_lps": _listed(roi_corners_lps)}
+        answer = self._run_job(protocol.PATH_FIND, body, protocol.AUTOMATIC_JOB, watch)
+        meta, found = unpack_labels(*answer)
         facts = unpack_facts(meta)
         return StructureAnswer(found, facts.model, facts.version, facts)
 
@@ -248,15 +220,8 @@ class RemoteSession(RecoverableSession):
             CheckpointError: If the server has no such tokenizer, or none at all.
             ServiceError: If the server is gone.
         """
-        volume = self.volume
-        content = self._run_job(
-            protocol.PATH_RECONSTRUCT,
-            {"model": model},
-            volume,
-            job=protocol.RECONSTRUCTION_JOB,
-            watch=watch,
-        )
-        return unpack_reconstruction(content, volume.shape)
+        path, job = protocol.PATH_RECONSTRUCT, protocol.RECONSTRUCTION_JOB
+        return unpack_reconstruction(*self._run_job(path, {"model": model}, job, watch))
 
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
@@ -282,10 +247,13 @@ class RemoteSession(RecoverableSession):
         )
 
     def _run_job(
-        self, path: str, body: dict[str, Any], volume: Volume, *, job: str, watch: Watch
-    ) -> bytes | bytearray:
+        self, path: str, body: dict[str, Any], job: str, watch: Watch
+    ) -> tuple[bytes | bytearray, tuple[int, int, int]]:
+        """Return the answer about the volume, and the volume's shape."""
+        volume = self.volume
         self._require(volume)  # without waiting until the other one is sent
-        return self._keeping(lambda: self._ask(path, body, volume, job=job, watch=watch))
+        content = self._keeping(lambda: self._ask(path, body, volume, job=job, watch=watch))
+        return content, volume.shape
 
     def _send_masks(self, masks: Mapping[str, MaskPrompt]) -> None:
         """Send the mask priors, by hash, that the server does not hold yet."""
@@ -323,3 +291,7 @@ class RemoteSession(RecoverableSession):
         if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)
         return self._latest[segment][1]
+
+
+def _listed(corners_lps: Corners | None) -> list[list[float]] | None:
+    return None if corners_lps is None else np.asarray(corners_lps).tolist()

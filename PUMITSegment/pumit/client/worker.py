@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,7 +41,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         python: Interpreter that has pumit's dependencies; None for this one.
         command: Complete command line instead of these, for tests.
         environment: Environment to start from; None for that of this process.
-        start_timeout_s: Longest wait for the model to load, seconds.
+        start_timeout_s: Longest wait for the model to load.
         on_exit: Callback with the exit status, called once in a thread when the worker has ended.
     """
 
@@ -103,15 +104,15 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             return
         self.token, self.ended = secrets.token_urlsafe(32), threading.Event()
         self._output = queue.Queue()
+        self._error_lines = deque(maxlen=50)
         try:
-            process = self._launch()
+            process = self._process = self._launch()
         except OSError as error:
             raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
-        self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
         _in_thread(_read_lines, process.stdout, self._output.put)
-        reader = _in_thread(_read_lines, process.stderr, self._note)
+        reader = _in_thread(_read_lines, process.stderr, partial(_note, self._error_lines))
         _in_thread(self._wait, process, self.ended)
         try:
             self.url = str(self._await_ready(reader)["url"])
@@ -132,8 +133,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
 
     def check(self) -> None:
         """Raise a ServiceError with the exit status if the worker has ended."""
-        process = self._running()
-        status = process.poll()
+        status = self._running().poll()
         if status is None:
             return
         how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
@@ -147,11 +147,11 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             return
         if process.poll() is None:
             signal_tree(process, force=False)
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(_CLOSE_S)
-        if process.poll() is None:
-            signal_tree(process, force=True)
-        process.wait()
+            except subprocess.TimeoutExpired:
+                signal_tree(process, force=True)
+                process.wait()
         self.ended.wait(_CLOSE_S)  # set after the rest of the process group is killed
         assert process.stdin is not None
         with contextlib.suppress(OSError):
@@ -196,10 +196,6 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             raise ServiceError("The worker has not been started.")
         return self._process
 
-    def _note(self, line: bytes) -> None:
-        if line:
-            self._error_lines.append(line.decode("utf-8", errors="replace").rstrip())
-
     def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
         status = process.wait()
         # At once, before the group's ID can be reused.
@@ -214,6 +210,11 @@ def _in_thread(function: Callable[..., None], *arguments: Any) -> threading.Thre
     thread = threading.Thread(target=function, args=arguments, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def _note(lines: deque[str], line: bytes) -> None:
+    if line:
+        lines.append(line.decode("utf-8", errors="replace").rstrip())
 
 
 def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:

@@ -15,6 +15,7 @@ _MAJOR_VERSION = "2"
 # The server's value if its model's folder states no licence.
 _NO_LICENSE = "!!MISSING!!"
 _LONGEST = 200
+_THICKEST = 32  # voxels; a brush of a billion would fill the memory
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _thickness(answer: object) -> tuple[int, int, int]:
     """Parse one number or three; the default is the thinnest scribble."""
     try:
         given = [answer] * 3 if isinstance(answer, (int, float)) else list(answer)  # type: ignore[call-overload]
-        d, h, w = (max(1, round(float(value))) for value in given)
-    except (TypeError, ValueError):
+        d, h, w = (min(max(1, round(float(value))), _THICKEST) for value in given)
+    except (TypeError, ValueError, OverflowError):
         return (1, 1, 1)
     return (d, h, w)

@@ -90,7 +90,8 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state = app.state.server = ServerState(engine, limits, instance=instance, scan=scan)
-        operations.watch(state)
+        if operations.metrics is not None:
+            state.queue.on_done = operations.metrics.count_job
         sweeper = asyncio.create_task(_sweep(state))
         try:
             yield
@@ -137,7 +138,7 @@ def create_app(
         viewer=ItksnapPaths() if itksnap else None,
     )
     # Outermost, to count refused requests too.
-    app.add_middleware(operations.traffic.counting)
+    app.add_middleware(operations.counting)
     return app
 
 
@@ -151,7 +152,7 @@ async def _sweep(state: ServerState) -> None:
             state.leases.sweep()
             state.rest_when_idle()
             # In a thread: it takes a few milliseconds.
-            await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
+            await asyncio.to_thread(give_back_memory)
         except Exception as error:
             # Keep sweeping: nothing else frees abandoned sessions.
             logger.error("cleaning up sessions failed: %s", type(error).__name__)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
 import re
 import secrets
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import uvicorn
 
 from pumit.errors import PumitError
@@ -28,7 +33,6 @@ from pumit.server.http.graceful_server import (
     check_certificate,
     date_problem,
 )
-from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
@@ -39,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _MIN_TOKEN_LENGTH = 16
 _SHUTDOWN_S = 2
+_PARENT_POLL_S = 0.5
 # The part of a lease token before the first dot, by which a proxy routes.
 _INSTANCE_NAME = re.compile(r"[A-Za-z0-9-]{0,32}")
 
@@ -49,18 +54,12 @@ Announce = Callable[[dict[str, object]], None]
 class ServeSettings:
     """Address, security, model and limits of a server.
 
+    Those of an option of `pumit serve` (`add_arguments`) are described there.
+
     Attributes:
         token: Bearer token; at least 16 characters.
-        host: Address to bind; loopback unless there is a certificate.
-        port: 0 for a free one.
-        uds: Socket file to bind instead, for a proxy on this machine that terminates TLS.
-        model: A name from the model index, or a checkpoint file.
-        allowed_hosts: Further accepted host names of requests.
-        instance: Prefix of each lease token; letters, digits and `-`.
-        metrics_token: A second token that opens only `/metrics`.
         drain_s: Seconds that open sessions may continue after SIGTERM; 0 to end at once.
         keeps_graphs: Whether compiled graphs are cached in the user's folder, as by a local worker.
-        itksnap: Whether to add ITK-SNAP's routes, which need no token; on loopback only.
 
     Raises:
         PumitError: If the combination is unsafe or invalid.
@@ -84,7 +83,16 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         if self.uds is not None:
-            self._check_socket_file()
+            if self.host != "127.0.0.1" or self.port or self.certfile or self.keyfile:
+                raise PumitError(
+                    "--uds replaces --host, --port, --certfile and --keyfile: leave them out, the "
+                    "proxy in front has address and certificate."
+                )
+            if not self.token:
+                # Others reach it through the proxy: the operator must choose the token.
+                raise PumitError(
+                    f"Behind a proxy (--uds), give a token: ${TOKEN_VARIABLE} or --token-file."
+                )
         if self.itksnap and (not self.is_loopback or self.uds or self.certfile):
             raise PumitError(
                 "ITK-SNAP sends neither token nor TLS: with --itksnap the server listens on "
@@ -123,18 +131,6 @@ class ServeSettings:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
-
-    def _check_socket_file(self) -> None:
-        if self.host != "127.0.0.1" or self.port or self.certfile or self.keyfile:
-            raise PumitError(
-                "--uds replaces --host, --port, --certfile and --keyfile: leave them out, the "
-                "proxy in front has address and certificate."
-            )
-        if not self.token:
-            # Others reach it through the proxy: the operator must choose the token.
-            raise PumitError(
-                f"Behind a proxy (--uds), give a token: ${TOKEN_VARIABLE} or --token-file."
-            )
 
 
 def serve(
@@ -357,6 +353,47 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
 
     serve(settings, engine=engine, announce=announce)
     return 0
+
+
+def watch_parent(
+    parent_pid: int, *, stdin_fd: int = 0, on_gone: Callable[[], None] | None = None
+) -> None:
+    """End this process and its children when the parent process has gone; returns at once.
+
+    A worker has nothing to save, so a killed viewer leaves no process behind. Two signs are
+    watched, because a launcher may run between the two programs: the pipe on standard input
+    closes, or the parent's process has ended.
+
+    Args:
+        stdin_fd: Pipe whose other end the parent keeps open.
+        on_gone: Callback instead of the end; called on a watching thread, maybe on both.
+    """
+    end = on_gone or _end_process_tree
+
+    def read_until_closed() -> None:
+        # A pipe that cannot be read is closed.
+        with contextlib.suppress(OSError):
+            while os.read(stdin_fd, 64):
+                pass
+        end()
+
+    def poll() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it had already ended
+            # psutil also compares the start time: the id may be reused by another process.
+            parent = psutil.Process(parent_pid)
+            while parent.is_running():
+                time.sleep(_PARENT_POLL_S)
+        end()
+
+    threading.Thread(target=read_until_closed, name="pumit-parent-pipe", daemon=True).start()
+    threading.Thread(target=poll, name="pumit-parent-pid", daemon=True).start()
+
+
+def _end_process_tree() -> None:
+    """End this process and, if it leads a process group, that group."""
+    if sys.platform != "win32" and os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
 
 
 def leave_no_files() -> None:

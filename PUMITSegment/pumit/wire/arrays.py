@@ -64,12 +64,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """Header of an envelope.
-
-    Attributes:
-        shape: Axis lengths, all positive.
-        payload_offset: Offset of the chunks, bytes.
-    """
+    """Header of an envelope; `payload_offset` is that of the chunks, bytes."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -96,7 +91,15 @@ class PackedArray:
 
 
 def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
-    """Encode an array.
+    """Encode an array; see `pack_array_in_parts`."""
+    return b"".join(pack_array_in_parts(array, codec=codec))
+
+
+def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
+    """Encode an array as parts that a client sends one by one.
+
+    The GIL is released during compression, so that a viewer stays responsive. Stored chunks are
+    views of the array.
 
     Args:
         array: Plain numbers, one to four axes, not empty.
@@ -106,19 +109,6 @@ def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
     Raises:
         ArrayError: If the array has a type or shape that the envelope cannot hold.
     """
-    return b"".join(_parts_of(array, codec))
-
-
-def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
-    """Encode an array like `pack_array`, but as parts that a client sends one by one.
-
-    The GIL is released during compression, so that a viewer stays responsive. Stored chunks are
-    views of the array.
-    """
-    return PackedArray(_parts_of(array, codec))
-
-
-def _parts_of(array: Array, codec: Codec) -> list[bytes | memoryview]:
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
         raise ArrayError(f"Cannot send an array of {array.dtype} with shape {array.shape}.")
@@ -126,14 +116,14 @@ def _parts_of(array: Array, codec: Codec) -> list[bytes | memoryview]:
     head = struct.pack("<4sBBBB", _MAGIC, _VERSION, _CODECS[codec], array.ndim, len(name))
     raw = array.reshape(-1).view(np.uint8).data
     pieces = [raw[i : i + _CHUNK_BYTES] for i in range(0, len(raw), _CHUNK_BYTES)]
-    parts: list[bytes | memoryview] = [head, name]
-    parts.append(struct.pack(f"<{array.ndim}qI", *array.shape, len(pieces)))
+    shape = struct.pack(f"<{array.ndim}qI", *array.shape, len(pieces))
+    parts: list[bytes | memoryview] = [head, name, shape]
     if codec == "stored":
         for piece in pieces:
             chunk_head = _stored_chunk_header(len(piece), array.itemsize)
             sizes = struct.pack("<QQ", len(piece), len(chunk_head) + len(piece))
             parts += [sizes, chunk_head, piece]
-        return parts
+        return PackedArray(parts)
     import blosc2
 
     blosc2.set_releasegil(True)
@@ -148,7 +138,7 @@ def _parts_of(array: Array, codec: Codec) -> list[bytes | memoryview]:
             filters=filters,
         )
         parts += [struct.pack("<QQ", len(piece), len(chunk)), chunk]
-    return parts
+    return PackedArray(parts)
 
 
 def _stored_chunk_header(nbytes: int, itemsize: int) -> bytes:
@@ -158,14 +148,6 @@ def _stored_chunk_header(nbytes: int, itemsize: int) -> bytes:
     sizes = (nbytes, block, nbytes + _CHUNK_HEADER_BYTES)
     # The other 16 bytes are 0 (no filters, no dictionary), except the codec's version.
     return struct.pack("<4B3i7xB8x", _CHUNK_VERSION, 1, flags, itemsize, *sizes, 1)
-
-
-def codec_for(accept_encoding: str | None, usual: Codec) -> Codec:
-    """Return the codec of a response to a request with this `Accept-Encoding`.
-
-    `identity` requests stored chunks: the client is on the same machine and may lack blosc2.
-    """
-    return "stored" if (accept_encoding or "").strip().lower() == "identity" else usual
 
 
 def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:
@@ -209,20 +191,16 @@ def unpack_array(
     # Zeros, not empty: a chunk that decodes to less than announced must not expose old memory.
     out = np.zeros(header.nbytes, dtype=np.uint8)
     target = out.data
-    packed = []
     for source, start, stop in spans:
-        if view[source.start + 2] & _STORED and not _special(view[source]):
-            target[start:stop] = view[source][_CHUNK_HEADER_BYTES:]
-        else:
-            packed.append((source, start, stop))
-    if packed:
+        chunk = view[source]
+        if chunk[2] & _STORED and not _special(chunk):
+            target[start:stop] = chunk[_CHUNK_HEADER_BYTES:]
+            continue
         import blosc2
 
-        # Lets requests of other sessions continue.
-        blosc2.set_releasegil(True)
-    for source, start, stop in packed:
+        blosc2.set_releasegil(True)  # lets requests of other sessions continue
         try:
-            blosc2.decompress2(view[source], dst=target[start:stop])
+            blosc2.decompress2(chunk, dst=target[start:stop])
         except (RuntimeError, ValueError, TypeError):
             raise ArrayError("The array cannot be decompressed; send it again.") from None
     if header.dtype.kind == "b":  # NumPy relies on true being 1; the sender may use other values
@@ -296,16 +274,9 @@ def _special(chunk: memoryview) -> int:
 
 
 def pack_bundle(
-    meta: Mapping[str, Any],
-    arrays: Mapping[str, Array],
-    *,
-    codec: Codec = "lz4",
+    meta: Mapping[str, Any], arrays: Mapping[str, Array], *, codec: Codec = "lz4"
 ) -> bytes:
-    """Encode arrays with metadata.
-
-    Raises:
-        ArrayError: If an array has a type or shape that an envelope cannot hold.
-    """
+    """Encode arrays with metadata; see `pack_array_in_parts`."""
     text = json.dumps({**meta, "arrays": list(arrays)}, separators=(",", ":")).encode()
     parts = [struct.pack("<I", len(text)), text]
     for array in arrays.values():

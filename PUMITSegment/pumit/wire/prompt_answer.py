@@ -27,12 +27,17 @@ def bounding_box(mask: Mask) -> BoundingBox | None:
     return None if window is None else [[s.start, s.stop] for s in window]
 
 
+def box_slices(
+    box: Sequence[Sequence[int]], origin: Sequence[int] = (0, 0, 0)
+) -> tuple[slice, ...]:
+    """Return the slices of a box in a grid that begins at a voxel."""
+    return tuple(slice(a - o, b - o) for (a, b), o in zip(box, origin, strict=True))
+
+
 def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] | None]:
     """Return the bounding box of a mask, (D, H, W), and the packed bits inside."""
     box = bounding_box(mask)
-    if box is None:
-        return None, None
-    return box, np.packbits(mask[tuple(slice(start, stop) for start, stop in box)], axis=None)
+    return box, None if box is None else np.packbits(mask[box_slices(box)])
 
 
 def unpacked_bits(
@@ -48,12 +53,15 @@ def unpacked_bits(
         if bits is not None:
             raise ArrayError("A mask without a bounding box has no voxels to send.")
         return mask
-    count = _box_size(box, shape)
-    if bits is None or bits.dtype != np.uint8 or bits.shape != ((count + 7) // 8,):
-        raise ArrayError(f"A mask box of {count} voxels needs {(count + 7) // 8} packed bytes.")
-    extent = [stop - start for start, stop in box]
-    inside = np.unpackbits(bits, count=count).reshape(extent).view(bool)
-    mask[tuple(slice(start, stop) for start, stop in box)] = inside
+    if len(box) != 3 or not all(
+        0 <= start < stop <= size for (start, stop), size in zip(box, shape, strict=True)
+    ):
+        raise ArrayError(f"The mask's box {box} is not inside the volume's grid {shape}.")
+    inside = mask[box_slices(box)]
+    needed = (inside.size + 7) // 8
+    if bits is None or bits.dtype != np.uint8 or bits.shape != (needed,):
+        raise ArrayError(f"A mask box of {inside.size} voxels needs {needed} packed bytes.")
+    inside[:] = np.unpackbits(bits, count=inside.size).reshape(inside.shape)
     return mask
 
 
@@ -66,29 +74,10 @@ def pack_mask(mask: Mask, *, codec: Codec = "lz4") -> tuple[BoundingBox | None, 
 def unpack_mask(
     box: Sequence[Sequence[int]] | None, body: bytes | bytearray, shape: tuple[int, int, int]
 ) -> Mask:
-    """Decode the result of `pack_mask` to a mask on the whole grid.
-
-    Args:
-        box: Bounding box, or None for an empty mask.
-        body: Envelope of the bits; empty if `box` is None.
-        shape: Shape (D, H, W) of the grid.
-
-    Raises:
-        ArrayError: If the box is not within the grid, or the bits do not fill it.
-    """
-    if box is None:
-        return unpacked_bits(None, np.zeros(0, np.uint8) if body else None, shape)
-    most = (_box_size(box, shape) + 7) // 8
-    return unpacked_bits(box, unpack_array(body, max_bytes=most, axes=(1,)), shape)
-
-
-def _box_size(box: Sequence[Sequence[int]], shape: tuple[int, int, int]) -> int:
-    """Return the number of voxels in a box, after checking that it is within the grid."""
-    if len(box) != 3 or not all(
-        0 <= start < stop <= size for (start, stop), size in zip(box, shape, strict=True)
-    ):
-        raise ArrayError(f"The mask's box {box} is not inside the volume's grid {shape}.")
-    return math.prod(stop - start for start, stop in box)
+    """Decode the result of `pack_mask` to a mask on the whole grid; errors as `unpacked_bits`."""
+    most = (math.prod(shape) + 7) // 8
+    bits = unpack_array(body, max_bytes=most, axes=(1,)) if body else None
+    return unpacked_bits(box, bits, shape)
 
 
 def pack_answer(answer: PromptAnswer, *, codec: Codec = "zstd") -> bytes:

@@ -52,7 +52,7 @@ def stranger():
         server.server_close()
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
 def test_a_system_proxy_never_applies_to_loopback(server, monkeypatch, volume, name):
     monkeypatch.setenv(name, "http://127.0.0.1:9")
     for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
@@ -185,6 +185,26 @@ def test_an_answer_that_stops_after_its_first_line_is_late_and_not_the_end():
             client.call("GET", protocol.PATH_HEALTHZ, timeout_s=0.2)
         may_end.set()
         server.join()
+
+
+def test_after_a_failure_another_connection_is_made():
+    """A server that failed closes the one before, maybe just when the next request comes."""
+    held: list[socket.socket] = []
+
+    def answer(listener):
+        for status in (b"500 Failed", b"200 OK"):
+            held.append(listener.accept()[0])
+            held[-1].recv(65536)
+            held[-1].sendall(b"HTTP/1.1 %s\r\nContent-Length: 2\r\n\r\n{}" % status)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN)
+        with pytest.raises(ServiceError, match="HTTP 500"):
+            client.call("POST", "/claim", timeout_s=20)
+        assert client.call("POST", "/claim", timeout_s=20).status_code == 200
+    for connection in held:
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 from fake_engine import FakeSession
-from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt
 from pumit.server.sessions import leases
 from pumit.volume import Volume
@@ -41,9 +39,7 @@ def requests(session: RemoteSession, monkeypatch: pytest.MonkeyPatch) -> list[st
     return paths
 
 
-def test_a_click_is_one_request_and_one_turn(
-    session: RemoteSession, server: Running, requests: list[str], volume: Volume
-) -> None:
+def test_a_click_is_one_request_and_one_turn(session, server, requests, volume):
     turns: SimpleQueue[str] = SimpleQueue()
     server.state.queue.on_done = lambda kind, *times: turns.put(kind)
     session.add_point(tuple(volume.index_to_world((4, 5, 5))))
@@ -58,9 +54,7 @@ def test_a_click_is_one_request_and_one_turn(
     assert len(answer.places) == 2
 
 
-def test_prompts_are_changed_undone_and_redone_without_a_request(
-    session: RemoteSession, requests: list[str], volume: Volume
-) -> None:
+def test_prompts_are_changed_undone_and_redone_without_a_request(session, requests, volume):
     masks = []
     for index in (5, 15, 25):
         session.add_prompt(point(volume, 4, index, index))
@@ -78,9 +72,7 @@ def test_prompts_are_changed_undone_and_redone_without_a_request(
     assert requests == [protocol.PATH_PREDICT]
 
 
-def test_what_an_answer_said_is_kept_with_its_prompts(
-    session: RemoteSession, requests: list[str], volume: Volume
-) -> None:
+def test_what_an_answer_said_is_kept_with_its_prompts(session, requests, volume):
     session.add_prompt(point(volume, 4, 5, 5))
     session.predict()
     requests.clear()
@@ -93,8 +85,8 @@ def test_what_an_answer_said_is_kept_with_its_prompts(
 
 
 def test_the_server_answers_the_prompts_of_the_request_whatever_came_before(
-    session: RemoteSession, server: Running, volume: Volume
-) -> None:
+    session, server, volume
+):
     random = np.random.default_rng(5)
     masks = [mask_of(volume, start) for start in (1, 3, 5)]
     library = FakeSession()
@@ -107,12 +99,10 @@ def test_the_server_answers_the_prompts_of_the_request_whatever_came_before(
         answer = session.answer(prompts, segment)
         np.testing.assert_array_equal(answer.mask, library.answer(prompts, segment).mask)
     assert session.segments == []
-    assert server.engine.sessions[0].state == {}
+    assert server.engine.sessions[0].segments == []
 
 
-def test_a_mask_prior_is_sent_once(
-    session: RemoteSession, requests: list[str], volume: Volume
-) -> None:
+def test_a_mask_prior_is_sent_once(session, requests, volume):
     first, second = mask_of(volume, 2), mask_of(volume, 4)
     for segment in ("liver", "spleen"):
         for prompts in ([first], [MaskPrompt(first.mask.copy()), point(volume, 4, 9, 9)]):
@@ -123,9 +113,7 @@ def test_a_mask_prior_is_sent_once(
     assert requests == [protocol.PATH_MASK_PRIOR, protocol.PATH_PREDICT]
 
 
-def test_a_mask_prior_that_the_server_forgot_is_sent_again(
-    session: RemoteSession, requests: list[str], volume: Volume, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mask_prior_that_the_server_forgot_is_sent_again(session, requests, volume, monkeypatch):
     monkeypatch.setattr(leases, "_MAX_BYTES", 1)  # it holds the newest alone
     first, second = mask_of(volume, 2), mask_of(volume, 4)
     expected = session.answer([first]).mask
@@ -136,9 +124,7 @@ def test_a_mask_prior_that_the_server_forgot_is_sent_again(
     assert requests == [predict, prior, predict]
 
 
-def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(
-    serving: object, volume: Volume
-) -> None:
+def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(serving, volume):
     first, second = serving(), serving()  # type: ignore[operator]
     prompts = [mask_of(volume, 2), point(volume, 4, 20, 20)]
     with first.client() as client, second.client() as other:
@@ -152,13 +138,3 @@ def test_after_a_restart_of_the_server_volume_and_mask_priors_are_sent_again(
         session.set_volume(volume)
         np.testing.assert_array_equal(session.answer(prompts).mask, expected)
         session.close()
-
-
-def test_asking_again_and_again_fills_no_limit(serving: object, volume: Volume) -> None:
-    server = serving(max_prompts=2)  # type: ignore[operator]
-    with server.client() as client, RemoteSession(client) as session:
-        session.set_volume(volume)
-        for i in range(25):
-            session.answer([point(volume, 4, i, 1), point(volume, 4, i, 2)])
-        with pytest.raises(PromptError, match="takes at most 2 prompts"):
-            session.answer([point(volume, 4, i, 1) for i in range(3)])

@@ -1,4 +1,4 @@
-"""Automatic labels and reconstructions over a real server on loopback."""
+"""Automatic labels, structures found by name and reconstructions over a real server on loopback."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
-from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import Cancelled, CheckpointError, ServiceError
+from pumit.errors import (
+    Cancelled,
+    CheckpointError,
+    ConsentNeeded,
+    OtherModality,
+    ServiceError,
+    StructureError,
+    UnfamiliarScan,
+    UnknownModality,
+)
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire.arrays import pack_bundle, unpack_bundle
@@ -25,7 +33,7 @@ def direct(volume: Volume, **options: Any) -> Any:
     return engine.segment_automatically(fake, "organs", **options)
 
 
-def test_capabilities_name_the_models_and_no_path(server: Running) -> None:
+def test_capabilities_name_the_models_and_no_path(server):
     with server.client() as client:
         listed = client.capabilities()["models"]
     kinds = {model["name"]: model["kind"] for model in listed}
@@ -40,7 +48,7 @@ def test_capabilities_name_the_models_and_no_path(server: Running) -> None:
     assert set(organs) == shown
 
 
-def test_labels_equal_those_of_the_library(session: RemoteSession, volume: Volume) -> None:
+def test_labels_equal_those_of_the_library(session, volume):
     seen: list[float] = []
     answer = session.segment_automatically("organs", watch=Watch(progress=seen.append))
     np.testing.assert_array_equal(answer.found.labels, direct(volume).labels)
@@ -52,7 +60,7 @@ def test_labels_equal_those_of_the_library(session: RemoteSession, volume: Volum
     assert spot.color_rgb == (0.5, 0.25, 1.0)
 
 
-def test_regions_in_each_other_travel_whole(session: RemoteSession, volume: Volume) -> None:
+def test_regions_in_each_other_travel_whole(session, volume):
     found = session.segment_automatically("nested").found
     flat = direct(volume).labels
     np.testing.assert_array_equal(found.labels, flat)
@@ -61,7 +69,7 @@ def test_regions_in_each_other_travel_whole(session: RemoteSession, volume: Volu
     assert 0 < found.mask(2).sum() < found.mask(1).sum()
 
 
-def test_a_region_travels_by_its_eight_corners(session: RemoteSession, volume: Volume) -> None:
+def test_a_region_travels_by_its_eight_corners(session, volume):
     index = [(d, h, w) for d in (2, 5) for h in (3, 12) for w in (4, 20)]
     corners = volume.index_to_world(index)
     answer = session.segment_automatically("organs", corners)
@@ -73,7 +81,7 @@ def test_a_region_travels_by_its_eight_corners(session: RemoteSession, volume: V
     assert inside.astype(bool).sum() == answer.found.labels.astype(bool).sum()
 
 
-def test_finding_nothing_is_an_answer(session: RemoteSession, volume: Volume) -> None:
+def test_finding_nothing_is_an_answer(session, volume):
     far = volume.index_to_world([(d, h, w) for d in (50, 60) for h in (3, 12) for w in (4, 20)])
     answer = session.segment_automatically("organs", far)
     assert answer.found.labels.shape == volume.shape
@@ -81,7 +89,7 @@ def test_finding_nothing_is_an_answer(session: RemoteSession, volume: Volume) ->
     assert len(answer.found.classes) == 2
 
 
-def test_a_reconstruction_arrives_on_the_grid(session: RemoteSession, volume: Volume) -> None:
+def test_a_reconstruction_arrives_on_the_grid(session, volume):
     answer = session.reconstruct()
     np.testing.assert_allclose(answer.image, volume.array / 2)
     np.testing.assert_allclose(answer.difference, -volume.array / 2)
@@ -110,9 +118,7 @@ def bent(session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any) -
     monkeypatch.setattr(session._client, "ask", bend)
 
 
-def test_a_server_without_a_score_is_understood(
-    session: RemoteSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_without_a_score_is_understood(session, monkeypatch):
     bent(session, monkeypatch, lambda meta, arrays: (meta.pop("familiarity"), arrays.popitem()))
     answer = session.reconstruct()
     assert answer.familiarity is None
@@ -121,14 +127,14 @@ def test_a_server_without_a_score_is_understood(
 
 
 @pytest.mark.parametrize("name", ["nobody", "../../etc/passwd", "/tmp/x.safetensors", "tokens"])
-def test_an_unknown_model_is_answered_in_a_sentence(session: RemoteSession, name: str) -> None:
+def test_an_unknown_model_is_answered_in_a_sentence(session, name):
     with pytest.raises(CheckpointError, match="offers no model"):
         session.segment_automatically(name)
     with pytest.raises(CheckpointError, match="offers no model"):
         session.reconstruct("organs" if name == "tokens" else name)
 
 
-def test_a_newer_volume_ends_it(session: RemoteSession, asking: Any, volume: Volume) -> None:
+def test_a_newer_volume_ends_it(session, asking, volume):
     older = asking(lambda: session.segment_automatically("slow"))
     session.set_volume(volume)
     assert older.error(5) is Cancelled
@@ -146,9 +152,7 @@ def test_a_newer_volume_ends_it(session: RemoteSession, asking: Any, volume: Vol
         ("reconstruction", lambda meta, arrays: arrays.update(usual_shares=np.ones(3))),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_refused(
-    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, ask: str, change: Any
-) -> None:
+def test_an_answer_that_makes_no_sense_is_refused(session, monkeypatch, ask, change):
     bent(session, monkeypatch, change)
     asked = {
         "labels": lambda: session.segment_automatically("organs"),
@@ -158,7 +162,7 @@ def test_an_answer_that_makes_no_sense_is_refused(
         asked[ask]()
 
 
-def test_a_bundle_round_trips_and_every_truncation_is_noticed() -> None:
+def test_a_bundle_round_trips_and_every_truncation_is_noticed():
     arrays = {"a": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "b": np.ones(3)}
     body = pack_bundle({"x": [1, None, "é"]}, arrays)
     meta, got = unpack_bundle(body, max_bytes=1000)
@@ -174,3 +178,42 @@ def test_a_bundle_round_trips_and_every_truncation_is_noticed() -> None:
     for text in (b"[]", b"{}", b'{"arrays": 3}', b'{"arrays": ["a"]}'):
         with pytest.raises(ArrayError):
             unpack_bundle(struct.pack("<I", len(text)) + text, max_bytes=90)
+
+
+def test_a_structure_is_one_mask(session, volume):
+    seen: list[float] = []
+    answer = session.find_structure("liver", model="organs", watch=Watch(progress=seen.append))
+    np.testing.assert_array_equal(answer.found.labels, direct(volume).labels == 1)
+    assert (answer.model, answer.version) == ("organs", "2")
+    assert answer.facts.structure == "liver"
+    assert answer.facts.remarks == ()
+    assert "10200004" in answer.found.classes[0].terminology
+    assert seen[-1] == 1.0
+
+
+def test_everything_keeps_its_classes(session, volume):
+    answer = session.find_structure("everything", model="organs")
+    np.testing.assert_array_equal(answer.found.labels, direct(volume).labels)
+    assert [label.name for label in answer.found.classes] == ["liver", "spot"]
+
+
+def test_what_will_run_is_reported_before_it_runs(session):
+    with pytest.raises(UnfamiliarScan, match="odd"):
+        session.check_structure("liver", modality="MR")
+    facts = session.check_structure("liver", modality="MR", anyway=True)
+    assert facts.model == "organs"
+    assert not session.find_structure(
+        "liver", model="organs", modality="MR", anyway=True
+    ).facts.remarks
+
+
+def test_refusals_keep_their_kind(session):
+    with pytest.raises(StructureError, match="near it: liver"):
+        session.find_structure("livr")
+    with pytest.raises(OtherModality, match="ultrasound"):
+        session.check_structure("liver", modality="US")
+    with pytest.raises(UnknownModality, match="CT or MR"):
+        session.check_structure("spot")
+    with pytest.raises(ConsentNeeded, match="accept"):
+        session.find_structure("closed")
+    assert session.find_structure("spot", model="organs").found.classes[0].name == "spot"

@@ -9,12 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from asking import Asking
-from draws import draws
 from fake_engine import FakeSession
 from pumit.client.http_client import UnexpectedResponse, Unreachable
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
-from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.segmentation import AnswerChoice, PromptAnswer
 from pumit.system.watch import Watch
@@ -85,38 +83,6 @@ def test_a_2d_image_and_a_colour_image_can_be_sent(server, shape):
         assert remote.predict().shape == planar.shape
 
 
-def test_a_mask_without_voxels_comes_back_empty(session, volume):
-    session.add_point(_centre(volume, 4, 10, 10), positive=False)
-    mask = session.predict()
-    assert mask.shape == volume.shape
-    assert not mask.any()
-
-
-def test_prompts_change_as_those_of_the_library_do(session, tiny_segmenter, volume):
-    """Any sequence of changes, those that change nothing among them, leaves both the same."""
-    random = np.random.default_rng(3)
-    library = InteractiveSession(tiny_segmenter)
-    library.set_volume(volume)
-    for _ in range(draws(60)):
-        segment = str(random.integers(3))
-        action = random.integers(7)
-        place = _centre(volume, *random.integers((9, 30, 28)))
-        whole = random.random() > 0.8
-        for each in (session, library):
-            if action < 3:
-                each.add_point(place, segment=segment)
-            elif action == 3:
-                each.reset(None if whole else segment)
-            elif action == 4 and each.prompts(segment):
-                each.remove_prompt(len(each.prompts(segment)) // 2, segment)
-            elif action == 5:
-                each.redo()
-            else:
-                each.undo()
-        assert session.segments == library.segments
-        assert all(session.prompts(name) == library.prompts(name) for name in library.segments)
-
-
 def test_another_answer_comes_from_the_server_and_is_undone(session, volume, server):
     session.add_point(_centre(volume, 4, 5, 5))
     first = session.predict()
@@ -149,13 +115,6 @@ def test_a_choice_is_refused_by_a_server_that_knows_none(session, volume, monkey
     assert session.answer(prompts).mask.any()
 
 
-def test_the_expected_overlap_is_reported_where_the_server_knows_it(session, volume):
-    for segment in ("1", "unsure"):
-        session.add_point(_centre(volume, 4, 5, 5), segment=segment)
-    assert session.expected_dice() == pytest.approx(2 / 3)
-    assert session.expected_dice("unsure") is None
-
-
 def test_uncertain_regions_arrive_as_the_library_finds_them(session, volume, server):
     with pytest.raises(PromptError):
         session.uncertain_regions()
@@ -164,20 +123,6 @@ def test_uncertain_regions_arrive_as_the_library_finds_them(session, volume, ser
     assert session.uncertain_regions() == expected
     assert len(expected) == 2
     assert session.uncertain_regions(count=1) == expected[:1]
-
-
-def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volume):
-    with pytest.raises(PromptError, match="outside of the volume"):
-        session.add_point((1e6, 0.0, 0.0))
-    with pytest.raises(PromptError, match="grid"):
-        session.set_mask_prior(np.ones((2, 2, 2)))
-    with pytest.raises(PromptError, match="empty"):
-        session.set_mask_prior(np.zeros(volume.shape))
-    with pytest.raises(PromptError, match="no prompt 2"):
-        session.remove_prompt(2)
-    assert session.segments == []
-    session.add_point(_centre(volume, 4, 10, 10))
-    assert session.predict().any()
 
 
 def test_without_a_volume_the_session_says_so(server):

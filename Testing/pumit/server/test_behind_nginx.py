@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
-from nginx_before import Nginx
 from pumit.client.http_client import Client
 from pumit.client.remote_session import RemoteSession
 from pumit.client.worker import LocalWorker
@@ -24,6 +25,94 @@ from pumit.prompts import PointPrompt
 from pumit.server.http.page_routes import PAGE_PATHS
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
+
+SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "nginx.conf"
+
+# What a distribution's own nginx.conf has around it.
+_AROUND = """
+{user}
+daemon off;
+worker_processes 2;
+pid {folder}/nginx.pid;
+error_log {folder}/main_error.log info;
+events {{ worker_connections 256; }}
+http {{
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/pumit.conf;
+}}
+"""
+
+
+class Nginx:
+    """A running nginx.
+
+    Args:
+        folder: Where its files go; sockets of the servers are `0.sock` and `1.sock` there.
+        certificate: PEM certificate and key.
+    """
+
+    def __init__(self, folder: Path, certificate: tuple[Path, Path]) -> None:
+        self.folder = folder
+        self.port, self.plain_port = _free_port(), _free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        (folder / "pumit.conf").write_text(self._shipped(certificate))
+        # As root its workers would become someone who cannot open the sockets.
+        user = "user root;" if os.geteuid() == 0 else ""
+        (folder / "nginx.conf").write_text(_AROUND.format(folder=folder, user=user))
+        command = [shutil.which("nginx") or "nginx", "-p", str(folder), "-c", "nginx.conf"]
+        self._process = subprocess.Popen(
+            [*command, "-e", str(folder / "start.log")], stderr=subprocess.DEVNULL
+        )
+        end = time.monotonic() + 10
+        while not _answers(self.port):
+            said = (
+                (folder / "start.log").read_text(encoding="utf-8")
+                if (folder / "start.log").exists()
+                else ""
+            )
+            assert self._process.poll() is None, said
+            assert time.monotonic() < end, said
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+    def written(self) -> str:
+        """Everything that it wrote anywhere but into its configuration."""
+        files = [f for f in self.folder.rglob("*") if f.is_file() and f.suffix != ".conf"]
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
+    def _shipped(self, certificate: tuple[Path, Path]) -> str:
+        text = SHIPPED.read_text(encoding="utf-8")
+        for pattern, value in (
+            (r"unix:/run/pumit/(\d+)/http\.sock", rf"unix:{self.folder}/\1.sock"),
+            (r"listen \[::\].*\n", ""),
+            (r"listen 80;", f"listen 127.0.0.1:{self.plain_port};"),
+            (r"listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
+            (r"/etc/pumit/tls/cert\.pem", str(certificate[0])),
+            (r"/etc/pumit/tls/key\.pem", str(certificate[1])),
+            (r"/var/log/nginx/", f"{self.folder}/"),
+        ):
+            text, count = re.subn(pattern, value, text)
+            assert count, f"deploy/nginx.conf has no {pattern}"
+        return text
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
 
 pytestmark = [
     pytest.mark.slow,  # starts two servers, kills and starts them again
@@ -35,20 +124,6 @@ pytestmark = [
 TOKEN = "a-token-for-tests-0123456789"
 METRICS_TOKEN = "a-second-token-for-tests-0123"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
-
-PUBLISHED_CLIENT = """
-import sys
-import numpy as np
-from nnInteractive.inference.remote import nnInteractiveRemoteInferenceSession
-
-session = nnInteractiveRemoteInferenceSession(sys.argv[1], api_key=sys.argv[2])
-image = np.random.default_rng(0).normal(size=(1, 12, 40, 44)).astype(np.float32)
-session.set_image(image)
-session.set_target_buffer(np.zeros(image.shape[1:], np.uint8))
-session.add_point_interaction((6, 20, 22), include_interaction=True)
-print(session._lease_token[:2], int(session.target_buffer.sum()))
-session.close()
-"""
 
 
 class Site:
@@ -128,21 +203,6 @@ def test_a_session_of_ours_goes_through(site, volume):
         session.add_prompt(PointPrompt(tuple(volume.index_to_world(np.array(volume.shape) // 2))))
         assert session.predict().any()
         session.close()
-
-
-def test_the_published_client_goes_through(site):
-    pytest.importorskip("nnInteractive.inference.remote")
-    done = subprocess.run(
-        [sys.executable, "-c", PUBLISHED_CLIENT, site.url, TOKEN],
-        env={**os.environ, "SSL_CERT_FILE": site.certificate},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    lease, voxels = done.stdout.split()
-    assert lease in ("0.", "1.")
-    assert int(voxels) > 0
 
 
 def test_the_page_for_browsers_comes_with_the_servers_own_policy(site):

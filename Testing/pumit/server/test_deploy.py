@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fake_engine import FakeEngine
+from app_client import make_client
 from loopback_server import TOKEN
-from pumit.server.app import create_app
 from pumit.server.serve import ServeSettings, add_arguments
 from pumit.server.sessions.limits import Limits
 from pumit.wire.protocol import PATH_CLAIM
-from starlette.testclient import TestClient
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -195,9 +193,8 @@ def test_alerts_ask_for_metrics_that_exist():
     rules = yaml.safe_load((DEPLOY / "pumit_alerts.yml").read_text(encoding="utf-8"))["groups"][0][
         "rules"
     ]
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with TestClient(create_app(FakeEngine(), token=TOKEN), base_url="http://127.0.0.1") as http:
-        text = http.get("/metrics", headers=headers).text
+    with make_client() as http:
+        text = http.get("/metrics").text
     known = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
     for rule in rules:
         for name in re.findall(r"pumit_\w+", rule["expr"]):

@@ -8,21 +8,83 @@ import threading
 import time
 import weakref
 from dataclasses import replace
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, box_of, scan
 from pumit.errors import Cancelled
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.models.checkpoint import save_checkpoint
+from pumit.prompts import PointPrompt
 from pumit.server.sessions.engine import SegmenterEngine
+from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.state import ServerState
+from pumit.system.watch import Watch
+from pumit.volume import Volume
+from pumit.wire import protocol
 from pumit.wire.protocol import LeaseExpired
-from several_users import Users, Waiting
 
 
-@pytest.fixture
-def engine(tiny_checkpoint: Path) -> SegmenterEngine:
-    return SegmenterEngine(str(tiny_checkpoint), device="cpu")
+class Waiting:
+    """A request whose client stays; it does not say which scan it is about."""
+
+    headers: ClassVar[dict[str, str]] = {}
+
+    async def receive(self):
+        await asyncio.sleep(3600)
+
+
+class Users:
+    """Sessions of a server, with requests as its routes make them."""
+
+    def __init__(self, engine: SegmenterEngine, **limits: float) -> None:
+        self.state = ServerState(engine, Limits(**limits))
+
+    async def open(self, volume: Volume, lease=None):
+        lease = lease or self.state.leases.claim()
+        volume = replace(volume, array=volume.array.copy())
+
+        def work(session):
+            session.set_volume(volume)
+            lease.shape = volume.shape
+
+        await self.state.set_up(lease, work)
+        return lease
+
+    async def click(self, lease, volume, index):
+        prompt = PointPrompt(at(volume, index))
+        await self.state.change(lease, lambda session: session.add_prompt(prompt))
+        return await self.predict(lease)
+
+    async def predict(self, lease, segment="1"):
+        def work(session, job):
+            return session.predict(watch=job.watch)
+
+        return await self.state.predict(Waiting(), lease, segment, work)
+
+    async def segment_automatically(self, lease, began, region):
+        def work(session, job):
+            def cancelled():
+                began.set()
+                return job.is_cancelled
+
+            return self.state.engine.segment_automatically(
+                session,
+                "tiny",
+                roi_corners_lps=region.corners_lps,
+                watch=Watch(cancelled, job.report),
+            )
+
+        return await self.state.predict(Waiting(), lease, protocol.AUTOMATIC_JOB, work)
+
+
+@pytest.fixture(scope="module")
+def engine(small_models, tiny_sizes, tmp_path_factory) -> SegmenterEngine:
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    recipe = {"name": "tiny", "version": "1", "network": "promptable", "sizes": tiny_sizes}
+    save_checkpoint(path, small_models.tiny_network().state_dict(), recipe)
+    return SegmenterEngine(str(path), device="cpu")
 
 
 @pytest.fixture
@@ -35,6 +97,7 @@ def run(engine):
             return asyncio.run(story(users))
         finally:
             users.state.close()
+            users.state._evictor.forget_ended()  # the engine serves the next test too
 
     return run
 

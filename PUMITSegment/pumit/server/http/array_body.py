@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Header, Request
+from fastapi import Header, Request, Response
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -23,20 +23,21 @@ Meta = TypeVar("Meta", bound=BaseModel)
 Decoded = TypeVar("Decoded")
 MetaHeader = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
 
+# Descriptions of a body and of an answer of bytes.
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
 ARRAY_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-    }
+    "requestBody": {"required": True, "content": {protocol.OCTET_STREAM: _BINARY}}
 }
 
 
-def parse_meta(model: type[Meta], header: str) -> Meta:
-    """Parse the metadata of a request's array.
+def binary_answer(description: str, media_type: str = protocol.OCTET_STREAM) -> dict[str, Any]:
+    """Return the options of a route that answers with bytes."""
+    answer = {"description": description, "content": {media_type: _BINARY}}
+    return {"responses": {200: answer}, "response_class": Response}
 
-    Raises:
-        HTTPException: 422, naming the invalid field without repeating its value.
-    """
+
+def parse_meta(model: type[Meta], header: str) -> Meta:
+    """Parse the metadata of a request's array; 422 names an invalid field without its value."""
     try:
         return model.model_validate_json(header)
     except ValidationError as error:
@@ -94,7 +95,7 @@ async def receive_array(
             needed = _allowed(size_of(body) if size_of else read_header(body).nbytes, state)
         state.leases.get(lease.token)
         await take_until_answered(state.uploads, needed + room_bytes)
-        return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
+        return await state.in_thread(lambda: decode(body))
     except ClientDisconnect:
         raise HTTPException(
             HTTPStatus.BAD_REQUEST, "The body ended early; send it again."
@@ -118,11 +119,7 @@ def _allowed(needed: int, state: ServerState) -> int:
 
 
 async def take_until_answered(uploads: UploadBudget, count: int) -> None:
-    """Reserve memory, bytes, until the current request is answered.
-
-    Raises:
-        BusyError: If the memory is not free in time.
-    """
+    """Reserve memory, bytes, until the current request is answered; BusyError if it is not free."""
     await uploads.arrays.take_when_free(count, patience_s=uploads.patience_s)
     task = asyncio.current_task()
     assert task is not None

@@ -19,6 +19,8 @@ from pumit.server.http.guard import IS_KNOWN
 from pumit.server.http.refusals import refusal
 from pumit.server.sessions.limits import Limits
 
+# Connections for each session; a viewer opens a few.
+_CONNECTIONS = 16
 # Reading a chunk costs as much as reading a thousand bytes, whatever its size.
 _FEW_PIECES = 256
 _LEAST_PIECE_BYTES = 256
@@ -26,11 +28,7 @@ _LEAST_PIECE_BYTES = 256
 
 def connection_class(limits: Limits) -> type[H11Protocol]:
     """Return the connection class with these limits, for `uvicorn.Config(http=...)`."""
-
-    class LimitedConnection(TimedConnection):
-        _limits = limits
-
-    return LimitedConnection
+    return type("LimitedConnection", (TimedConnection,), {"_limits": limits})
 
 
 class TimedConnection(H11Protocol):
@@ -59,11 +57,12 @@ class TimedConnection(H11Protocol):
         super().connection_made(transport)
         self._used_at = self.loop.time()
         self._expect_within(self._limits.header_timeout_s)
-        if len(self.connections) > self._limits.max_connections:
-            others = [
-                c for c in self.connections if isinstance(c, TimedConnection) and c is not self
+        if len(self.connections) > _CONNECTIONS * self._limits.max_sessions:
+            idle = [
+                c
+                for c in self.connections
+                if isinstance(c, TimedConnection) and c is not self and not c.is_at_work
             ]
-            idle = [c for c in others if not c.is_at_work]
             if idle:
                 min(idle, key=lambda c: (c._is_known, c._used_at)).drop()
             else:
@@ -71,7 +70,8 @@ class TimedConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
-        self._cancel_timers()
+        self._stop_waiting()
+        self._stop_unread()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -82,10 +82,8 @@ class TimedConnection(H11Protocol):
         if self.conn.their_state is h11.IDLE:
             if self._waiting is None:
                 self._expect_within(self._limits.header_timeout_s)
-        elif self.is_at_work and self._waiting is not None:
-            # The guard limits the time of the body.
-            self._waiting.cancel()
-            self._waiting = None
+        elif self.is_at_work:
+            self._stop_waiting()  # the guard limits the time of the body
 
     def on_response_complete(self) -> None:
         """Continue with the next request, or receive the rest of a refused body for a while."""
@@ -120,20 +118,23 @@ class TimedConnection(H11Protocol):
 
     def resume_writing(self) -> None:
         """Continue: the client has read enough."""
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        self._stop_unread()
         super().resume_writing()
 
     def drop(self) -> None:
         """Abort the connection."""
-        self._cancel_timers()
+        self._stop_waiting()
+        self._stop_unread()
         self.transport.abort()
 
     def _expect_within(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._waiting = self.loop.call_later(seconds, self.drop)
+
+    def _stop_waiting(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
-        self._waiting = self.loop.call_later(seconds, self.drop)
+            self._waiting = None
 
     def _expect_reading(self, size: int) -> None:
         def check() -> None:
@@ -145,10 +146,10 @@ class TimedConnection(H11Protocol):
 
         self._unread = self.loop.call_later(self._limits.body_timeout_s, check)
 
-    def _cancel_timers(self) -> None:
-        for timer in (self._waiting, self._unread):
-            if timer is not None:
-                timer.cancel()
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
 
 class _FrugalParser(h11.Connection):

@@ -161,11 +161,9 @@ def bind_file(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path, family: int) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return
-    if not stat.S_ISSOCK(mode):
+    if not stat.S_ISSOCK(path.lstat().st_mode):
         raise ServiceError("The path of --uds is a file that is not a socket; remove it.")
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
@@ -220,13 +218,10 @@ class GracefulServer(uvicorn.Server):
         """Exit when drained, and report liveness; called ten times a second."""
         if self._operations.may_exit:
             self.should_exit = True
-        self._notify_alive()
-        return await super().on_tick(counter)
-
-    def _notify_alive(self) -> None:
         period_s = self._notice.watchdog_s
         now = time.monotonic()
         # Without its compute thread the server is dead: let the service manager restart it.
         if period_s and now - self._reported_at > period_s / 3 and self._operations.is_computing:
             self._reported_at = now
             self._notice.notify(ALIVE)
+        return await super().on_tick(counter)

@@ -26,7 +26,6 @@ from pumit.wire.protocol import (
     ARRAY_PATHS,
     EARLIER_VERSION,
     OTHER_VERSION,
-    PATH_HEALTHZ,
     PATH_PREDICT,
     VERSION_HEADER,
 )
@@ -58,17 +57,17 @@ class Guard:
         app: ASGIApp,
         token: str,
         limits: Limits,
-        allowed_hosts: Collection[str] | None = None,
+        allowed_hosts: Collection[str] | None,
         *,
-        open_paths: Collection[str] = (PATH_HEALTHZ,),
-        path_tokens: Mapping[str, str] | None = None,
-        viewer: ItksnapPaths | None = None,
+        open_paths: Collection[str],
+        path_tokens: Mapping[str, str],
+        viewer: ItksnapPaths | None,
     ) -> None:
         self._app = app
         self._token = token.encode("utf-8")
         self._open_paths = frozenset(open_paths)
         self._path_tokens = {
-            path: second.encode("utf-8") for path, second in (path_tokens or {}).items() if second
+            path: second.encode("utf-8") for path, second in path_tokens.items() if second
         }
         self._limits = limits
         self._allowed_hosts = allowed_hosts
@@ -93,12 +92,13 @@ class Guard:
             scope.setdefault("state", {})[IS_KNOWN] = True
         # 2. Limit the body: bytes of an array, or items and keys of JSON.
         has_started = False
-        is_array = self._is_array(scope["path"])
-        most = _MAX_JSON_ITEMS, _MAX_JSON_NAMES
-        if scope["path"] == PATH_PREDICT:
-            most = _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES
+        most: tuple[int, int] | None = (_MAX_JSON_ITEMS, _MAX_JSON_NAMES)
+        if self._is_array(scope["path"]):
+            most = None
+        elif scope["path"] == PATH_PREDICT:
+            most = (_MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES)
         limit = self._limit(scope["path"])
-        body = _CountedBody(receive, self._limits, limit, most_json=None if is_array else most)
+        body = _CountedBody(receive, self._limits, limit, most_json=most)
 
         async def watched_send(message: Message) -> None:
             nonlocal has_started
@@ -150,7 +150,7 @@ class Guard:
         if not (length.isascii() and length.isdigit()):
             return refusal(HTTPStatus.BAD_REQUEST, "Content-Length must be a number.")
         if len(length) > 15 or int(length) > limit:
-            return _too_large(limit)
+            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(limit))
         return None
 
     def _is_authorized(self, path: str, header: str) -> bool:
@@ -210,7 +210,7 @@ class _CountedBody:
         self._seen += len(piece)
         self.is_complete = not message.get("more_body", False)
         if self._seen > self._limit:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(self._limit))
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(self._limit))
         if self._most_json is not None:
             most_items, most_names = self._most_json
             self._items += piece.count(b",") + piece.count(b"[")
@@ -231,9 +231,5 @@ def _host_name(header: str) -> str:
     return header.partition(":")[0].lower()
 
 
-def _too_large_text(limit: int) -> str:
+def _too_large(limit: int) -> str:
     return f"The body is larger than the server's limit of {limit} bytes."
-
-
-def _too_large(limit: int) -> JSONResponse:
-    return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(limit), error="TooLarge")

@@ -1,110 +1,43 @@
-"""The answer of a job: a stream of its progress, then its result; and counts of requests."""
+"""The answer of a job: a stream of its progress, then its result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.server.http.array_body import binary_answer
 from pumit.server.http.refusals import refusal_of
 from pumit.server.http.version_2 import is_version_2
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.state import Progress, ServerState
-from pumit.wire.arrays import Codec, codec_for
-from pumit.wire.protocol import ARRAY_PATHS, CODEC_HEADER, OCTET_STREAM
+from pumit.wire.arrays import Codec
+from pumit.wire.protocol import CODEC_HEADER, OCTET_STREAM
 from pumit.wire.stream import MEDIA_TYPE, stream_line
-
-if TYPE_CHECKING:
-    from pumit.server.http.metrics import Metrics
-
 
 # Key of a request's state: the status of a refusal within a stream.
 STREAMED_STATUS = "pumit_streamed_status"
-# Counted for a request that matches no route: the path may hold private data.
-_UNKNOWN_ROUTE = "other"
 # nginx and some other proxies would hold the lines back.
 _HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 
-class Traffic:
-    """Number of requests under way, and the counter of finished ones.
-
-    Args:
-        uncounted: Paths of probes, which do not count as under way.
-
-    Attributes:
-        in_flight: Number of requests not answered yet, without probes.
-    """
-
-    def __init__(self, metrics: Metrics | None = None, *, uncounted: Collection[str] = ()) -> None:
-        self._metrics = metrics
-        self._uncounted = frozenset(uncounted)
-        self.in_flight = 0
-
-    def counting(self, app: ASGIApp) -> ASGIApp:
-        """Return an ASGI layer around an application that counts its requests.
-
-        Args:
-            app: The application with its guard, so that refused requests are counted too.
-        """
-
-        async def layer(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http":
-                await self._count(app, scope, receive, send)
-            else:
-                await app(scope, receive, send)
-
-        return layer
-
-    async def _count(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        status, size, is_whole = "none", 0, False
-
-        async def counted_receive() -> Message:
-            nonlocal size, is_whole
-            message = await receive()
-            if message["type"] == "http.request":
-                size += len(message.get("body", b""))
-                is_whole = not message.get("more_body", False)
-            return message
-
-        async def counted_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
-        under_way = int(scope["path"] not in self._uncounted)
-        self.in_flight += under_way
-        try:
-            await app(scope, counted_receive, counted_send)
-        finally:
-            self.in_flight -= under_way
-            if self._metrics is not None:
-                # The router stores a matched route in the scope.
-                route = getattr(scope.get("route"), "path", _UNKNOWN_ROUTE)
-                status = scope.get("state", {}).get(STREAMED_STATUS, status)
-                self._metrics.count_request(route, status)
-                if scope["path"] in ARRAY_PATHS and is_whole and size:
-                    self._metrics.count_upload(size)
-
-
 def streamed(result: str) -> dict[str, Any]:
     """Return a route's options, with the description of its result."""
-    content = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
-    answer = {"description": f"Lines with the progress, then {result}", "content": content}
-    return {"responses": {200: answer}, "response_class": Response}
+    return binary_answer(f"Lines with the progress, then {result}", MEDIA_TYPE)
 
 
 def answer_codec(request: Request, usual: Codec) -> Codec:
     """Choose how the arrays of an answer are packed: `usual`, or as the request's headers ask."""
     headers = request.headers
-    return codec_for(headers.get(CODEC_HEADER, headers.get("accept-encoding")), usual)
+    asked = headers.get(CODEC_HEADER, headers.get("accept-encoding", ""))
+    # Such a client is on this machine, or a page, and may lack blosc2.
+    return "stored" if asked.strip().lower() == "identity" else usual
 
 
 async def job_answer(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request
 
 from pumit import __version__
-from pumit.nninteractive.capabilities import nninteractive_capabilities
+from pumit.errors import CheckpointError
+from pumit.models.index import list_models
 from pumit.server.http.schemas import CapabilitiesOut, ClaimOut
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.state import ServerState
@@ -19,6 +20,33 @@ if TYPE_CHECKING:
     from pumit.models.card import ModelCard
 
 router = APIRouter()
+
+# What the clients of the nnInteractive protocol read.
+_NNINTERACTIVE: dict[str, Any] = {
+    "supported_interactions": dict.fromkeys(
+        ("points", "bbox2d", "bbox3d", "scribble", "lasso"), True
+    ),
+    "channel_mapping": {
+        "prev_seg": 0,
+        "bbox2d": [1, 2],
+        "bbox3d": [1, 2],
+        "lasso": [1, 2],
+        "points": [3, 4],
+        "scribble": [5, 6],
+    },
+    "num_interaction_channels": 7,
+    "supports_initial_label": True,
+    "supports_zero_shot_label_refinement": True,
+    # The server uses only the centre line of a stroke.
+    "preferred_scribble_thickness": [2, 2, 2],
+    "interaction_decay": None,
+    "patch_size": None,
+    "do_autozoom": True,
+    "inference_session_version": protocol.NNINTERACTIVE_VERSION,
+    "supports_undo": True,
+}
+# The protocol's placeholder for an unknown licence.
+_NO_LICENCE = "!!MISSING!!"
 
 LeaseToken = Annotated[str | None, Header(alias=protocol.LEASE_HEADER)]
 
@@ -71,9 +99,8 @@ router.head(protocol.PATH_HEALTHZ, include_in_schema=False)(healthz)
 async def capabilities(request: Request, state: State) -> CapabilitiesOut:
     """Return version, models, limits and memory of this server."""
     # This reads files: keep it off the event loop.
-    loop = asyncio.get_running_loop()
-    cards = await loop.run_in_executor(None, state.engine.models)
-    shared = await loop.run_in_executor(None, nninteractive_capabilities, state.engine.info.name)
+    cards = await asyncio.to_thread(state.engine.models)
+    licence = await asyncio.to_thread(_licence, state.engine.info.name)
     pumit: dict[str, Any] = {
         # A client of version 2 is answered in version 2.
         "api_version": int(request.headers.get(protocol.VERSION_HEADER, protocol.API_VERSION)),
@@ -96,7 +123,15 @@ async def capabilities(request: Request, state: State) -> CapabilitiesOut:
             "doubtful_places",
         ],
     }
-    return CapabilitiesOut(**shared, pumit=pumit)
+    return CapabilitiesOut(**_NNINTERACTIVE, license=licence, pumit=pumit)
+
+
+def _licence(model: str) -> str:
+    try:
+        found = [entry.licence for entry in list_models() if entry.name == model]
+    except CheckpointError:  # clicks must work with a damaged model index
+        found = []
+    return found[0] if found and found[0] else _NO_LICENCE
 
 
 def _card(card: ModelCard) -> dict[str, Any]:

@@ -25,50 +25,43 @@ from pumit.server.sessions.fair_queue import Kind, Outcome
 from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Histogram buckets, from a click on a GPU to opening a large scan on few cores.
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
-class Metrics:
-    """All metrics of one application, in their own registry.
+class Metrics(Collector):
+    """All metrics of one application, in their own registry; gauges are read at each scrape.
 
     Args:
         state: Callback that returns the server's state; None while it does not run.
         gauges: Callback that returns `ready`, `draining` and `requests_in_flight`.
     """
 
+    CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
     def __init__(
         self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
     ) -> None:
+        self._state = state
+        self._gauges = gauges
         registry = self._registry = CollectorRegistry()
         # Resident memory, CPU time and open files of this process, under Prometheus' usual names.
         ProcessCollector(registry=registry)
-        registry.register(_Gauges(state, gauges))
-        self._jobs = Counter(
-            "pumit_jobs", "Jobs of the queue.", ("kind", "outcome"), registry=registry
-        )
-        self._waiting = Histogram(
-            "pumit_job_waiting_seconds",
-            "From a job's request to its start.",
-            ("kind",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._running = Histogram(
-            "pumit_job_running_seconds",
-            "From a job's start to its end.",
-            ("kind",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._requests = Counter(
-            "pumit_requests", "Requests by endpoint.", ("route", "status"), registry=registry
-        )
-        self._uploads = Counter("pumit_uploads", "Array bodies received.", registry=registry)
-        self._upload_bytes = Counter(
-            "pumit_upload_bytes", "Bytes of array bodies, as sent.", registry=registry
-        )
+        registry.register(self)
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"pumit_{name}", meaning, labels, registry=registry)
+
+        def seconds(name: str, meaning: str) -> Histogram:
+            name = f"pumit_job_{name}_seconds"
+            return Histogram(name, meaning, ("kind",), buckets=_SECONDS, registry=registry)
+
+        self._jobs = counter("jobs", "Jobs of the queue.", "kind", "outcome")
+        self._waiting = seconds("waiting", "From a job's request to its start.")
+        self._running = seconds("running", "From a job's start to its end.")
+        self._requests = counter("requests", "Requests by endpoint.", "route", "status")
+        self._uploads = counter("uploads", "Array bodies received.")
+        self._upload_bytes = counter("upload_bytes", "Bytes of array bodies, as sent.")
 
     def count_job(self, kind: Kind, waited_s: float, ran_s: float, outcome: Outcome) -> None:
         """Count a job that has ended."""
@@ -89,36 +82,20 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
-
-class _Gauges(Collector):
-    """Gauges read at each scrape."""
-
-    def __init__(
-        self, state: Callable[[], ServerState | None], gauges: Callable[[], Mapping[str, int]]
-    ) -> None:
-        self._state = state
-        self._gauges = gauges
-
     def collect(self) -> Iterable[Metric]:
-        yield InfoMetricFamily(
-            "pumit_build",
-            "This program.",
-            {
-                "version": __version__,
-                "api_version": str(API_VERSION),
-                "nninteractive_version": NNINTERACTIVE_VERSION,
-                "python": platform.python_version(),
-            },
-        )
+        """Read the gauges."""
+        build = {
+            "version": __version__,
+            "api_version": str(API_VERSION),
+            "nninteractive_version": NNINTERACTIVE_VERSION,
+            "python": platform.python_version(),
+        }
+        yield InfoMetricFamily("pumit_build", "This program.", build)
         state = self._state()
         if state is None:
             return
         now = self._gauges()
-        yield InfoMetricFamily(
-            "pumit_model",
-            "The served model.",
-            asdict(state.engine.info),
-        )
+        yield InfoMetricFamily("pumit_model", "The served model.", asdict(state.engine.info))
         for name, meaning, value in (
             ("ready", "Whether a new session can be opened.", now["ready"]),
             ("draining", "Whether the server is shutting down.", now["draining"]),

@@ -1,4 +1,4 @@
-"""Operation of a server: shutdown, readiness and metrics."""
+"""Operation of a server: shutdown, counts of requests, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pumit.server.http.job_answer import Traffic
+from pumit.server.http.job_answer import STREAMED_STATUS
 from pumit.server.http.refusals import refusal
 from pumit.server.sessions.state import ServerState
-from pumit.wire.protocol import PATH_CLAIM, PATH_HEALTHZ, BusyError
+from pumit.wire.protocol import ARRAY_PATHS, PATH_CLAIM, PATH_HEALTHZ, BusyError
 
 if TYPE_CHECKING:
     from pumit.server.http.metrics import Metrics
@@ -24,7 +25,9 @@ logger = logging.getLogger(__name__)
 PATH_READYZ = "/readyz"
 PATH_METRICS = "/metrics"
 # Probes come too often to count as traffic.
-PROBES = frozenset({PATH_HEALTHZ, PATH_READYZ, PATH_METRICS})
+_PROBES = frozenset({PATH_HEALTHZ, PATH_READYZ, PATH_METRICS})
+# Counted for a request that matches no route: the path may hold private data.
+_UNKNOWN_ROUTE = "other"
 # Extra time for the last requests after the sessions' time is over.
 _FINISH_S = 30.0
 
@@ -45,11 +48,7 @@ class Draining:
         return self._begun_at is not None
 
     def begin(self, sessions_s: float) -> None:
-        """Begin the shutdown.
-
-        Args:
-            sessions_s: Time that open sessions may continue, seconds.
-        """
+        """Begin the shutdown; open sessions may continue for some seconds."""
         if self._begun_at is None:
             self._sessions_s = sessions_s
             self._begun_at = self._clock()
@@ -67,32 +66,27 @@ class Draining:
 class Operations:
     """Draining, traffic and metrics of an application.
 
-    Args:
-        app: The application; its server state is looked up when needed.
+    Attributes:
+        in_flight: Number of requests not answered yet, without probes.
     """
 
     def __init__(self, app: FastAPI, *, wants_metrics: bool = False) -> None:
         self._app = app
         self.draining = Draining()
+        self.in_flight = 0
         self.metrics = self._load_metrics(wants_metrics)
-        self.traffic = Traffic(self.metrics, uncounted=PROBES)
 
     @property
     def state(self) -> ServerState | None:
         """The server's state; None while it does not run."""
         return cast("ServerState | None", getattr(self._app.state, "server", None))
 
-    def watch(self, state: ServerState) -> None:
-        """Count the finished jobs of a starting server's queue."""
-        if self.metrics is not None:
-            state.queue.on_done = self.metrics.count_job
-
     @property
     def may_exit(self) -> bool:
         """Whether the server is drained and may exit."""
         state = self.state
         return self.draining.is_over(
-            sessions=len(state.leases) if state else 0, in_flight=self.traffic.in_flight
+            sessions=len(state.leases) if state else 0, in_flight=self.in_flight
         )
 
     @property
@@ -118,12 +112,44 @@ class Operations:
             return "All sessions of the server are in use."
         return None
 
-    def _gauges(self) -> dict[str, int]:
-        return {
-            "ready": self.why_not_ready() is None,
-            "draining": self.draining.is_begun,
-            "requests_in_flight": self.traffic.in_flight,
-        }
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """Return an ASGI layer around the application with its guard that counts its requests."""
+
+        async def layer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            status, size, is_whole = "none", 0, False
+
+            async def counted_receive() -> Message:
+                nonlocal size, is_whole
+                message = await receive()
+                if message["type"] == "http.request":
+                    size += len(message.get("body", b""))
+                    is_whole = not message.get("more_body", False)
+                return message
+
+            async def counted_send(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = str(message["status"])
+                await send(message)
+
+            under_way = int(scope["path"] not in _PROBES)
+            self.in_flight += under_way
+            try:
+                await app(scope, counted_receive, counted_send)
+            finally:
+                self.in_flight -= under_way
+                if self.metrics is not None:
+                    # The router stores a matched route in the scope.
+                    route = getattr(scope.get("route"), "path", _UNKNOWN_ROUTE)
+                    status = scope.get("state", {}).get(STREAMED_STATUS, status)
+                    self.metrics.count_request(route, status)
+                    if scope["path"] in ARRAY_PATHS and is_whole and size:
+                        self.metrics.count_upload(size)
+
+        return layer
 
     def _load_metrics(self, is_required: bool) -> Metrics | None:
         try:
@@ -134,6 +160,13 @@ class Operations:
             return None
         return Metrics(lambda: self.state, self._gauges)
 
+    def _gauges(self) -> dict[str, int]:
+        return {
+            "ready": self.why_not_ready() is None,
+            "draining": self.draining.is_begun,
+            "requests_in_flight": self.in_flight,
+        }
+
 
 def operations_of(request: Request) -> Operations:
     """Return the application's `Operations`."""
@@ -141,11 +174,7 @@ def operations_of(request: Request) -> Operations:
 
 
 async def refuse_claims_while_draining(request: Request) -> None:
-    """Refuse a new session while the server is shutting down.
-
-    Raises:
-        BusyError: If the request opens a session and the server is shutting down.
-    """
+    """Raise BusyError if the request opens a session and the server is shutting down."""
     opens = request.url.path == PATH_CLAIM or "start_session" in request.url.path  # ITK-SNAP's
     if opens and operations_of(request).draining.is_begun:
         raise BusyError("The server is shutting down; try again in a moment.")
@@ -179,6 +208,4 @@ def metrics(request: Request) -> Response:
             HTTPStatus.NOT_IMPLEMENTED,
             "This server has no metrics: `pip install prometheus-client` and start it again.",
         )
-    from pumit.server.http.metrics import CONTENT_TYPE
-
-    return Response(found.text(), media_type=CONTENT_TYPE)
+    return Response(found.text(), media_type=found.CONTENT_TYPE)

@@ -6,7 +6,6 @@ The static files need no token; the page's requests do. Nothing is fetched from 
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import html
 import json
@@ -26,7 +25,7 @@ from pumit.export.terminology import SegmentTerminology, concept_for
 from pumit.export.write import segmentation_bytes
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import Algorithm, Segment, Segmentation
-from pumit.server.http.array_body import take_until_answered
+from pumit.server.http.array_body import binary_answer, take_until_answered
 from pumit.server.http.lease_routes import ActiveLease, ScanId, ShownScan, State
 from pumit.server.http.schemas import ExportedSegment, ExportIn
 from pumit.server.sessions.state import ServerState
@@ -59,12 +58,7 @@ _HEADERS = {
 router = APIRouter()
 page = APIRouter(include_in_schema=False)
 
-_FILE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The file",
-        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_FILE = binary_answer("The file")
 
 
 async def _file(request: Request) -> Response:
@@ -111,7 +105,7 @@ def _packed(name: str) -> bytes:
     return file.read_bytes() if file.is_file() else gzip.compress(_content(name), mtime=0)
 
 
-@router.post(protocol.PATH_SCAN, responses=_FILE, response_class=Response)
+@router.post(protocol.PATH_SCAN, **_FILE)
 async def open_own_scan(state: State, lease: ActiveLease, scan_id: ScanId = None) -> Response:
     """Open the scan of `pumit view` in the session, and return it as NIfTI.
 
@@ -137,8 +131,7 @@ async def open_own_scan(state: State, lease: ActiveLease, scan_id: ScanId = None
         "direction": scan.direction.tolist(),
         "is_dicom": scan.source is not None,
     }
-    loop = asyncio.get_running_loop()
-    body = await loop.run_in_executor(state.decoders, _shown, scan)
+    body = await state.in_thread(lambda: _shown(scan))
     headers = {
         protocol.META_HEADER: json.dumps(meta),
         protocol.SCAN_HEADER: own_id,
@@ -155,7 +148,7 @@ def _shown(scan: Volume) -> bytes:
     return nifti_bytes(array, scan)
 
 
-@router.post(protocol.PATH_EXPORT, responses=_FILE, response_class=Response)
+@router.post(protocol.PATH_EXPORT, **_FILE)
 async def export(state: State, lease: ActiveLease, scan_id: ShownScan, body: ExportIn) -> Response:
     """Return masks as one file, on the session's scan; they are the hashes of `/mask_prior`.
 
@@ -167,16 +160,14 @@ async def export(state: State, lease: ActiveLease, scan_id: ShownScan, body: Exp
     await take_until_answered(state.uploads, 2 * len(masks) * math.prod(volume.shape))
 
     def write() -> bytes:
-        segments = [
+        segments = tuple(
             _segment(wanted, prompt.mask)
             for wanted, prompt in zip(body.segments, masks, strict=True)
-        ]
-        algorithm = _algorithm(state, body.model)
-        whole = Segmentation(volume, tuple(segments), algorithm)
+        )
+        whole = Segmentation(volume, segments, _algorithm(state, body.model))
         return segmentation_bytes(whole, f".{body.format}")
 
-    loop = asyncio.get_running_loop()
-    made = await loop.run_in_executor(state.decoders, write)
+    made = await state.in_thread(write)
     return Response(made, media_type=protocol.OCTET_STREAM, headers={"Cache-Control": "no-store"})
 
 

@@ -194,13 +194,6 @@ function toVoxel(frac) {
   return ijk;
 }
 
-function toFraction(ijk) {
-  return nv.volumes[0].permRAS.map((axis) => {
-    const a = Math.abs(axis) - 1, n = scan.dims[a];
-    return axis > 0 ? (ijk[a] + 0.5) / n : (n - 0.5 - ijk[a]) / n;
-  });
-}
-
 // Makes a NIfTI file for NiiVue from voxels and a RAS affine.
 function makeNifti(values, dims, affine) {
   const codes = { Uint8Array: 2, Int16Array: 4, Int32Array: 8, Float32Array: 16, Float64Array: 64, Int8Array: 256, Uint16Array: 512, Uint32Array: 768 };
@@ -422,21 +415,15 @@ async function anotherAnswer() {
   await update();
 }
 
-function undo() {
-  if (!past.length) return;
-  future.push(present);
-  present = past.pop();
-  isDirty = true;
-  say("Undone.");
-  update();
-}
+const undo = () => travel(past, future, "Undone.");
+const redo = () => travel(future, past, "Done again.");
 
-function redo() {
-  if (!future.length) return;
-  past.push(present);
-  present = future.pop();
+function travel(from, to, said) {
+  if (!from.length) return;
+  to.push(present);
+  present = from.pop();
   isDirty = true;
-  say("Done again.");
+  say(said);
   update();
 }
 

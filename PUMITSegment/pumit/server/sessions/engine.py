@@ -1,34 +1,120 @@
-"""The loaded model that opens sessions; tests replace it."""
+"""The loaded model that opens sessions, and the other models of the server; tests replace it."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pumit.errors import CheckpointError
 from pumit.segmentation import LabelMap
-from pumit.server.sessions.model_cache import LazyModelCache
 from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
+    from pumit.inference.automatic.segmentation import AutomaticSegmenter
     from pumit.inference.interactive.session import InteractiveSession
+    from pumit.inference.tokenizer.reconstruction import Tokenizer
     from pumit.inference.tokenizer.token_use import Reconstruction
-    from pumit.models.card import ModelCard
+    from pumit.models.card import ModelCard, ModelKind
     from pumit.structures.find import FoundStructure, Search
+
+# A GPU holds few large networks in addition to the promptable one. A search by name needs two: a
+# tokenizer and an automatic model.
+_KEPT = 2
+# The kinds whose results a viewer can show: labels and reconstructions.
+_OFFERED: tuple[ModelKind, ...] = ("automatic", "tokenizer")
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Name, version, checksum and device of the model, for `/capabilities`.
-
-    Attributes:
-        name: The model's name in the index or in its checkpoint; never a path.
-    """
+    """Name (never a path), version, checksum and device of the model, for `/capabilities`."""
 
     name: str
     version: str
     sha256: str
     device: str
+
+
+class LazyModelCache:
+    """Models by their names in the index, loaded on first use; paths are not accepted.
+
+    Args:
+        own: Card of the promptable model that the server runs.
+    """
+
+    def __init__(self, own: ModelCard, *, device: str) -> None:
+        self._own = own
+        self._device = device
+        self._loaded = OrderedDict[tuple[str, str, int], Any]()
+
+    def cards(self) -> list[ModelCard]:
+        """Return the cards of the promptable model, automatic models and tokenizers, in this order.
+
+        A model with a restricted licence is listed only if the operator has accepted the licence.
+        """
+        from pumit.models.card import installed_models
+
+        try:
+            installed = installed_models()
+        except CheckpointError:  # clicks must work with a damaged model index
+            installed = []
+        others = [
+            card
+            for card in installed
+            if card.kind in _OFFERED and card.name != self._own.name and card.is_accepted
+        ]
+        return [self._own, *others]
+
+    def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
+        """Return the card of a model by name.
+
+        Raises:
+            CheckpointError: If the server offers no model of these kinds with this name.
+        """
+        offered = {card.name: card for card in self.cards() if card.kind in kinds}
+        if name not in offered:
+            raise CheckpointError(
+                f"The server offers no model {name!r} for this; it offers: "
+                f"{', '.join(offered) or 'none'}."
+            )
+        return offered[name]
+
+    def automatic(self, name: str) -> AutomaticSegmenter:
+        """Load an automatic model by name."""
+        from pumit.inference.automatic.segmentation import load_automatic
+
+        found: AutomaticSegmenter = self._load(name, load_automatic)
+        return found
+
+    def tokenizer(self, name: str | None = None) -> Tokenizer:
+        """Load a tokenizer by name, by default the first; CheckpointError if there is none."""
+        from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
+
+        names = [card.name for card in self.cards() if card.kind == "tokenizer"]
+        if not names:
+            raise CheckpointError(NO_TOKENIZER)
+        card = self.find(name or names[0], ("tokenizer",))
+        found: Tokenizer = self._load(card.name, load_tokenizer)
+        return found
+
+    def forget(self) -> None:
+        """Release all models; the next request loads them again."""
+        self._loaded = OrderedDict()
+
+    def _load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
+        """Return a loaded model; one whose file has changed since is loaded again."""
+        from pumit.models.index import find_model
+
+        path = find_model(name)
+        key = (name, str(path), path.stat().st_mtime_ns if path.is_file() else 0)
+        loaded = self._loaded  # `forget` in another thread replaces the dictionary
+        if key not in loaded:
+            while len(loaded) >= _KEPT:
+                loaded.popitem(last=False)
+            loaded[key] = loader(name, self._device)
+        loaded.move_to_end(key)
+        return loaded[key]
 
 
 class SegmenterEngine:

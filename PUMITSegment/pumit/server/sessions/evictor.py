@@ -20,10 +20,9 @@ from contextlib import contextmanager
 from pumit.inference.interactive.image_store import ImageStore
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.limits import MemoryFull, MemoryReport
+from pumit.server.sessions.limits import MIB, MemoryFull, MemoryReport
 from pumit.wire.protocol import BusyError
 
-MIB = 1 << 20
 # About 18 embeddings of the default size.
 _SESSION_EMBEDDING_BYTES = 256 * MIB
 
@@ -101,7 +100,7 @@ class SessionEvictor:
         self._count()
 
     def _make_room(self, needed: int, is_new: bool) -> None:
-        """Suspend sessions until `needed` bytes are free.
+        """Suspend sessions until `needed` bytes are free, or raise.
 
         Raises:
             MemoryFull: If the scan does not fit even without other sessions.
@@ -118,15 +117,14 @@ class SessionEvictor:
                 raise self._refusal(needed)
 
     def _fits(self, needed: int, is_new: bool) -> bool:
-        kept = self._kept_bytes()
-        if self._total(kept) + needed > self._limit:
+        if self._total() + needed > self._limit:
             return False
         if not is_new:
             return True
         # Each session must be able to wake while all others are asleep.
         sizes = self._holdings.sizes()
-        asleep = sum(size.asleep for size in sizes)
-        return asleep + kept + max((size.awake for size in sizes), default=0) <= self._limit
+        asleep = sum(size.asleep for size in sizes) + self._kept_bytes()
+        return asleep + max((size.awake for size in sizes), default=0) <= self._limit
 
     def _refusal(self, needed: int) -> Exception:
         limit = self._limit // MIB
@@ -146,11 +144,11 @@ class SessionEvictor:
         session = self._in_use[-1].session if self._in_use else None
         if session is None:
             return False
-        before = self._total(self._kept_bytes())
+        before = self._total()
         if self._in_use[-1].shape is not None and not session.is_asleep:
             session.sleep()
         session.forget_answers()
-        return self._total(self._kept_bytes()) < before
+        return self._total() < before
 
     def _bound_embeddings(self) -> None:
         """Limit embeddings to the need of the open sessions, to leave memory to other programs."""
@@ -159,7 +157,7 @@ class SessionEvictor:
 
     def _settle(self, lease: Lease) -> None:
         """Return to the memory limit after a job, and update `held`."""
-        while self._total(self._kept_bytes()) > self._limit:
+        while self._total() > self._limit:
             if not self._evict_once(spared=lease):
                 if lease.session is not None:
                     lease.session.forget_answers()
@@ -168,21 +166,8 @@ class SessionEvictor:
 
     def _evict_once(self, *, spared: Lease | None = None) -> bool:
         """Suspend one more session, else drop all embeddings; False if there is nothing left."""
-        idle = self._least_recent(spared=spared)
-        if idle is not None:
-            assert idle.session is not None
-            idle.session.sleep()
-        elif self._holdings.embedding_bytes:
-            self._holdings.shrink_embeddings(0)
-        else:
-            return False
-        self._holdings.release_device_memory()
-        return True
-
-    def _least_recent(self, *, spared: Lease | None = None) -> Lease | None:
-        """Return the least recently used session that can be suspended."""
         idle = [
-            lease
+            (lease.active_at, lease.session)
             for lease in self._leases()
             if lease.session is not None
             and lease.shape is not None
@@ -190,7 +175,15 @@ class SessionEvictor:
             and lease is not spared
             and lease not in self._in_use
         ]
-        return min(idle, key=lambda lease: lease.active_at, default=None)
+        if idle:
+            # The least recently used one.
+            min(idle, key=lambda found: found[0])[1].sleep()
+        elif self._holdings.embedding_bytes:
+            self._holdings.shrink_embeddings(0)
+        else:
+            return False
+        self._holdings.release_device_memory()
+        return True
 
     def _kept_bytes(self) -> int:
         """Return the bytes of prompts, mask priors, answers and viewers' undo steps."""
@@ -199,8 +192,8 @@ class SessionEvictor:
         own += sum(lease.priors.nbytes for lease in leases)
         return own + sum(lease.viewer.nbytes for lease in leases if lease.viewer)
 
-    def _total(self, kept: int) -> int:
-        return self._holdings.scan_bytes + self._holdings.embedding_bytes + kept
+    def _total(self) -> int:
+        return self._holdings.scan_bytes + self._holdings.embedding_bytes + self._kept_bytes()
 
     def _count(self) -> None:
         sessions = [lease.session for lease in self._leases() if lease.session and lease.shape]

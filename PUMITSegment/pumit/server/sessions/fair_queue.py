@@ -61,13 +61,12 @@ class Job:
         owner: str,
         work: Callable[[Job], Any],
         segment: str | None,
-        *,
-        kind: Kind | None = None,
-        yield_to_others: Callable[[Job], None] = lambda job: None,
+        kind: Kind,
+        yield_to_others: Callable[[Job], None],
     ) -> None:
         self.owner = owner
         self.segment = segment
-        self.kind: Kind = kind or ("change" if segment is None else "click")
+        self.kind = kind
         self.future: Future[Any] = Future()
         self.fraction = 0.0
         self.queued_at = time.monotonic()
@@ -102,12 +101,11 @@ class Job:
 
     def run(self) -> Outcome | None:
         """Run the work and keep its result; None if it is deferred."""
-        work = self._work
-        assert work is not None
         try:
             if self._cancelled.is_set():
                 raise Cancelled(_SUPERSEDED)
-            self._ending = functools.partial(self.future.set_result, work(self))
+            assert self._work is not None
+            self._ending = functools.partial(self.future.set_result, self._work(self))
         except Deferred:
             return None
         except BaseException as error:
@@ -118,7 +116,7 @@ class Job:
         else:
             return "done"
         finally:
-            del self, work  # break the cycle: the error's traceback refers to this frame
+            del self  # break the cycle: the error's traceback refers to this frame
 
     def settle(self) -> None:
         """Set the future from the result of `run`, and release it."""
@@ -140,7 +138,7 @@ class FairQueue:
     def __init__(self, *, max_queued: int = 64, patience_s: float = _PATIENCE_S) -> None:
         self._max_queued = max_queued
         self._patience_s = patience_s
-        self._lines: OrderedDict[str, deque[Job]] = OrderedDict()
+        self._lines = OrderedDict[str, deque[Job]]()
         self._running: list[Job] = []  # the outer job, and a nested one
         self._postponed: set[Job] = set()
         self._is_closed = False
@@ -178,7 +176,8 @@ class FairQueue:
         Raises:
             BusyError: If too many jobs of the session wait, or the server is ending.
         """
-        job = Job(owner, work, segment, kind=kind, yield_to_others=self._yield_to_others)
+        kind = kind or ("change" if segment is None else "click")
+        job = Job(owner, work, segment, kind, self._yield_to_others)
         with self._changed:
             if self._is_closed:
                 raise BusyError(_ENDING)
@@ -255,11 +254,8 @@ class FairQueue:
     def _loop(self) -> None:
         """Run jobs one after the other, until the queue is closed.
 
-        1. `_next` waits for a job and takes the first of the next session.
-        2. `_run` runs it. A long job calls `_yield_to_others` at each check for cancellation,
-           which runs one short job of each other session.
-        3. A nested job without enough memory raises `Deferred` and is put back.
-        4. `settle` sets the result, and `on_done` counts the job.
+        A long job calls `_yield_to_others` at each check for cancellation, which runs one short
+        job of each other session. One without enough memory raises `Deferred` and is put back.
         """
         while (job := self._next()) is not None:
             self._run(job)
@@ -287,33 +283,29 @@ class FairQueue:
         line = self._lines.get(owner)
         if line is None:
             return None
-        # 1. Nested jobs are neither long nor postponed.
         if is_short and line and (line[0].kind in LONG_KINDS or line[0] in self._postponed):
             return None
-        # 2. The session goes to the end of the rotation if it has more jobs.
         del self._lines[owner]
         if not line:
             return None
         job = line.popleft()
+        # With more jobs the session goes to the end of the rotation.
         if line:
             self._lines[owner] = line
         self._running.append(job)
         return job
 
     def _run(self, job: Job) -> None:
-        # 1. Run; the job keeps the result until step 3.
         job.started_at = time.monotonic()
         outcome = job.run()
         ran_s = time.monotonic() - job.started_at
-        # 2. Do not count its time for the long job that yielded to it.
         with self._changed:
             self._running.remove(job)
             for outer in self._running:
-                outer.lent_s += ran_s
+                outer.lent_s += ran_s  # not its own time
             if outcome is None:
                 self._postpone(job)
                 return
-        # 3. Deliver the result, then count the job.
         job.settle()
         waited_s = job.started_at - job.queued_at
         self._report_done(job.kind, waited_s, ran_s - job.lent_s, outcome)
@@ -329,7 +321,7 @@ class FairQueue:
 
     def _yield_to_others(self, job: Job) -> None:
         """Run one short job of each other session, nested in a long job."""
-        # 1. Only a long job yields, only on the queue's thread, and only one level deep.
+        # Only a long job yields, only on the queue's thread, and only one level deep.
         if threading.get_ident() != self._thread.ident:
             return
         with self._changed:
@@ -340,7 +332,6 @@ class FairQueue:
                 if own_s < self._patience_s:
                     return
             owners = [owner for owner in self._lines if owner != job.owner]
-        # 2. One short job of each other session.
         for owner in owners:
             with self._changed:
                 other = self._take(owner, is_short=True)

@@ -24,13 +24,10 @@ SILENT_S = 8 * 3600.0
 
 
 class MaskPriors:
-    """LRU cache of one session's mask priors.
-
-    For the event loop's thread only, except `nbytes`.
-    """
+    """LRU cache of one session's mask priors; for the event loop's thread only, except `nbytes`."""
 
     def __init__(self) -> None:
-        self._masks: OrderedDict[str, MaskPrompt] = OrderedDict()
+        self._masks = OrderedDict[str, MaskPrompt]()
         self.nbytes = 0
 
     def add(self, mask: MaskPrompt) -> None:
@@ -44,11 +41,7 @@ class MaskPriors:
             self.nbytes -= oldest.nbytes
 
     def find(self, sha256: str) -> MaskPrompt:
-        """Return the mask with this hash.
-
-        Raises:
-            UnknownMask: If it is not stored.
-        """
+        """Return the mask with this hash, or raise UnknownMask."""
         if sha256 not in self._masks:
             raise UnknownMask(
                 "The server does not hold a mask prior of this segment; send it again."
@@ -65,11 +58,9 @@ class Lease:
     but only a user's action postpones the idle timeout.
 
     Attributes:
-        token: Secret that the client sends with each request.
         session: Opened by the first job; used only on the queue's thread.
         shape: Grid (D, H, W) of the volume; None before there is one.
         scan_id: Identity of the volume, which clients may send with requests about it.
-        priors: Mask priors of the volume, which prompts refer to by hash.
         prompt_count: Number of prompts of an nnInteractive viewer, for the limit.
         is_idle: Whether the user has been idle long enough for suspension.
         is_silent: Whether the client sends no heartbeats and cannot claim again, as ITK-SNAP; its
@@ -96,11 +87,7 @@ class Lease:
         self.priors, self.prompt_count, self.viewer = MaskPriors(), 0, None
 
     def require_scan(self, scan_id: str | None) -> None:
-        """Check that a request is about the open volume; None stands for any.
-
-        Raises:
-            OtherScan: If it is about another one.
-        """
+        """Raise OtherScan if a request is about another volume; None stands for any."""
         if scan_id is not None and scan_id != self.scan_id:
             raise OtherScan
 
@@ -141,11 +128,7 @@ class LeaseRegistry:
         return len(self._leases)
 
     def claim(self, *, is_silent: bool = False) -> Lease:
-        """Open a session.
-
-        Raises:
-            BusyError: If all sessions are taken.
-        """
+        """Open a session, or raise BusyError if all are taken."""
         self.sweep()
         now = self._clock()
         with self._lock:
@@ -155,20 +138,16 @@ class LeaseRegistry:
                     "again later."
                 )
             token = self._prefix + secrets.token_urlsafe(32)
-            lease = Lease(token, active_at=now, seen_at=now, is_silent=is_silent)
-            self._leases[lease.token] = lease
+            lease = self._leases[token] = Lease(token, now, now, is_silent=is_silent)
             count = len(self._leases)
         logger.info("session opened, %d of %d", count, self._limits.max_sessions)
         return lease
 
     def get(self, token: str | None, *, is_action: bool = True) -> Lease:
-        """Find a lease and record that its client is alive.
+        """Find a lease and record that its client is alive; LeaseExpired if there is none.
 
         Args:
             is_action: Whether this is a user's action, which postpones the idle timeout.
-
-        Raises:
-            LeaseExpired: If there is no such lease.
         """
         lease = self._living(token)
         lease.seen_at = self._clock()
@@ -177,11 +156,7 @@ class LeaseRegistry:
         return lease
 
     def remaining_s(self, token: str | None) -> float:
-        """Return the seconds until the idle timeout, without resetting any clock.
-
-        Raises:
-            LeaseExpired: If there is no such lease.
-        """
+        """Return the seconds until the idle timeout, without resetting any clock."""
         lease = self._living(token)
         return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
 
@@ -204,15 +179,18 @@ class LeaseRegistry:
         """Free sessions after the idle or liveness timeout, and report idle ones to `on_idle`."""
         now = self._clock()
         with self._lock:
-            expired = [
-                (lease, reason)
-                for lease in self._leases.values()
-                if (reason := self._why_expired(lease, now)) is not None
-            ]
-            for lease, _ in expired:
+            reasons = [(self._why_expired(lease, now), lease) for lease in self._leases.values()]
+            expired = [(reason, lease) for reason, lease in reasons if reason is not None]
+            for _, lease in expired:
                 del self._leases[lease.token]
-            idle = [lease for lease in self._leases.values() if self._becomes_idle(lease, now)]
-        for lease, reason in expired:
+            idle = [
+                lease
+                for lease in self._leases.values()
+                if not lease.is_idle and now - lease.active_at > self._limits.sleep_after_s
+            ]
+            for lease in idle:
+                lease.is_idle = True
+        for reason, lease in expired:
             self._free(lease, reason)
         for lease in idle:
             self._on_idle(lease)
@@ -241,12 +219,6 @@ class LeaseRegistry:
         if now - lease.seen_at > self._limits.liveness_timeout_s:
             return "silent"
         return "idle" if now - lease.active_at > self._limits.idle_timeout_s else None
-
-    def _becomes_idle(self, lease: Lease, now: float) -> bool:
-        if lease.is_idle or now - lease.active_at <= self._limits.sleep_after_s:
-            return False
-        lease.is_idle = True
-        return True
 
     def _free(self, lease: Lease, reason: str) -> None:
         self._on_free(lease)

@@ -32,7 +32,6 @@ class MemoryReport:
             counts once.
         embedding_bytes: Embeddings of all images, in the memory of the device.
         asleep: Number of suspended sessions, which the next request wakes.
-        device_free_bytes: Free memory of the accelerator; None without one.
     """
 
     scan_bytes: int
@@ -47,11 +46,7 @@ class MemoryReport:
 
 
 def device_bytes(device: str) -> tuple[int | None, int | None]:
-    """Return free and total memory of an accelerator, bytes; None without one.
-
-    Args:
-        device: Device of the model, such as `cpu` or `cuda:0`.
-    """
+    """Return free and total memory of an accelerator such as `cuda:0`, bytes; None without one."""
     torch = sys.modules.get("torch")  # not loaded: the model does not use an accelerator
     if torch is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return None, None
@@ -106,16 +101,6 @@ class Limits:
     max_memory_bytes: int = field(default_factory=default_limit_bytes)
     sleep_after_s: float = 300.0
 
-    @property
-    def max_scan_bytes(self) -> int:
-        """Size of the largest array that sessions may hold."""
-        return min(self.max_array_bytes, self.max_memory_bytes)
-
-    @property
-    def max_connections(self) -> int:
-        """Largest number of connections; a viewer opens a few."""
-        return 16 * self.max_sessions
-
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
@@ -128,13 +113,10 @@ class UploadBudget:
 
     The budgets are separate, so that bodies waiting to be decoded cannot use up the memory that
     decoding needs. For the event loop's thread only.
-
-    Args:
-        limits: `max_upload_bytes`, and the largest size of one array and its body.
     """
 
     def __init__(self, limits: Limits) -> None:
-        largest = limits.max_scan_bytes
+        largest = min(limits.max_array_bytes, limits.max_memory_bytes)
         # Incompressible data grows a little when packed, as in the default `max_body_bytes`.
         body = min(limits.max_body_bytes, largest + largest // 64 + MIB)
         self.bodies = ByteBudget(max(limits.max_upload_bytes, body))
@@ -154,11 +136,7 @@ class ByteBudget:
         return self.taken + min(count, self.size) <= self.size
 
     def take(self, count: int) -> None:
-        """Take bytes.
-
-        Raises:
-            BusyError: If they are not free.
-        """
+        """Take bytes, or raise BusyError if they are not free."""
         if not self.has(count):
             raise BusyError(
                 "The server is receiving as many scans as its memory allows; try again in a moment."
@@ -166,11 +144,7 @@ class ByteBudget:
         self.taken += count
 
     async def take_when_free(self, count: int, *, patience_s: float) -> None:
-        """Take bytes as soon as they are free.
-
-        Raises:
-            BusyError: If they are not free within `patience_s`.
-        """
+        """Take bytes as soon as they are free, or raise BusyError after `patience_s`."""
         end = time.monotonic() + patience_s
         while not self.has(count) and time.monotonic() < end:
             await asyncio.sleep(_POLL_S)

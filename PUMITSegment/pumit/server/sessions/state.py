@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -12,13 +14,13 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
+from pumit.export.companions import voxels_sha256
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
 from pumit.server.sessions.limits import Limits, MemoryReport, UploadBudget, device_bytes
-from pumit.server.sessions.scan_identity import scan_identity
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.process import peak_process_bytes, process_bytes
 from pumit.volume import Volume
@@ -55,10 +57,9 @@ class ServerState:
         self.scan = scan
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)
-        # Two: bodies are decoded in parallel, with bounded memory.
-        self.decoders = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
         # In the background: a large scan takes a second.
-        self._scan_id = None if scan is None else self.decoders.submit(scan_identity, scan)
+        self._scan_id = None if scan is None else self._threads.submit(scan_identity, scan)
         self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
             limits,
@@ -76,6 +77,10 @@ class ServerState:
             device_bytes=device_bytes(engine.info.device)[1],
             leases=self.leases.open_leases,
         )
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Run work outside the event loop; two at a time at the most, to bound their memory."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def scan_id(self) -> str:
         """Return the identity of the server's own scan; empty if it has none."""
@@ -99,7 +104,7 @@ class ServerState:
         *,
         scan_id: str | None = None,
     ) -> Result:
-        """Run work on a session after all its earlier requests.
+        """Run work on a session's volume after all its earlier requests.
 
         Args:
             scan_id: Identity of the volume that the work is about; None for any.
@@ -107,15 +112,12 @@ class ServerState:
         Raises:
             VolumeError: If the session has no volume yet.
             OtherScan: If it has another volume.
-            PumitError: An error of the session.
         """
 
         def run(job: Job) -> Result:
-            if lease.shape is None or lease.session is None:
-                raise no_volume()
-            lease.require_scan(scan_id)
+            session = _session_with(lease, scan_id)
             with self._evictor.using(lease):
-                return work(lease.session)
+                return work(session)
 
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
@@ -163,11 +165,8 @@ class ServerState:
         scan_id = request.headers.get(protocol.SCAN_HEADER)
 
         def run(job: Job) -> Result:
-            if lease.shape is None or lease.session is None:
-                raise no_volume()
-            session = lease.session
             # Here, as the session may have got another volume since the request came.
-            lease.require_scan(scan_id)
+            session = _session_with(lease, scan_id)
             with self._evictor.using(lease):
                 return self._with_second_try(lease, lambda: work(session, job))
 
@@ -175,19 +174,16 @@ class ServerState:
         self.queue.supersede(lease.token, "foresight")
         kind = _KINDS.get(segment, "click")
         job = self.queue.submit(lease.token, run, segment=segment, kind=kind)
-        answer: asyncio.Future[Result] = _in_loop(job.future)
+        answer = _in_loop(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            either: set[asyncio.Future[Any]] = {answer, gone}
-            pause_s = None if progress is None else LINE_S
-            done: set[asyncio.Future[Any]] = set()
-            while not done:
-                done, _ = await asyncio.wait(
-                    either, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                if progress is not None and not done:
+            while not (answer.done() or gone.done()):
+                either: set[asyncio.Future[Any]] = {answer, gone}
+                pause_s = None if progress is None else LINE_S
+                await asyncio.wait(either, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                del either
+                if progress is not None and not (answer.done() or gone.done()):
                     await progress(job.fraction)
-            del either, done
         finally:
             gone.cancel()
             if not answer.done():
@@ -207,7 +203,7 @@ class ServerState:
         """Cancel all jobs and free all sessions."""
         self.leases.close()
         self.queue.close()
-        self.decoders.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _foresee(self, lease: Lease) -> None:
         """Prepare for the next click while the user looks at an answer and no request waits."""
@@ -260,6 +256,27 @@ class ServerState:
         was_idle, self._is_idle = self._is_idle, not self._evictor.held.awake
         if was_idle and self._is_idle:
             self.engine.rest()
+
+
+def scan_identity(volume: Volume) -> str:
+    """Return the SHA-256 of a scan's voxels, grid and DICOM instances, in hexadecimal.
+
+    So that nothing meant for one scan is done to another: it is the same in every process that
+    reads the same scan, and two series with equal voxels differ.
+    """
+    source = volume.source
+    facts: list[object] = [voxels_sha256(volume), volume.thickness_mm]
+    if source is not None:
+        facts += [source.series_instance_uid, source.instances, source.frame, source.frame_numbers]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _session_with(lease: Lease, scan_id: str | None) -> InteractiveSession:
+    """Return the session if it has a volume, that of this identity unless that is None."""
+    if lease.shape is None or lease.session is None:
+        raise no_volume()
+    lease.require_scan(scan_id)
+    return lease.session
 
 
 def no_volume() -> VolumeError:

@@ -6,7 +6,6 @@ mask, packed, and the masks of earlier steps for undo.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.prompts import MaskPrompt, Prompt
-from pumit.wire.prompt_answer import BoundingBox, Mask, bounding_box
+from pumit.wire.prompt_answer import BoundingBox, Mask, bounding_box, box_slices, packed_bits
 
 # Limits of undo; a packed mask of a large organ takes 1 MB, of a whole body 20 MB.
 _KEPT_STEPS = 64
@@ -35,16 +34,15 @@ class ObjectMask:
     @staticmethod
     def of(mask: Mask) -> ObjectMask:
         """Pack a mask, shape (D, H, W)."""
-        box = bounding_box(mask)
-        return ObjectMask() if box is None else ObjectMask(box, np.packbits(mask[_slices(box)]))
+        box, bits = packed_bits(mask)
+        return ObjectMask() if bits is None else ObjectMask(box, bits)
 
     def within(self, box: BoundingBox) -> Mask:
         """Unpack the mask into a box that contains it."""
         out = np.zeros([stop - start for start, stop in box], dtype=bool)
         if self.box is not None:
-            extent = [stop - start for start, stop in self.box]
-            bits = np.unpackbits(self.bits, count=math.prod(extent)).reshape(extent)
-            out[_slices(self.box, [start for start, _ in box])] = bits
+            inside = out[box_slices(self.box, [start for start, _ in box])]
+            inside[:] = np.unpackbits(self.bits, count=inside.size).reshape(inside.shape)
         return out
 
 
@@ -67,7 +65,7 @@ def change(before: ObjectMask, after: ObjectMask) -> tuple[BoundingBox, Mask] | 
         return None
     shifts = [start for start, _ in both]
     box = [[a + shift, b + shift] for (a, b), shift in zip(inner, shifts, strict=True)]
-    return box, later[_slices(inner)]
+    return box, later[box_slices(inner)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +141,3 @@ class ViewerObject:
         """Start a new object: an empty mask and no undo steps."""
         self.mask, self._answered = ObjectMask(), ()
         self._steps.clear()
-
-
-def _slices(box: BoundingBox, origin: Sequence[int] = (0, 0, 0)) -> tuple[slice, ...]:
-    return tuple(slice(a - o, b - o) for (a, b), o in zip(box, origin, strict=True))

@@ -124,7 +124,10 @@ def test_a_mask_to_start_from_is_sent_whole_and_not_refined():
 
 @pytest.mark.parametrize(
     ("stated", "expected"),
-    [([2, 3, 4], (2, 3, 4)), (3, (3, 3, 3)), (0, (1, 1, 1)), (None, (1, 1, 1)), ([1], (1, 1, 1))],
+    [
+        *(([2, 3, 4], (2, 3, 4)), (3, (3, 3, 3)), (0, (1, 1, 1)), (None, (1, 1, 1))),
+        *(([1], (1, 1, 1)), (float("inf"), (1, 1, 1)), ([1e9, 2, 2], (32, 2, 2))),
+    ],
 )
 def test_the_thickness_is_read_however_it_is_stated(stated, expected):
     assert remote(preferred_scribble_thickness=stated).scribble_thickness == expected

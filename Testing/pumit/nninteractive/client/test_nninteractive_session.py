@@ -215,7 +215,7 @@ def test_any_sequence_of_changes_is_answered_as_if_nothing_had_come_between(volu
 
 def change_at_random(session, volume):
     random = np.random.default_rng(7)
-    for _ in range(60):
+    for _ in range(40):
         segment = str(random.integers(3))
         action = random.integers(7)
         if action < 3:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from nninteractive_server import KEY, serve_nninteractive, start_nninteractive
+from nninteractive_server import serve_nninteractive, start_nninteractive
 from painting_session import painted, point
-from pumit.client.http_client import Client, Unreachable
 from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.volume import Volume
@@ -140,21 +137,3 @@ def test_a_server_that_fails_is_one_sentence_and_the_session_goes_on(session, vo
     session.add_prompt(point(volume, 4, 20, 20))
     expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
     np.testing.assert_array_equal(session.predict(), expected)
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_certificate_of_its_own_is_checked_with_its_file(volume, tmp_path):
-    certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=theirs"
-    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    with serve_nninteractive(tls=(certificate, key)) as server:
-        with server.client() as client, pytest.raises(Unreachable, match="certificate"):
-            NNInteractiveSession(client)
-        with (
-            Client(server.url, KEY, verify=certificate) as client,
-            NNInteractiveSession(client) as session,
-        ):
-            session.set_volume(volume)
-            session.add_prompt(point(volume, 4, 10, 10))
-            np.testing.assert_array_equal(session.predict(), painted(volume, ((4, 10, 10), True)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,36 +212,3 @@ def test_masks_equal_those_of_the_library(connect, image):
         assert again.undo()
         assert not again.target_buffer.any()
         assert session.license == "Apache-2.0"
-
-
-@pytest.mark.slow
-def test_a_killed_server_is_reported_and_the_mask_goes_on_at_the_next(fake_worker, connect, image):
-    with fake_worker() as worker:
-        session = connect(worker.url, image, api_key=worker.token)
-        session.add_point_interaction([6, 20, 18], True)
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.ended.wait(10)
-        with pytest.raises(httpx.TransportError):
-            session.add_point_interaction([2, 4, 4], True)
-        worker.start()
-        session._http.base_url = worker.url
-        session._http.headers["Authorization"] = f"Bearer {worker.token}"
-        with pytest.raises(remote.SessionExpiredError):
-            session.add_point_interaction([2, 4, 4], True)
-        again = connect(worker.url, image, api_key=worker.token)
-        again.add_initial_seg_interaction(session.target_buffer)
-        assert again.add_point_interaction([2, 4, 4], True) is not None
-        assert again.target_buffer[6, 20, 18]
-
-
-def test_its_heartbeat_keeps_a_lease_alive(serving, connect, image, monkeypatch):
-    server = serving(liveness_timeout_s=0.5)
-    session = connect(server.url, image)
-    session._stop_heartbeat.set()  # it beats every 5 s at the least: beaten by hand here
-    for _ in range(4):
-        time.sleep(0.25)
-        session.heartbeat()
-    session.add_point_interaction([6, 20, 18], True)
-    time.sleep(1.0)
-    with pytest.raises(remote.SessionExpiredError):
-        session.add_point_interaction([6, 20, 18], True)

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from app_client import AUTH, claim_with_scan, make_client, refused
+from app_client import claim as claim_headers
 from pumit.server.sessions.limits import Limits
 from pumit.wire import protocol
 from raw_requests import (
@@ -153,7 +154,7 @@ def http():
 
 def test_headers_have_a_length_to_keep(http):
     assert refused(http.get("/capabilities", headers={"X-Other": "x" * 40_000}), 431, "headers")
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    lease = claim_headers(http)
     long = lease | {protocol.META_HEADER: "x" * 9_000}
     assert refused(http.post(protocol.PATH_VOLUME, content=b"", headers=long), 422)
 
@@ -169,14 +170,14 @@ def test_headers_have_a_length_to_keep(http):
 )
 def test_json_that_costs_more_than_it_weighs_is_refused_unread(http, bomb):
     headers = AUTH | {"Content-Type": "application/json"}
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    lease = claim_headers(http)
     for path in (protocol.PATH_PREDICT, protocol.PATH_FIND):
         answer = http.post(path, content=bomb, headers=headers | lease)
         assert refused(answer, 413, "items", "names")
 
 
 def test_only_prompts_may_be_many(http):
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    lease = claim_headers(http)
     body = {str(i): 0 for i in range(2_000)}
     assert refused(http.post(protocol.PATH_FIND, json=body, headers=lease), 413, "1000 names")
     assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=lease), 422)
@@ -192,3 +193,11 @@ def test_as_many_prompts_as_a_segment_takes_and_the_longest_scribble_are_taken(h
     for prompts in ([point] * Limits().max_prompts, [line]):
         body = {"segment": "a, [b]: c", "prompts": prompts}
         assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200
+
+
+def test_a_segment_takes_no_more_prompts_than_the_limit():
+    with make_client(max_prompts=2) as http:
+        lease = claim_with_scan(http)
+        body = {"prompts": [{"kind": "point", "point_lps": [5, 5, 5]}] * 3}
+        answer = http.post(protocol.PATH_PREDICT, json=body, headers=lease)
+        assert refused(answer, 400, "takes at most 2 prompts")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import time
 
-import blosc2
 import numpy as np
 import pytest
 from app_client import GEOMETRY, SCAN, make_client, refused
+from app_client import claim as claim_headers
 from pumit.server.sessions.limits import GIB, ByteBudget, Limits, UploadBudget
 from pumit.system.machine import machine_bytes
 from pumit.wire import protocol
-from pumit.wire.arrays import pack_array, unpack_array
-from pumit.wire.protocol import ArrayError, BusyError
+from pumit.wire.arrays import pack_array
+from pumit.wire.protocol import BusyError
 from raw_requests import (
     claim,
     connect,
@@ -64,7 +63,7 @@ def test_what_sessions_could_never_hold_is_not_received():
     limits = {"max_memory_bytes": 1 << 20, "max_upload_bytes": 1}
     assert UploadBudget(Limits(**limits)).bodies.size < 3 << 20
     with make_client(**limits) as http:
-        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        lease = claim_headers(http)
         body = pack_array(np.zeros((1, 1025, 1024), np.uint8))
         answer = http.post(protocol.PATH_VOLUME, content=body[:80], headers=GEOMETRY | lease)
         assert refused(answer, 507, "1 MiB", "crop it")
@@ -118,7 +117,7 @@ def test_a_session_released_during_its_upload_gets_no_volume(serving):
 def test_whatever_happens_the_memory_is_given_back():
     with make_client(max_array_bytes=1 << 20) as http:
         uploads = http.app.state.server.uploads
-        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        lease = claim_headers(http)
         good, bits = pack_array(SCAN), pack_array(np.packbits(np.ones(64, bool)))
         for path, body, status in [
             (protocol.PATH_VOLUME, good, 200),
@@ -148,31 +147,3 @@ def test_a_client_that_leaves_gives_its_memory_back(serving):
     with connect(server) as connection:
         connection.sendall(start + body)
         assert b" 200 " in one_answer(connection)
-
-
-def test_an_array_in_crumbs_is_refused_before_they_are_inspected():
-    one = bytes(blosc2.compress2(b"a", typesize=1, codec=blosc2.Codec.LZ4))
-    piece = struct.pack("<QQ", 1, len(one)) + one
-    body = struct.pack("<4sBBBB5s3q", b"NNIA", 1, 2, 3, 5, b"uint8", 1, 100, 100)
-    body += struct.pack("<I", 10_000) + piece * 10_000
-    with pytest.raises(ArrayError, match="too many chunks"):
-        unpack_array(body, max_bytes=1 << 20, axes=(3,))
-
-
-def test_truth_is_one_whatever_was_sent():
-    body = bytearray(pack_array(np.arange(64, dtype=np.uint8).reshape(4, 4, 4)))
-    body = body.replace(b"\x05uint8", b"\x04bool")
-    mask = unpack_array(body, max_bytes=64, axes=(3,))
-    assert mask.dtype == bool
-    np.testing.assert_array_equal(mask.view(np.uint8).ravel(), [0] + [1] * 63)
-
-
-def test_no_array_is_refused_that_the_published_client_sends():
-    with make_client() as http:
-        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
-        chunk = blosc2.compress2(SCAN.tobytes(), typesize=2, codec=blosc2.Codec.ZSTD)
-        body = struct.pack("<4sBBBB5s3q", b"NNIA", 1, 1, 3, 5, b"int16", 10, 10, 10)
-        body += struct.pack("<IQQ", 1, SCAN.nbytes, len(chunk)) + chunk
-        answer = http.post(protocol.PATH_VOLUME, content=body, headers=GEOMETRY | lease)
-        assert answer.json() == {"shape": [10, 10, 10]}
-        assert refused(http.post(protocol.PATH_VOLUME, content=body, headers=lease), 422)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import requests
+from app_client import claim as claim_headers
 from app_client import make_client
 from loopback_server import TOKEN
 from prometheus_client.parser import text_string_to_metric_families
@@ -65,7 +66,7 @@ def test_a_refusal_within_a_stream_is_counted_by_its_status():
 
     app = create_app(FakeEngine(), token=TOKEN, metrics_token="another-token-for-tests")
     with TestClient(app, base_url="http://127.0.0.1", headers=AUTH) as http:
-        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        lease = claim_headers(http)
         answer = http.post(protocol.PATH_PREDICT, json={"prompts": [POINT]}, headers=lease)
         assert json.loads(answer.content)["detail"].startswith("No volume is open")
         samples = [

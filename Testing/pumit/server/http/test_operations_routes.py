@@ -87,14 +87,6 @@ def test_a_server_is_ready_while_a_session_could_be_taken(http):
     assert http.get("/readyz").status_code == 200
 
 
-def test_a_server_that_leaves_is_not_ready(http, app):
-    app.state.operations.draining.begin(60)
-    assert not_ready(http, "shutting down")
-    answer = http.post("/claim", headers=AUTH)
-    assert answer.status_code == 503
-    assert "Retry-After" in answer.headers
-
-
 def test_a_server_without_memory_or_thread_is_alive_but_not_ready(http, app, monkeypatch):
     state = app.state.server
     full = replace(state.memory(), scan_bytes=60, embedding_bytes=40, limit_bytes=100)

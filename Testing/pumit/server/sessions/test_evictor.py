@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
 from fake_engine import FakeSession, FakeSessionsMemory
 from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.server.sessions import limits
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
-from pumit.server.sessions.limits import MemoryFull, MemoryReport
+from pumit.server.sessions.limits import Limits, MemoryFull, MemoryReport
 from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject
 from pumit.volume import Volume
 from pumit.wire.protocol import BusyError
@@ -239,3 +243,32 @@ def test_prompts_mask_priors_and_what_a_viewer_can_undo_count():
     assert grown(lambda: lease.session.add_prompt(PointPrompt((1.0, 1.0, 1.0)))) == 10
     assert grown(draw_twice) == 100
     assert grown(view) == 100
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(("total", "limit"), [(64, 32), (16, 8), (8, 4), (6, 4), (4, 3), (2, 1.5)])
+def test_a_good_part_of_the_machine_is_for_sessions(monkeypatch, total, limit):
+    monkeypatch.setattr(limits, "machine_bytes", lambda: total * GIB)
+    assert limits.default_limit_bytes() == limit * GIB
+    assert Limits().max_memory_bytes == limit * GIB
+
+
+def test_without_an_accelerator_there_is_none_to_ask():
+    assert limits.device_bytes("cpu") == (None, None)
+
+
+def test_the_accelerator_of_the_model_is_requested(monkeypatch):
+    devices = []
+
+    def mem_get_info(device):
+        devices.append(device)
+        return 3, 7
+
+    cuda = types.SimpleNamespace(is_available=lambda: True, mem_get_info=mem_get_info)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    assert limits.device_bytes("cuda:1") == (3, 7)
+    assert limits.device_bytes("cuda") == (3, 7)
+    assert devices == [1, None]
+    assert limits.device_bytes("cpu") == (None, None)

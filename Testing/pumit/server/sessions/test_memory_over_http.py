@@ -7,12 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_client import StreamReader
+from app_client import claim, make_client
 from ball_scan import scan
-from loopback_server import TOKEN
-from pumit.server.app import create_app
 from pumit.server.sessions.engine import SegmenterEngine
-from pumit.server.sessions.limits import Limits
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
 
@@ -27,12 +24,7 @@ def engine(tiny_checkpoint: Path) -> SegmenterEngine:
 def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
     volume, _ = scan()
     limit = round(2.6 * volume.array.nbytes)
-    app = create_app(engine, token=TOKEN, limits=Limits(max_memory_bytes=limit))
-    auth = {"Authorization": f"Bearer {TOKEN}"}
-    with StreamReader(app, base_url="http://127.0.0.1", headers=auth) as http:
-
-        def claim():
-            return {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    with make_client(engine, max_memory_bytes=limit) as http:
 
         def send(lease, array):
             return http.post(
@@ -41,7 +33,7 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
 
         leases, answers = [], []
         for n in range(4):
-            leases.append(claim())
+            leases.append(claim(http))
             answers.append(send(leases[-1], volume.array + np.int16(n)))
         statuses = [answer.status_code for answer in answers]
         count = statuses.index(503)
@@ -59,7 +51,7 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
         after = http.post(protocol.PATH_PREDICT, json=body, headers=leases[0])
         assert after.content == before.content
         # Who leaves makes room; who brings a scan that is open already needs none.
-        assert send(claim(), volume.array).is_success
+        assert send(claim(http), volume.array).is_success
         http.post("/release", headers=leases[0])
         for lease in leases[1:count]:
             http.post("/release", headers=lease)
@@ -75,7 +67,7 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
 def draw_and_undo(http, after_each):
     """What a viewer of another project receives, step by step."""
     volume, truth = scan()
-    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    lease = claim(http)
 
     def ask(path, meta=None, **body):
         headers = lease | ({} if meta is None else {protocol.META_HEADER: json.dumps(meta)})
@@ -103,10 +95,8 @@ def draw_and_undo(http, after_each):
 
 def test_a_viewer_of_another_project_sleeps_as_well(engine):
     """Buffer, prompts and undo are those of before, a drawn beginning among them."""
-    app = create_app(engine, token=TOKEN)
-    auth = {"Authorization": f"Bearer {TOKEN}"}
-    with StreamReader(app, base_url="http://127.0.0.1", headers=auth) as http:
-        state = app.state.server
+    with make_client(engine) as http:
+        state = http.app.state.server
 
         def let_sleep(token):
             lease = state.leases.get(token)

@@ -70,14 +70,14 @@ def scan() -> Volume:
     return Volume(array, (2.0, 1.0, 1.0))
 
 
-def test_the_engine_offers_its_own_model_and_those_of_the_index(engine: SegmenterEngine) -> None:
+def test_the_engine_offers_its_own_model_and_those_of_the_index(engine):
     found = [(card.name, card.kind) for card in engine.models()]
     assert found == [("tiny", "promptable"), ("bright", "automatic"), ("tokens", "tokenizer")]
     assert engine.version_of("bright") == "3"
 
 
 @pytest.mark.slow
-def test_each_kind_answers_on_the_session_s_volume(engine: SegmenterEngine) -> None:
+def test_each_kind_answers_on_the_session_s_volume(engine):
     session = engine.open_session()
     volume = scan()
     session.set_volume(volume)
@@ -90,7 +90,7 @@ def test_each_kind_answers_on_the_session_s_volume(engine: SegmenterEngine) -> N
     assert len(back.use.shares) == 16
 
 
-def test_nobody_changes_the_voxels_that_sessions_share(engine: SegmenterEngine) -> None:
+def test_nobody_changes_the_voxels_that_sessions_share(engine):
     volume = scan()
     volume = Volume(volume.array.astype(np.float32), volume.spacing_mm)
     before = volume.array.copy()
@@ -106,7 +106,7 @@ def test_nobody_changes_the_voxels_that_sessions_share(engine: SegmenterEngine) 
     np.testing.assert_array_equal(second.volume.array, before)
 
 
-def test_models_report_outside_of_autocast(engine: SegmenterEngine) -> None:
+def test_models_report_outside_of_autocast(engine):
     session = engine.open_session()
     session.set_volume(scan())
     seen = []
@@ -122,9 +122,7 @@ def test_models_report_outside_of_autocast(engine: SegmenterEngine) -> None:
     assert not any(seen)
 
 
-def test_no_path_and_no_other_kind_is_taken_for_a_model(
-    engine: SegmenterEngine, models: Path
-) -> None:
+def test_no_path_and_no_other_kind_is_taken_for_a_model(engine, models):
     session = engine.open_session()
     session.set_volume(scan())
     for name in (str(models / "bright.safetensors"), "bright.safetensors", "tokens", "nobody"):
@@ -134,7 +132,7 @@ def test_no_path_and_no_other_kind_is_taken_for_a_model(
         engine.reconstruct(session, "bright")
 
 
-def test_without_a_tokenizer_the_engine_explains(engine: SegmenterEngine, models: Path) -> None:
+def test_without_a_tokenizer_the_engine_explains(engine, models):
     (models / "tokens.safetensors").unlink()
     session = engine.open_session()
     session.set_volume(scan())
@@ -142,14 +140,12 @@ def test_without_a_tokenizer_the_engine_explains(engine: SegmenterEngine, models
         engine.reconstruct(session)
 
 
-def test_a_damaged_index_keeps_nobody_from_clicking(engine: SegmenterEngine, models: Path) -> None:
+def test_a_damaged_index_keeps_nobody_from_clicking(engine, models):
     (models / "index.yaml").write_text("models: 3")
     assert [card.name for card in engine.models()] == ["tiny"]
 
 
-def test_a_running_worker_offers_what_was_trained_since(
-    engine: SegmenterEngine, models: Path, tmp_path: Path
-) -> None:
+def test_a_running_worker_offers_what_was_trained_since(engine, models, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
@@ -164,16 +160,14 @@ def test_a_running_worker_offers_what_was_trained_since(
     assert (engine.segment_automatically(session, name).labels == 2).sum() > 1.5 * bright
 
 
-def test_a_promptable_model_of_the_user_s_is_chosen_by_name(
-    models: Path, tiny_checkpoint: Path
-) -> None:
+def test_a_promptable_model_of_the_user_s_is_chosen_by_name(models, tiny_checkpoint):
     name = register(tiny_checkpoint, name="tuned")
     engine = SegmenterEngine(name, device="cpu")
     assert engine.info.name == "tuned"
     assert engine.models()[0].kind == "promptable"
 
 
-def test_only_what_the_operator_agreed_to_is_offered(models: Path, tiny_checkpoint: Path) -> None:
+def test_only_what_the_operator_agreed_to_is_offered(models, tiny_checkpoint):
     rows = yaml.safe_load((models / "index.yaml").read_text())["models"]
     rows[0]["licence"] = "CC BY-NC-SA 4.0"
     (models / "index.yaml").write_text(yaml.safe_dump({"models": rows}))

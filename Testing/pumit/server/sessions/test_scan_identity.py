@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pumit.export.dicom_series import write_dicom_series
 from pumit.file_image import DicomSource
-from pumit.server.sessions.scan_identity import scan_identity
+from pumit.server.sessions.state import scan_identity
 from pumit.volume import Volume
 
 VOXELS = np.arange(60, dtype=np.int16).reshape(3, 4, 5)

@@ -1,23 +1,24 @@
-"""Sockets that a server listens on: an address, and a socket file for a proxy."""
+"""Sockets that a server listens on, and what it reports to the service manager."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine
+from app_client import make_client
+from loopback_server import TOKEN
 from pumit.errors import PumitError, ServiceError
-from pumit.server.app import create_app
-from pumit.server.http.graceful_server import bind_address, bind_file
+from pumit.server.http.graceful_server import READY, ServiceNotice, bind_address, bind_file
 from pumit.server.serve import ServeSettings
-from pumit.server.sessions.limits import Limits
-from starlette.testclient import TestClient
 
-TOKEN = "a-token-for-tests-0123456789"
-
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="systemd runs on Linux only"
+)
 needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets")
 
 
@@ -79,9 +80,7 @@ def test_a_socket_file_stands_instead_of_an_address(tmp_path):
 
 
 def test_a_lease_begins_with_the_instance():
-    app = create_app(FakeEngine(), token=TOKEN, limits=Limits(), instance="gpu-0")
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with TestClient(app, base_url="http://127.0.0.1", headers=headers) as http:
+    with make_client(instance="gpu-0") as http:
         assert http.post("/claim").json()["lease_token"].startswith("gpu-0.")
 
 
@@ -98,3 +97,53 @@ def test_a_lease_begins_with_the_instance():
 def test_impossible_settings_are_refused(options, sentence):
     with pytest.raises(PumitError, match=sentence):
         ServeSettings(**{"token": TOKEN, **options})
+
+
+@pytest.fixture
+def manager(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(10)
+        yield listening
+
+
+@on_linux
+def test_lines_arrive_as_one_message_and_nobody_listening_is_no_error(manager, tmp_path):
+    ServiceNotice().notify(READY)
+    ServiceNotice(str(tmp_path / "none")).notify(READY)
+    ServiceNotice(manager.getsockname()).notify(READY, "STATUS=Well")
+    assert manager.recv(100) == b"READY=1\nSTATUS=Well"
+
+
+@on_linux
+def test_an_abstract_address_is_understood():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(f"\0pumit-test-{os.getpid()}")
+        listening.settimeout(10)
+        ServiceNotice(f"@pumit-test-{os.getpid()}").notify(READY)
+        assert listening.recv(100) == b"READY=1"
+
+
+@on_linux
+def test_the_variables_are_taken_away_and_a_watchdog_that_is_not_ours_is_left_alone():
+    given = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "9000000", "WATCHDOG_PID": str(os.getpid())}
+    assert ServiceNotice.from_environment(given).watchdog_s == 9.0
+    assert given == {}
+    for others in ({}, {"WATCHDOG_USEC": "no"}, {"WATCHDOG_USEC": "9000000", "WATCHDOG_PID": "1"}):
+        assert ServiceNotice.from_environment(dict(others)).watchdog_s is None
+
+
+@on_linux
+@pytest.mark.slow
+def test_a_server_says_ready_alive_and_stopping(manager, fake_worker):
+    variables = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "300000"}
+    with fake_worker("--drain-seconds", "5", environment={**os.environ, **variables}) as worker:
+        assert manager.recv(100) == b"READY=1"
+        assert manager.recv(100) == b"WATCHDOG=1"
+        os.kill(worker.pid, 15)
+        received = b""
+        while b"STOPPING=1" not in received:
+            received = manager.recv(100)
+        # Drained, a process ends without a fault.
+        assert worker.ended.wait(10)
+        assert worker._process.returncode == 0
