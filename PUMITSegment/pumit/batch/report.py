@@ -22,8 +22,6 @@ _EVERY_S = 20.0
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of the report."""
-
     scan: str
     result: str
     state: str = LEFT

@@ -205,5 +205,4 @@ def _report_outcome(
 
 
 def _place(task: ScanTask) -> str:
-    """Return the last two parts of a scan's path."""
     return "/".join(task.scan.path.parts[-2:])

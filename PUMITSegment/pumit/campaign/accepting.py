@@ -184,6 +184,5 @@ def _beside(scan: Path, stem: str) -> Iterator[Path]:
 
 
 def _is_ours(target: Path, label: Path) -> bool:
-    """Return whether a file is a copy of a label or of one of its previous versions."""
     ours = [label, *sorted((label.parent / "previous").glob("label.*"))]
     return any(own.is_file() and filecmp.cmp(target, own, shallow=False) for own in ours)

@@ -213,12 +213,10 @@ class Campaign(CampaignFolder):
         return found.problems
 
     def _takes_label(self, scan: ScanEntry) -> bool:
-        """Return whether a label of a person may be taken: no person has worked on the scan."""
         is_untouched = scan.state in ("open", "predicted") and bool(scan.images)
         return is_untouched and not (self.home(scan) / DRAFT).exists()
 
     def _labelled(self, now: ScanEntry, *, found: FoundScan) -> ScanEntry:
-        """Return a scan with the labels that were found for it."""
         if not self._takes_label(now):
             return now
         kept = vars(found.kept(self.classes, self._kept_path))

@@ -197,7 +197,6 @@ def _write_images(
 
 
 def _dicom(campaign: Campaign, target: Path) -> str:
-    """Write a DICOM-SEG for each accepted DICOM scan, named by the scan's identifier."""
     scans = [s for s in _labelled(campaign) if s.series and s.stored_state == "accepted"]
     if not scans:
         raise PumitError("No accepted scan is DICOM; export a data set.")

@@ -45,7 +45,6 @@ def choose_scan(
 
 
 def _turn(pool: Sequence[ScanEntry], scans: Sequence[ScanEntry]) -> Sequence[ScanEntry]:
-    """Return validation scans when it is their turn, else the others."""
     kept = [s for s in pool if s.is_validation]
     others = [s for s in pool if not s.is_validation]
     if not kept or not others:

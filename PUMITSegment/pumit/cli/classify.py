@@ -67,7 +67,6 @@ def classify_images(args: argparse.Namespace, scans: list[Scan]) -> int:
 
 
 def _distinct_names(scans: list[Scan]) -> list[str]:
-    """Return the file name of each scan, or its path, and series, if others have that name."""
     files = Counter(scan.path.name for scan in scans)
     paths = Counter(scan.path for scan in scans)
     names = []
@@ -79,13 +78,11 @@ def _distinct_names(scans: list[Scan]) -> list[str]:
 
 
 def _in_words(probabilities: dict[str, float]) -> str:
-    """List all classes, the most probable first."""
     ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{name} ({p:.1%})" for name, p in ranked)
 
 
 def _write(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:
-    """Write one row per image; a .csv has one column per class."""
     from pumit.system.files import atomic_path
 
     with atomic_path(target) as temporary:

@@ -25,7 +25,6 @@ DECIMALS = 5
 
 
 def _count(text: str) -> int:
-    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"needs a whole number of at least 1, got {text!r}")
     return int(text)
@@ -146,13 +145,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_scan_name(output: Path | None) -> None:
-    """Raise PumitError if the report is called like a scan, which it could replace."""
     if output is not None and output.suffix.lower() in (".gz", ".nii", ".nrrd", ".mha", ".dcm"):
         raise PumitError(f"The output {output.name!r} is called like a scan; give another name.")
 
 
 def _click(args: argparse.Namespace) -> int:
-    """Score a simulated user's clicks on labelled cases."""
     if not args.cases.is_dir():
         raise VolumeError(f"There is no folder {args.cases.name!r} of cases; check the path.")
     from pumit.cli.segment import check_target
@@ -231,7 +228,6 @@ def _click(args: argparse.Namespace) -> int:
 def _draw_worst(
     segmenter: Segmenter, cases: Path, rows: list[Row], args: argparse.Namespace
 ) -> None:
-    """Draw the worst targets, as segmented from a box and after clicks."""
     from pumit.cli.shared.progress import progress_bar
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.report.click_tables import draw_worst_targets
@@ -249,7 +245,6 @@ def _draw_worst(
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Compare label maps of two folders, or two label maps."""
     from pumit.cli.segment import check_target
     from pumit.cli.shared.compared_classes import compared_classes, ignored_of
     from pumit.cli.shared.progress import progress_bar
@@ -359,7 +354,6 @@ def _write_comparison(
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
 ) -> None:
-    """Write the rows as CSV, with empty fields for missing values, or everything as JSON."""
     from pumit.system.files import atomic_path, write_text
 
     plain = [_rounded(asdict(row)) for row in rows]
@@ -388,7 +382,6 @@ def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
 
 
 def _place_text(place: LargeDifference) -> str:
-    """Describe a place in one line."""
     ras = ", ".join(f"{part:.1f}" for part in place.position_ras)
     what = "too little" if place.is_missing else "too much"
     return f"{place.case}: {what} {place.label} at {ras} (RAS mm), {place.depth_mm:.1f} mm deep"

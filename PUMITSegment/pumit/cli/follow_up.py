@@ -114,8 +114,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Scans:
-    """Both scans and the lesions of the earlier one."""
-
     def __init__(self, args: argparse.Namespace) -> None:
         from pumit.volume import Volume
 
@@ -157,7 +155,6 @@ class _Scans:
 
 
 def _named(labels: LabelFile) -> list[tuple[str, Any]]:
-    """Return (name, mask) of each segment, with unique names."""
     found: list[tuple[str, Any]] = []
     for segment in labels.segments:
         name = segment.name or f"Lesion {segment.value}"
@@ -167,7 +164,6 @@ def _named(labels: LabelFile) -> list[tuple[str, Any]]:
 
 
 def _patients(*scans: Volume) -> set[str]:
-    """Return the patients that DICOM states for scans."""
     from pumit.io.dicom.files import read_header
 
     patients = {read_header(scan.source.files[0]).patient for scan in scans if scan.source}
@@ -189,7 +185,6 @@ def _are_reversed(earlier: Volume, later: Volume) -> bool:
 
 
 def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registration]:
-    """Read and register the scans, and write the registration's files."""
     from pumit.followup.files import read_transform, write_registration
     from pumit.followup.registration import measured, register
     from pumit.system.files import make_folder
@@ -216,7 +211,6 @@ def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registra
 def _followed(
     args: argparse.Namespace, scans: _Scans, registration: Registration, step: Steps
 ) -> tuple[FollowUp, dict[str, Any] | None]:
-    """Return the lesions of both dates and the model used; None if no model ran."""
     from pumit.followup.follow_up import compare_dates, follow_up
     from pumit.io.markups import read_markups
     from pumit.prompts import PointPrompt

@@ -299,7 +299,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str, Any]:
-    """Return the JSON row of an outcome; `file` is the result's path in the output folder."""
     row: dict[str, Any] = {"image": label}
     if outcome.state in ("failed", "stopped"):
         row["error"] = outcome.error

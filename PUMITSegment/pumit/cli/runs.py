@@ -121,7 +121,6 @@ def known_runs() -> list[tuple[Path, RunStatus]]:
 
 
 def _shown(folder: Path) -> str:
-    """Return the name of a run to print: its name in the folder of runs, else its path."""
     if folder.parent == runs_folder():
         return folder.name
     here = Path.cwd()

@@ -51,7 +51,6 @@ def differences(
 
 
 def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield depth and index of the deepest places of a mask, suppressing neighbours."""
     boxes = ndimage.find_objects(wrong.astype(np.uint8))
     if not boxes:
         return
@@ -80,7 +79,6 @@ def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tup
 def _middle_of_deepest(
     depth: npt.NDArray[np.float64], value: float, spacing: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
-    """Return the middle one of neighbouring voxels with equal depth."""
     places = np.argwhere(depth >= value * (1 - 1e-6))
     millimetres = places * spacing
     near = np.linalg.norm(millimetres - millimetres[0], axis=1) <= APART * value

@@ -174,7 +174,6 @@ def _is_unknown(segment: LabelledSegment, ignored: int | None) -> bool:
 
 
 def _unknown(truth: LabelFile, ignored: int | None) -> Mask | None:
-    """Return the voxels where the truth is unknown; None if it is known everywhere."""
     masks = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
     return np.logical_or.reduce(masks) if masks else None
 

@@ -110,7 +110,6 @@ def mask_metrics(
 
 
 def _checked(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> list[float]:
-    """Check that two masks can be compared; return the spacing."""
     if prediction.shape != truth.shape or truth.ndim != 3:
         raise VolumeError(
             f"The prediction has shape {prediction.shape} and the ground truth {truth.shape}; "
@@ -160,7 +159,6 @@ Distances = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 def _measured(
     prediction: Mask, truth: Mask, spacing: Sequence[float], case: str, label: str
 ) -> tuple[MetricRow, Distances | None]:
-    """Return metrics of two masks, and their surface distances if neither is empty."""
     voxels = int(prediction.sum()), int(truth.sum())
     overlap = None if voxels == (0, 0) else dice(prediction, truth)
     assd = hd = hd95 = distances = None
@@ -286,7 +284,6 @@ def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
 
 
 def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
-    """Return the distances, mm, of each mask's surface voxels to the other's surface."""
     # Treat a planar image as 2D: as a volume, all of its voxels would be surface.
     flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
     assert box is not None

@@ -109,7 +109,6 @@ def _largest_piece(mask: Mask) -> Mask:
 
 
 def _start(axis: int, index: int) -> tuple[int, int, int]:
-    """Return the volume index of a slice's first voxel."""
     d, h, w = (index if a == axis else 0 for a in range(3))
     return d, h, w
 

@@ -103,7 +103,6 @@ def _stored_values(volume: Volume) -> tuple[npt.NDArray[np.int16], float, float]
 def _common_dataset(
     volume: Volume, patient_name: str, patient_id: str, series_description: str
 ) -> Dataset:
-    """Return the attributes common to all slices."""
     now = datetime.now()
     spacing = written_spacing_mm(volume)
     ds = Dataset()

@@ -59,7 +59,6 @@ def _little_endian(part: tuple[Labels, ...]) -> Labels:
 
 
 def _review(reviewer: str) -> dict[str, str]:
-    """Return the segment tags of a review: status, time and reviewer."""
     # : and | are the separators of tags.
     who = "".join(c if c.isprintable() and c not in ":|" else " " for c in reviewer).strip()
     when = datetime.now().astimezone().isoformat(timespec="minutes").replace(":", "")
@@ -127,7 +126,6 @@ def _segment_pairs(
 
 
 def _extent(mask: Mask) -> str:
-    """Return the first and last index of a segment along W, H and D."""
     window = window_of(mask)
     assert window is not None
     return " ".join(f"{s.start} {s.stop - 1}" for s in reversed(window))

@@ -277,7 +277,6 @@ def _set_orientation(item: Dataset, frame: FrameGeometry) -> None:
 
 
 def _thickness(header: Dataset) -> float | None:
-    """Return SliceThickness of a multi-frame object, of its first frame if it has groups."""
     groups = [header]
     for keyword in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
         for group in (header.get(keyword) or ())[:1]:

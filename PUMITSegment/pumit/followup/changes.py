@@ -104,7 +104,6 @@ def _links(
     spacing_mm: Sequence[float],
     tolerance_mm: float,
 ) -> set[tuple[int, int]]:
-    """Link earlier lesions and later components, as pairs of indices."""
     links = set()
     for i, old in enumerate(carried):
         if old.found in ("gone", "not shown"):
@@ -135,7 +134,6 @@ def _links(
 def _groups(
     earlier: int, later: int, links: set[tuple[int, int]]
 ) -> list[tuple[list[int], list[int]]]:
-    """Group linked lesions of both dates, in the order of the earlier ones."""
     # The nodes of the graph are the earlier lesions, then the later ones.
     graph = np.zeros((earlier + later, earlier + later), bool)
     for i, j in links:
@@ -149,7 +147,6 @@ def _groups(
 
 
 def _distinct(pieces: Sequence[Lesion]) -> list[Lesion]:
-    """Drop components that a larger one of another segment overlaps."""
     kept: list[Lesion] = []
     for piece in sorted(pieces, key=lambda p: -p.kept.count):
         if all(piece.kept.shared(k.kept) < _SAME_SHARE * piece.kept.count for k in kept):

@@ -223,7 +223,6 @@ def _carried(
 def _window(
     kept: KeptMask, earlier: Volume, later: Volume, registration: Registration
 ) -> tuple[slice, ...] | None:
-    """Return the window of the later grid around a lesion; None if it is outside."""
     box = kept.window
     margin = [_AROUND_MM / s for s in earlier.spacing_mm]
     ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
@@ -237,7 +236,6 @@ def _window(
 
 
 def _grey(volume: Volume, window: tuple[slice, ...]) -> npt.NDArray[np.float32]:
-    """Return a window of a scan as one grey channel."""
     place: Any = (..., *window)
     part = Volume(volume.array[place], volume.spacing_mm)
     return np.asarray(grey(part, 0), np.float32)
@@ -250,7 +248,6 @@ def _put(part: Mask, window: tuple[slice, ...], shape: tuple[int, int, int]) -> 
 
 
 def _scale(first: Floats, second: Floats) -> tuple[float, float]:
-    """Return the factor and offset from intensities of the earlier scan to the later one."""
     middle = float(np.median(second) - np.median(first))
     if first.std() == 0 or second.std() == 0 or np.corrcoef(first, second)[0, 1] < 0.3:
         return 1.0, middle
@@ -268,7 +265,6 @@ def _looks(values: Floats, inside: float, outside: float) -> Mask:
 
 
 def _looking_like(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
-    """Return the components at a place with the lesion's intensity."""
     found = _looks(values, inside, outside) & reach
     opened = ndimage.binary_opening(found)
     pieces, _ = ndimage.label(opened if opened.any() else found)

@@ -57,7 +57,6 @@ def write_registration_picture(
 
 
 def _grey(array: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
-    """Scale intensities to 0..1, by percentiles around the lesions."""
     windows = [slice(max(int(i.min()) - 30, 0), int(i.max()) + 31) for i in np.nonzero(mask)]
     low, high = np.percentile(array[tuple(windows)], (5, 99.5))
     return np.asarray(np.clip((array - low) / max(float(high - low), 1e-6), 0, 1), np.float32)

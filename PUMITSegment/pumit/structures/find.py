@@ -69,7 +69,6 @@ def modality_of_scan(volume: Volume) -> str:
 
 
 def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
-    """Return whether intensities look like Hounsfield units: air, or fat and soft tissue."""
     if array.dtype.kind not in "if":
         return False
     if float(array.min()) <= _HOUNSFIELD_AIR:
