@@ -34,16 +34,18 @@ from pumit.campaign.labels import (
     is_passed,
     keep_copy,
 )
-from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
 from pumit.campaign.progress import (
     CampaignChart,
     NextAction,
+    ScanOrder,
     TrainingRound,
     ValidationSet,
     chart_of,
+    choose_scan,
     is_training_due,
     next_action,
     patients_to_keep,
+    read_embedding,
     round_of,
     to_predict,
     validation_of,

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.goal == "classification" or Path(args.source).suffix == ".npz":
         return _run_classes(args)
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.training.data.labelled_set import find_cases
     from pumit.training.data.survey import DataSurvey
     from pumit.training.recipes.labelled import LabelledData
@@ -101,7 +101,7 @@ def _why_unusable(summary: SetReport) -> str:
 
 
 def _run_classes(args: argparse.Namespace) -> int:
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.training.classification.reader import read_classification_data
 
     data = read_classification_data(Path(args.source))

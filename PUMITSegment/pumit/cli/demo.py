@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.output import progress_bar
 from pumit.errors import ExportError
 from pumit.system.files import make_folder
 

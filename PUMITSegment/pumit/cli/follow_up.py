@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumit.cli.segment import parse_numbers, ras_to_lps
-from pumit.cli.shared.progress import Steps, progress_bar
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import Steps, print_table, progress_bar
 from pumit.errors import ExportError, OtherPatientError, PumitError, VolumeError
 from pumit.system.files import refuse_replacing, write_json
 

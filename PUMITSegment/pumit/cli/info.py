@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import print_table
 from pumit.system.wording import digits_for
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from pumit import __version__
-from pumit.cli.shared.quiet import QUIET_VARIABLE
+from pumit.cli.shared.output import QUIET_VARIABLE
 from pumit.errors import PumitError
 from pumit.system.machine import share_heaps, wait_asleep
 from pumit.system.optional import what_is_missing

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import print_table
 from pumit.errors import CheckpointError, PumitError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _structures(args: argparse.Namespace) -> int:
 
 
 def _list_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.models.index import fetch_model, list_models, verify_model
 
     entries = [e for e in list_models() if args.name in (None, e.name)]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import print_table
 from pumit.errors import PumitError
 from pumit.runs import (
     SILENCE_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.output import progress_bar
 from pumit.errors import ExportError
 from pumit.system.files import make_folder, write_json
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from pumit.errors import VolumeError
-from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
 from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import OUTSIDE, on_common_grid
@@ -77,32 +76,12 @@ def pair_of_files(prediction: Path, labels: Path) -> CasePair:
 
 @dataclass(frozen=True, eq=False)
 class ComparedMasks:
-    """Masks of a class in both files.
-
-    Attributes:
-        prediction: Predicted mask, (D, H, W).
-    """
+    """Masks, (D, H, W), of a class in both files."""
 
     label: str
     prediction: Mask
     truth: Mask
     grid: Volume
-
-
-def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
-    """Compute the metrics of a class.
-
-    Args:
-        tolerance_mm: Tolerance of the normalised surface distance, mm.
-    """
-    return compared_metrics(
-        masks.prediction,
-        masks.truth,
-        masks.grid.spacing_mm,
-        tolerance_mm=tolerance_mm,
-        case=case,
-        label=masks.label,
-    )
 
 
 def compared_masks(
@@ -144,38 +123,36 @@ def compared_masks(
             logger.warning("Remark on a prediction: %s.", doubt)
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
-    unknown = _unknown(truth, ignored)
+    unknown = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
-        for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
-            if unknown is not None:
-                p_mask, t_mask = p_mask & ~unknown, t_mask & ~unknown
-            yield ComparedMasks(one.name, p_mask, t_mask, truth.volume)
-        return
+        found = zip((c.name for c in classes), predictions, truths, strict=True)
+    else:
+        found = _masks_of_all(prediction, truth, ignored)
+    for name, p_mask, t_mask in found:
+        for mask in unknown:  # which segments may overlap
+            p_mask, t_mask = p_mask & ~mask, t_mask & ~mask
+        yield ComparedMasks(name, p_mask, t_mask, truth.volume)
+
+
+def _masks_of_all(
+    prediction: LabelFile, truth: LabelFile, ignored: int | None
+) -> Iterator[tuple[str, Mask, Mask]]:
     by_name = prediction.is_named and truth.is_named
     predicted, true = _by_key(prediction, by_name), _by_key(truth, by_name)
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
-        named = t or p
-        if named is None or _is_unknown(named, ignored):
+        if any(_is_unknown(s, ignored) for s in [t or p] if s):
             continue
-        p_mask = nothing if p is None else prediction.mask(p)
-        t_mask = nothing if t is None else truth.mask(t)
-        if unknown is not None:  # which segments may overlap
-            p_mask, t_mask = p_mask & ~unknown, t_mask & ~unknown
-        name = (t.name if t else "") or (p.name if p else "") or str(key)
-        yield ComparedMasks(name, p_mask, t_mask, truth.volume)
+        p_mask = prediction.mask(p) if p else nothing
+        t_mask = truth.mask(t) if t else nothing
+        yield (t.name if t else "") or (p.name if p else "") or str(key), p_mask, t_mask
 
 
 def _is_unknown(segment: LabelledSegment, ignored: int | None) -> bool:
     return plain_name(segment.name) in UNKNOWN_NAMES or segment.value == ignored
-
-
-def _unknown(truth: LabelFile, ignored: int | None) -> Mask | None:
-    masks = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
-    return np.logical_or.reduce(masks) if masks else None
 
 
 def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Mask]:

@@ -16,7 +16,7 @@ from pydicom.uid import generate_uid
 
 import pumit
 from pumit.errors import ExportError
-from pumit.export.layers import label_type
+from pumit.export.labelmap import label_type
 from pumit.export.source_frames import SourceFrame, mask_on_frames
 from pumit.export.source_headers import (
     complete_headers,

@@ -13,8 +13,7 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
 from pumit.export.statistics import SegmentStatistics, segment_statistics
-from pumit.followup.kept_mask import Mask
-from pumit.followup.lesions import CarriedLesion, Lesion, lesions_of
+from pumit.followup.lesions import CarriedLesion, Lesion, Mask, lesions_of
 from pumit.geometry import Floats, window_of
 from pumit.segmentation import Segment
 from pumit.volume import Volume

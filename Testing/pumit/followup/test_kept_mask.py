@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from pumit.followup.kept_mask import KeptMask
+from pumit.followup.lesions import KeptMask
 
 MASKS = arrays(bool, (3, 4, 5), elements=st.booleans())
 
