@@ -50,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit data`; it fails if no case can be used.
-
-    Raises:
-        PumitError: If no case is found, or none can be used.
-    """
+    """Run `pumit data`; it fails if no case can be used."""
     if args.goal == "classification" or Path(args.source).suffix == ".npz":
         return _run_classes(args)
     from pumit.cli.shared.output import progress_bar

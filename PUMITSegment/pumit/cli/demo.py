@@ -28,11 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def remove_earlier_scan(series: Path) -> None:
-    """Remove the scan of an earlier demonstration.
-
-    Raises:
-        ExportError: If the folder holds anything else.
-    """
+    """Remove the scan of an earlier demonstration; refuse anything else."""
     import shutil
 
     from pydicom import dcmread

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit info`."""
     from pumit.io.read import read_image
 
-    facts = facts_of(read_image(args.image, series=args.series))
+    facts = _facts_of(read_image(args.image, series=args.series))
     if args.json:
         print(json.dumps(facts))
         return 0
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def facts_of(image: FileImage) -> dict[str, Any]:
+def _facts_of(image: FileImage) -> dict[str, Any]:
     """Return facts about a scan as JSON values; axes in the order columns, rows, slices."""
     from pumit.structures.find import modality_of_scan
     from pumit.volume import Volume

@@ -123,10 +123,7 @@ def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
 
 
 def join_negative_values(arguments: Sequence[str]) -> list[str]:
-    """Write `--point -10,20,30` as `--point=-10,20,30`.
-
-    argparse takes a value that begins with a minus for an option.
-    """
+    """Write `--point -10,20,30` as `--point=-10,20,30`."""
     joined: list[str] = []
     for argument in arguments:
         is_value = re.match(r"-\.?\d", argument) and joined and joined[-1].startswith("--")

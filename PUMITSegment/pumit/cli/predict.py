@@ -114,13 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask]:
-    """Return one task per scan, with the file for its result.
-
-    Raises:
-        ExportError: If a result cannot be written, or two would have the same name.
-        VolumeError: If channel files are requested and there are none.
-    """
+def _tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask]:
     from pumit.export.write import SUFFIXES, check_suffix
 
     scans = find_scans(args.images, series=args.series)
@@ -164,7 +158,7 @@ def _first_channels(scans: list[Scan]) -> list[Scan]:
     return first
 
 
-def kind_of_model(model: str) -> str:
+def _kind_of_model(model: str) -> str:
     """Return the model's kind, read from its recipe; the weights are not loaded."""
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
@@ -173,12 +167,8 @@ def kind_of_model(model: str) -> str:
     return kind_of(read_recipe(find_model(model))[0])
 
 
-def settings_of(args: argparse.Namespace) -> BatchSettings:
-    """Return the settings for all scans; ask for consent to the model's licence if needed.
-
-    Raises:
-        PumitError: If no model is named, its licence is not accepted, or none knows the structure.
-    """
+def _settings_of(args: argparse.Namespace) -> BatchSettings:
+    """Return the settings for all scans; ask for consent to the model's licence if needed."""
     from pumit.models.card import installed_models
     from pumit.models.consent import require_consent
     from pumit.models.index import find_model
@@ -208,15 +198,10 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
     if args.model is None:
         raise PumitError("Name a model with --model, or a structure with --find.")
     path = str(find_model(args.model).resolve())
-    return replace(settings, model=path, kind=kind_of_model(args.model))
+    return replace(settings, model=path, kind=_kind_of_model(args.model))
 
 
-def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
-    """Return the runner: this process, several processes, or a Dask cluster.
-
-    Raises:
-        PumitError: If both `--processes` and `--dask` are given, or a value is invalid.
-    """
+def _runner_of(args: argparse.Namespace, step: Steps) -> Runner:
     if args.processes < 1:
         raise PumitError(f"--processes must be 1 or more, got {args.processes}.")
     if args.dask:
@@ -251,16 +236,16 @@ def _resources(given: list[str]) -> dict[str, float]:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
-    if args.model and not args.find and kind_of_model(args.model) == "classifier":
+    if args.model and not args.find and _kind_of_model(args.model) == "classifier":
         return _classify(args, find_scans(args.images, series=args.series))
-    settings = settings_of(args)
+    settings = _settings_of(args)
     if args.output is None:
         raise ExportError("Give an output file or folder with -o for the segments.")
-    tasks = tasks_of(args, settings)
+    tasks = _tasks_of(args, settings)
     labels = _labels(tasks)
     rows: list[dict[str, Any]] = []
     with progress_bar(quiet=args.json) as step:
-        runner = runner_of(args, step)
+        runner = _runner_of(args, step)
         if runner is in_this_process:
             step("Loading the model", 0.0)
             predictor_for(settings)

@@ -160,11 +160,7 @@ TOO_LARGE = "This may be more than you meant: draw a box, or give more points."
 
 
 def parse_numbers(text: str, count: int, what: str) -> list[float]:
-    """Parse comma-separated numbers.
-
-    Raises:
-        PromptError: If they are not `count` numbers.
-    """
+    """Parse comma-separated numbers."""
     try:
         values = [float(v) for v in text.split(",")]
     except ValueError:
@@ -179,12 +175,8 @@ def ras_to_lps(ras: list[float]) -> tuple[float, float, float]:
     return (-ras[0], -ras[1], ras[2])
 
 
-def position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Frame]:
-    """Parse a position; two numbers are the column and row of a picture.
-
-    Raises:
-        PromptError: If the text is not a position.
-    """
+def _position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Frame]:
+    """Parse a position; two numbers are the column and row of a picture."""
     if text.count(",") == 1:
         return [*parse_numbers(text, 2, option), 0.0], "IJK"
     return parse_numbers(text, 3, option), "IJK" if option == "--voxel" else frame
@@ -216,7 +208,7 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
         points += [(prompt, "RAS") for prompt in read_markups(args.prompts)]
     for option, is_positive in (("point", True), ("voxel", True), ("negative", False)):
         for text in getattr(args, option):
-            values, frame = position_of(text, f"--{option}", args.frame)
+            values, frame = _position_of(text, f"--{option}", args.frame)
             if not scan.is_planar and text.count(",") == 1:
                 raise PromptError(f"--{option} needs 3 numbers in a volume, got {text!r}.")
             x, y, z = scan.to_lps(values, frame).tolist()
@@ -231,15 +223,7 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
 
 
 def check_target(path: Path, *inputs: Path | None) -> None:
-    """Check that a file can be written, before any long work.
-
-    Args:
-        inputs: Files that are read, and must not be replaced.
-
-    Raises:
-        ExportError: If its folder is missing or read-only, or the path is a folder, an input or a
-            write-protected file.
-    """
+    """Check, before any long work, that a file can be written and replaces none of the inputs."""
     folder = path.resolve().parent
     if path.is_dir():
         raise ExportError(f"The output {path.name!r} is a folder; give a file name.")
@@ -258,7 +242,7 @@ def check_target(path: Path, *inputs: Path | None) -> None:
     refuse_replacing(path, inputs)
 
 
-def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
+def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read the scan, predict from the prompts, and return the segmentation and facts about it."""
     from pumit.export.terminology import SegmentTerminology, concept_for
     from pumit.export.write import check_source, check_suffix
@@ -333,15 +317,12 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "output": args.output.name,
     }
     if args.check_here:
-        facts["check_here"] = places_of(session)
+        facts["check_here"] = _places_of(session)
     return segmentation, facts
 
 
-def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
-    """Return the places to check in the mask as JSON values, the most uncertain first.
-
-    Positions are RAS, mm.
-    """
+def _places_of(session: InteractiveSession) -> list[dict[str, Any]]:
+    """Return the places to check in the mask as JSON values, the most uncertain first."""
     digits = digits_for(session.volume.spacing_mm, 2)
     return [
         {
@@ -364,10 +345,9 @@ def algorithm_of(segmenter: Segmenter) -> Any:
     return Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "SEMIAUTOMATIC")
 
 
-def write_companions(
+def _write_companions(
     args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
 ) -> None:
-    """Write the statistics and manifest next to the result, if requested."""
     from pumit.export.companions import ResultOrigin
 
     companions = companions_of(args)
@@ -390,14 +370,7 @@ def write_companions(
 def _found_in(
     volume: Volume, args: argparse.Namespace, step: Steps, structure: str = ""
 ) -> FoundStructure:
-    """Find the structure that `--find` names; print remarks on standard error.
-
-    Args:
-        structure: One of several structures in `--find`; empty for all of `--find`.
-
-    Raises:
-        PromptError: If the model does not find it.
-    """
+    """Find the structure that `--find` names; print remarks on standard error."""
     from pumit.errors import OtherModality, UnfamiliarScan, UnknownModality
     from pumit.models.consent import require_consent
     from pumit.structures.find import find_structure
@@ -465,7 +438,6 @@ def _of_one_model(args: argparse.Namespace) -> list[str]:
 
 
 def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
-    """Read the scan and find the structures; return the segmentation and facts about it."""
     import numpy as np
 
     from pumit.export.classes import segments_of
@@ -518,10 +490,10 @@ def run(args: argparse.Namespace) -> int:
     from pumit.export.write import write_segmentation
 
     with progress_bar(quiet=args.json) as step:
-        segmentation, facts = segment_image(args, step)
+        segmentation, facts = _segment_image(args, step)
         step("Writing", 0.95)
         write_segmentation(segmentation, args.output)
-        write_companions(args, segmentation, facts)
+        _write_companions(args, segmentation, facts)
         if args.picture:
             from pumit.report.picture import write_picture
 

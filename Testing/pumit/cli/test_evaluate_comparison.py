@@ -11,7 +11,8 @@ import numpy as np
 import pumit
 import pytest
 import SimpleITK
-from pumit.evaluation.folder_comparison import compared_masks, pair_of_files, row_of
+from pumit.evaluation.folder_comparison import compared_masks, pair_of_files
+from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
@@ -268,8 +269,8 @@ def test_a_segment_of_unknown_voxels_is_no_class(
         made = Segmentation(volume, tuple(segments), Algorithm("m", "1"))
         write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd", is_reviewed=True)
     pair = pair_of_files(tmp_path / "predicted.seg.nrrd", tmp_path / "true.seg.nrrd")
-    (row,) = (row_of(each, "a", 1.0) for each in compared_masks(pair))
-    assert (row.label, row.dice) == ("x", 1.0)
+    (row,) = compared_masks(pair)
+    assert (row.label, dice(row.prediction, row.truth)) == ("x", 1.0)
 
 
 def test_segmentations_that_are_cropped_to_their_segments_are_compared(
@@ -301,6 +302,6 @@ def test_labels_that_are_unreviewed_are_no_reference(
         made = Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC"))
         write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd")
     pair = pair_of_files(tmp_path / "prediction.seg.nrrd", tmp_path / "truth.seg.nrrd")
-    assert [row_of(each, "x", 2.0).dice for each in compared_masks(pair)] == [1.0]
+    assert [dice(each.prediction, each.truth) for each in compared_masks(pair)] == [1.0]
     (message,) = caplog.messages
     assert message.startswith("Labels of a case are made by hippo, not reviewed")
