@@ -142,12 +142,6 @@ class Search:
     others: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    @property
-    def sentence(self) -> str:
-        """Model and structure in a sentence, with all remarks."""
-        sentence = f"{self.candidate.card.name} looks for {self.requested.text}."
-        return " ".join([sentence, *self.remarks])
-
 
 class ModelSource(Protocol):
     """Source of loaded models."""
