@@ -279,14 +279,22 @@ def _compare(args: argparse.Namespace) -> int:
             step(pair.case, i / len(pairs))
             try:
                 for each in compared_masks(pair, classes, ignored=ignored):
-                    masks = each.prediction, each.truth
-                    named = {"case": pair.case, "label": each.label}
-                    spacing_mm = each.grid.spacing_mm
+                    case, label = pair.case, each.label
+                    prediction, truth, grid = each.prediction, each.truth, each.grid
                     rows.append(
-                        compared_metrics(*masks, spacing_mm, tolerance_mm=args.nsd, **named)
+                        compared_metrics(
+                            prediction,
+                            truth,
+                            grid.spacing_mm,
+                            tolerance_mm=args.nsd,
+                            case=case,
+                            label=label,
+                        )  # fmt: skip
                     )
                     if args.places:
-                        places += differences(*masks, each.grid, count=args.places, **named)
+                        places += differences(
+                            prediction, truth, grid, count=args.places, case=case, label=label
+                        )
             except VolumeError as error:
                 # One bad case must not lose the results of the others.
                 failed[pair.case] = str(error)

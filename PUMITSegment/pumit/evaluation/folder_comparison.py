@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,13 +124,14 @@ def compared_masks(
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
     unknown = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
+    pairs: Iterable[tuple[str, Mask, Mask]]
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
-        found = zip((c.name for c in classes), predictions, truths, strict=True)
+        pairs = zip((c.name for c in classes), predictions, truths, strict=True)
     else:
-        found = _masks_of_all(prediction, truth, ignored)
-    for name, p_mask, t_mask in found:
+        pairs = _masks_of_all(prediction, truth, ignored)
+    for name, p_mask, t_mask in pairs:
         for mask in unknown:  # which segments may overlap
             p_mask, t_mask = p_mask & ~mask, t_mask & ~mask
         yield ComparedMasks(name, p_mask, t_mask, truth.volume)
