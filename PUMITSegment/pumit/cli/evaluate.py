@@ -281,16 +281,15 @@ def _compare(args: argparse.Namespace) -> int:
                 for each in compared_masks(pair, classes, ignored=ignored):
                     case, label = pair.case, each.label
                     prediction, truth, grid = each.prediction, each.truth, each.grid
-                    rows.append(
-                        compared_metrics(
-                            prediction,
-                            truth,
-                            grid.spacing_mm,
-                            tolerance_mm=args.nsd,
-                            case=case,
-                            label=label,
-                        )  # fmt: skip
+                    row = compared_metrics(
+                        prediction,
+                        truth,
+                        grid.spacing_mm,
+                        tolerance_mm=args.nsd,
+                        case=case,
+                        label=label,
                     )
+                    rows.append(row)
                     if args.places:
                         places += differences(
                             prediction, truth, grid, count=args.places, case=case, label=label

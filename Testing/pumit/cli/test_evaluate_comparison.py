@@ -223,28 +223,17 @@ def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
 
 
-def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Path) -> None:
-    truth = labels()
-    truth[:, :3] = 5
-    for case in ("a", "b"):
-        save(truth, tmp_path / "labels" / f"{case}.nrrd")
-    content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
-    (tmp_path / "dataset.json").write_text(json.dumps(content))
-    rows = rows_of(run, *folders, "--classes", tmp_path / "dataset.json")
-    assert rows[2]["dice"] == rows[3]["dice"] == 1.0
-    assert [row["label"] for row in rows] == ["x", "y", "x", "y"]
-
-
 def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
     unknown = labels()
     unknown[labels(1) != labels()] = 5  # all errors are where the truth is unknown
     save(unknown, tmp_path / "labels" / "a.nrrd")
     content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))
-    rows = rows_of(run, *folders)
-    assert [(r["case"], r["label"], r["dice"]) for r in rows] == [
-        (case, label, 1.0) for case in "ab" for label in "12"
-    ]
+    for named, given in (("12", ()), ("xy", ("--classes", tmp_path / "dataset.json"))):
+        rows = rows_of(run, *folders, *given)
+        assert [(r["case"], r["label"], r["dice"]) for r in rows] == [
+            (case, label, 1.0) for case in "ab" for label in named
+        ]
 
 
 def test_a_damaged_data_set_beside_the_labels_stops_nothing(
