@@ -154,12 +154,12 @@ class _Scans:
 
 
 def _named(labels: LabelFile) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    found: dict[str, Any] = {}
     for segment in labels.segments:
         name = segment.name or f"Lesion {segment.value}"
-        count = sum(other == name for other, _ in found)
-        found.append((f"{name[:58]} ({count + 1})" if count else name, labels.mask(segment)))
-    return found
+        names = (name, *(f"{name[:58]} ({number})" for number in range(2, len(found) + 2)))
+        found[next(free for free in names if free not in found)] = labels.mask(segment)
+    return list(found.items())
 
 
 def _patients(*scans: Volume) -> set[str]:
