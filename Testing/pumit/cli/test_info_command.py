@@ -134,3 +134,13 @@ def test_place_to_click_in_a_micro_ct_is_its_middle(
         f"--point={','.join(f'{v:g}' for v in facts['middle_ras'])}"
         in run("info", tmp_path / "micro.nrrd").out
     )
+
+
+def test_voxels_that_are_no_number_are_not_in_the_range(run: Any, tmp_path: Path) -> None:
+    array = np.arange(60.0, dtype=np.float32).reshape(3, 4, 5)
+    array[0, 0, :2] = np.nan
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(tmp_path / "scan.nrrd"))
+    facts = json.loads(
+        run("info", tmp_path / "scan.nrrd", "--json").out, parse_constant=pytest.fail
+    )
+    assert facts["range"] == [2.0, 59.0]
