@@ -15,8 +15,7 @@ from pumit.errors import PumitError, VolumeError
 
 if TYPE_CHECKING:
     from pumit.evaluation.click_scores import Row
-    from pumit.evaluation.differences import LargeDifference
-    from pumit.evaluation.folder_comparison import ComparedClass
+    from pumit.evaluation.folder_comparison import ComparedClass, LargeDifference
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
@@ -250,8 +249,12 @@ def _draw_worst(
 
 def _compare(args: argparse.Namespace) -> int:
     from pumit.cli.shared.output import progress_bar
-    from pumit.evaluation.differences import differences
-    from pumit.evaluation.folder_comparison import compared_masks, find_pairs, pair_of_files
+    from pumit.evaluation.folder_comparison import (
+        compared_masks,
+        differences,
+        find_pairs,
+        pair_of_files,
+    )
     from pumit.evaluation.segmentation_metrics import (
         METRICS,
         compared_metrics,

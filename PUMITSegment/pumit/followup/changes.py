@@ -51,15 +51,11 @@ class LesionChange:
 
     Attributes:
         name: Names of the earlier lesions, or of the new ones.
-        earlier: Lesions of the earlier scan; empty for a new lesion.
-        later: Lesions of the later scan, on its grid; empty if gone or not shown.
         remark: What the user should check; empty for nothing.
     """
 
     name: str
     change: Change
-    earlier: tuple[Lesion, ...]
-    later: tuple[Lesion, ...]
     before: Measure
     after: Measure
     remark: str = ""
@@ -89,12 +85,15 @@ def changes_of(
     """
     pieces = lesions_of([(name, mask) for name, mask in later if mask.any()])
     links = _links(carried, pieces, later_volume.spacing_mm, tolerance_mm)
-    found = []
-    for olds, news in _groups(len(carried), len(pieces), links):
-        before = [carried[i] for i in olds]
-        after = _distinct([pieces[i] for i in news])
-        found.append(_change(before, after, earlier_volume, later_volume))
-    return found
+    return [
+        _change(
+            [carried[i] for i in olds],
+            _distinct([pieces[i] for i in news]),
+            earlier_volume,
+            later_volume,
+        )
+        for olds, news in _groups(len(carried), len(pieces), links)
+    ]
 
 
 def _links(
@@ -162,12 +161,9 @@ def _change(
     old = [each.lesion for each in before]
     first, second = measured(old, earlier_volume), measured(after, later_volume)
     name = " + ".join(each.name for each in (old or after))
-    remark = ""
-    if any(each.found == "by its place" for each in before):
-        remark = "found by its place only: check it"
-    return LesionChange(
-        name, _named(before, after, first, second), tuple(old), tuple(after), first, second, remark
-    )
+    is_by_place = any(each.found == "by its place" for each in before)
+    remark = "found by its place only: check it" if is_by_place else ""
+    return LesionChange(name, _named(before, after, first, second), first, second, remark)
 
 
 def _named(

@@ -78,7 +78,7 @@ def _row(change: LesionChange) -> dict[str, Any]:
     return {
         "lesion": change.name,
         "change": change.change,
-        "earlier": _sizes(change.before, bool(change.earlier)),
+        "earlier": _sizes(change.before, change.change != "new"),
         "later": _sizes(change.after, is_shown),
         "volume_change_percent": None if volume is None else round(100 * volume, 1),
         "remark": change.remark,
