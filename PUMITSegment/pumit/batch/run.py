@@ -5,23 +5,32 @@ Each scan is predicted in a child process: a crash fails only that scan.
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import json
 import multiprocessing
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
-from pumit.batch.report import Report
-from pumit.batch.task import Outcome, ScanTask, predict_scan
+from pumit.batch.task import BatchSettings, Outcome, ScanTask, predict_scan
 from pumit.errors import ExportError, PumitError
-from pumit.system.files import file_lock
+from pumit.system.files import atomic_path, file_lock
 
 CRASHED = "The process that computed this scan ended abruptly, for example for lack of memory."
+REPORT = "report.csv"
+COLUMNS = ("scan", "result", "state", "model", "structures", "seconds", "why", "settings")
+LEFT = "not reached"
+_EVERY_S = 20.0  # the report is written at most as often
 Work = Callable[[ScanTask], Outcome]
 LOCK = ".predict.lock"
 # Runs tasks and yields their outcomes: in this process, in others or on a cluster.
@@ -155,32 +164,122 @@ def predict_many(
     with file_lock(folder / LOCK, patience_s=0.5):
         again = any(task.again for task in tasks)
         report = Report(folder, tasks, again=again)
+        there = [task for task in tasks if task.is_done and not again]
+        names = {task.scan.name for task in there}
+        done = (Outcome(t.scan.name, "was there", remark=_outdated(t)) for t in there)
         try:
-            todo = []
-            for task in tasks:
-                if task.is_done and not again:
-                    there = Outcome(task.scan.name, "was there", remark=_outdated(task))
-                    _report_outcome(there, report, on_outcome)
-                else:
-                    todo.append(task)
-            with closing(runner(todo)) as outcomes:
-                for outcome in outcomes:
-                    _report_outcome(outcome, report, on_outcome)
+            with closing(
+                runner([task for task in tasks if task.scan.name not in names])
+            ) as outcomes:
+                for outcome in chain(done, outcomes):
+                    report.add(outcome)
+                    if on_outcome is not None:
+                        on_outcome(outcome)
                     if outcome.state == "stopped":
                         raise PumitError(outcome.error)
             report.save()
-        except PumitError as error:
+        except BaseException as error:
             with suppress(ExportError):  # the disk may be what is full
                 report.save()
+            if not isinstance(error, PumitError):
+                raise
             sentence = (
                 f"{str(error).rstrip('.')}. {report.count('done')} of {len(tasks)} scans are done"
             )
             raise type(error)(f"{sentence}; run the same command again to continue.") from None
-        except BaseException:
-            with suppress(ExportError):
-                report.save()
-            raise
     return report
+
+
+@dataclass(frozen=True)
+class _Row:
+    scan: str
+    result: str
+    state: str = LEFT
+    model: str = ""
+    structures: str = ""
+    seconds: str = ""
+    why: str = ""
+    settings: str = ""
+
+
+class Report:
+    """Writer of `report.csv` in an output folder, which continues the report of an earlier run.
+
+    Results of other settings are refused, unless `again`.
+    """
+
+    def __init__(self, folder: Path, tasks: Sequence[ScanTask], *, again: bool = False) -> None:
+        self._path = folder / REPORT
+        mark = settings_digest(tasks[0].settings)
+        before = _read(self._path)
+        others = [row for row in before.values() if row.settings != mark and row.state == "done"]
+        if others and not again:
+            raise ExportError(
+                f"{folder.name} holds results of another model or other options "
+                f"({others[0].model or 'unknown'}); give another folder, or use --again to "
+                "replace them."
+            )
+        self._rows = {
+            task.scan.name: _Row(
+                task.scan.name, task.target.relative_to(folder).as_posix(), settings=mark
+            )
+            for task in tasks
+        }
+        # Scans finished earlier keep their rows.
+        self._before = before
+        self._written = 0.0
+        self.save()
+
+    def add(self, outcome: Outcome) -> None:
+        """Record the outcome of a scan; the file is written at most every 20 seconds."""
+        row = self._rows[outcome.name]
+        before = self._before.get(outcome.name)
+        if outcome.state == "was there":
+            row = replace(before or row, state="done", result=row.result, settings=row.settings)
+        else:
+            names = "; ".join(found["name"] for found in outcome.classes)
+            state = "done" if outcome.state == "done" else "failed"
+            why = outcome.error or outcome.remark
+            row = replace(row, state=state, model=outcome.model, structures=names,
+                          seconds=f"{outcome.seconds:g}", why=why)  # fmt: skip
+        self._rows[outcome.name] = row
+        if time.monotonic() - self._written > _EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file now."""
+        with (
+            atomic_path(self._path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as handle,
+        ):
+            table = csv.DictWriter(handle, COLUMNS)
+            table.writeheader()
+            table.writerows(asdict(row) for row in self._rows.values())
+        self._written = time.monotonic()
+
+    def count(self, state: str) -> int:
+        """Count the scans in a state: "done", "failed" or `LEFT`."""
+        return sum(row.state == state for row in self._rows.values())
+
+
+def settings_digest(settings: BatchSettings) -> str:
+    """Return a hash of the settings and weights on which results depend."""
+    content = {**asdict(settings), "device": ""}
+    if settings.model:
+        from pumit.models.checkpoint import read_recipe
+
+        content["model"] = read_recipe(Path(settings.model))[1]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _read(path: Path) -> dict[str, _Row]:
+    """Read the report of an earlier run; empty if there is none, or one of another program."""
+    try:
+        with path.open(encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        return {row["scan"]: _Row(**{name: row[name] for name in COLUMNS}) for row in rows}
+    except (OSError, KeyError, TypeError, UnicodeDecodeError, csv.Error):
+        return {}
 
 
 def _outdated(task: ScanTask) -> str:
@@ -196,14 +295,5 @@ def _outdated(task: ScanTask) -> str:
     return "The scan is newer than its result; use --again to predict all scans once more."
 
 
-def _report_outcome(
-    outcome: Outcome, report: Report, on_outcome: Callable[[Outcome], None] | None
-) -> None:
-    report.add(outcome)
-    if on_outcome is not None:
-        on_outcome(outcome)
-
-
 def _place(task: ScanTask) -> str:
-    """Return the last two parts of a scan's path."""
     return "/".join(task.scan.path.parts[-2:])

@@ -39,7 +39,7 @@ class BatchSettings:
     Attributes:
         model: Path of the checkpoint; empty if a structure's model is chosen for each scan.
         structure: Name of a structure to segment; empty for all classes of the model.
-        structure_model: Automatic model for the structure; None for the best that knows it.
+        structure_model: Automatic model for it; None for the best that knows it.
         corners_lps: Eight corners of a region of interest, LPS mm; None for the whole scan.
         channel: Channel to use if the scan has other channels than the model.
         has_channel_files: Whether NAME_0000, NAME_0001 ... are the channels of one scan.
@@ -151,11 +151,12 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
         write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
     if task.companions != Companions():
         _write_companions(task, volume, found, algorithm)
-    classes = []
-    for number, label in enumerate(found.classes, start=1):
-        voxels = int(np.count_nonzero(found.mask(number)))
-        if voxels:
-            classes.append({"label": number, "name": label.name, "voxels": voxels})
+    counts = (int(np.count_nonzero(found.mask(n))) for n in range(1, len(found.classes) + 1))
+    classes = [
+        {"label": number, "name": label.name, "voxels": voxels}
+        for number, (label, voxels) in enumerate(zip(found.classes, counts, strict=True), start=1)
+        if voxels
+    ]
     return Outcome(scan.name, "done", "", algorithm.name, tuple(classes), remark=found.remark)
 
 

@@ -4,8 +4,13 @@ from pumit.campaign.campaign import Campaign, CampaignSettings
 from pumit.campaign.entry import ScanEntry, ScanState
 from pumit.campaign.folder import CampaignConflict, ScanFiles
 from pumit.campaign.labels import CampaignClass
-from pumit.campaign.order import ScanOrder
-from pumit.campaign.progress import CampaignChart, NextAction, TrainingRound, ValidationSet
+from pumit.campaign.progress import (
+    CampaignChart,
+    NextAction,
+    ScanOrder,
+    TrainingRound,
+    ValidationSet,
+)
 from pumit.campaign.shared_file import LockTaken, ShareLock
 
 __all__ = [

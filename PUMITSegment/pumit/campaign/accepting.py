@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -36,26 +36,6 @@ if TYPE_CHECKING:
 DICOM_LABEL = "label.dcm"
 # Accepted segments, whether drawn by a person or corrected from a prediction.
 PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
-
-
-def write_draft(
-    label: Path | Segmentation | None, target: Path, read_volume: Callable[[], Volume]
-) -> None:
-    """Write segments that are not accepted yet; None writes an empty label.
-
-    Raises:
-        PumitError: If the file cannot be written.
-    """
-    if label is None:
-        write_label(None, read_volume(), target, "")
-        return
-    if isinstance(label, Segmentation):
-        from pumit.export.seg_nrrd import write_seg_nrrd
-
-        write_seg_nrrd(label, target)
-        return
-    with atomic_path(target) as temporary:
-        shutil.copyfile(label, temporary)
 
 
 def write_accepted(
@@ -184,6 +164,5 @@ def _beside(scan: Path, stem: str) -> Iterator[Path]:
 
 
 def _is_ours(target: Path, label: Path) -> bool:
-    """Return whether a file is a copy of a label or of one of its previous versions."""
     ours = [label, *sorted((label.parent / "previous").glob("label.*"))]
     return any(own.is_file() and filecmp.cmp(target, own, shallow=False) for own in ours)

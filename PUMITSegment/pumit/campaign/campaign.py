@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -33,33 +34,39 @@ from pumit.campaign.labels import (
     classes_of_segment,
     is_passed,
     keep_copy,
+    segmentation_of,
+    write_label,
 )
-from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
 from pumit.campaign.progress import (
+    FIRST_LABELLED,
     CampaignChart,
     NextAction,
+    ScanOrder,
     TrainingRound,
     ValidationSet,
     chart_of,
-    is_training_due,
-    next_action,
+    choose_scan,
     patients_to_keep,
+    read_embedding,
+    remaining,
     round_of,
     to_predict,
+    trainable,
     validation_of,
 )
 from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
 from pumit.errors import PumitError
 from pumit.runs import RunStatus, read_status
 from pumit.segmentation import Segmentation, plain_name
-from pumit.system.files import make_folder
-from pumit.system.wording import listed
+from pumit.system.files import atomic_path, make_folder
+from pumit.system.wording import count_of, listed
 
 if TYPE_CHECKING:
     from pumit.campaign.sources import FoundScan
     from pumit.geometry import Triple
 
 SHOWN_NAMES = 3
+_DOING = {"train": "Training", "predict": "Predicting"}
 CLICKS = "-clicks"  # suffix of the folder in which the click model is fine-tuned
 Progress = Callable[[str, float], None]
 
@@ -213,12 +220,10 @@ class Campaign(CampaignFolder):
         return found.problems
 
     def _takes_label(self, scan: ScanEntry) -> bool:
-        """Return whether a label of a person may be taken: no person has worked on the scan."""
         is_untouched = scan.state in ("open", "predicted") and bool(scan.images)
         return is_untouched and not (self.home(scan) / DRAFT).exists()
 
     def _labelled(self, now: ScanEntry, *, found: FoundScan) -> ScanEntry:
-        """Return a scan with the labels that were found for it."""
         if not self._takes_label(now):
             return now
         kept = vars(found.kept(self.classes, self._kept_path))
@@ -329,14 +334,20 @@ class Campaign(CampaignFolder):
             CampaignConflict: If the lock was lost; the draft is then saved as a separate file.
             PumitError: If the draft cannot be written.
         """
-        from pumit.campaign.accepting import write_draft
+        from pumit.export.seg_nrrd import write_seg_nrrd
 
         entry = self.scan(scan)
         target = self.home(entry) / DRAFT
         is_lost = lock is not None and not lock.is_held
         if lock is not None and is_lost:
             target = target.with_name(f"conflict-{lock.token[:6]}.seg.nrrd")
-        write_draft(label, target, lambda: self.volume(entry))
+        if isinstance(label, Segmentation):
+            write_seg_nrrd(label, target)
+        elif label is None:
+            write_label(None, self.volume(entry), target, "")
+        else:
+            with atomic_path(target) as temporary:
+                shutil.copyfile(label, temporary)
         if is_lost:
             raise CampaignConflict(_kept(f"Another person has taken {entry.name}.", target))
 
@@ -546,24 +557,55 @@ class Campaign(CampaignFolder):
 
     def next_action(self) -> NextAction:
         """Return the next step, as the action button shows it."""
-        scans, has_first = self.scans(), bool(self.settings.first_model)
-        following = self.next_scan(scans=scans)
-        return next_action(
-            scans, self.rounds, following, has_first_model=has_first, **self._facts(scans)
-        )
+        scans, rounds, at_work = self.scans(), self.rounds, self.at_work
+        if not scans:
+            return NextAction("add", 0, "Add scans")
+        if unknown := self.unknown_names(scans):
+            name, where = next(iter(unknown.items()))
+            words = f"Say what {name!r} is ({count_of(len(where), 'scan')})"
+            return NextAction("name", len(where), words)
+        can_stop, left = chart_of(scans, rounds).can_stop, remaining(scans)
+        if not (can_stop or at_work) and self._is_due(scans):
+            count = len(trainable(scans))
+            words = f"Train {'again ' if rounds else ''}on {count}"
+            is_begun = bool(rounds) and rounds[-1].state == "training"
+            return NextAction("train", count, "Continue the training" if is_begun else words)
+        waiting = to_predict(scans, rounds, has_first_model=bool(self.settings.first_model))
+        if waiting and not at_work:
+            return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
+        if not left:
+            return NextAction("done", len(scans), "All scans are done: export them")
+        scan = self.next_scan(scans=scans)
+        if scan is None:
+            doing = _DOING.get(at_work, f"Others check the last {len(left)}")
+            return NextAction("wait", len(left), doing)
+        if can_stop:
+            return NextAction("stop", len(left), f"You can stop ({len(left)} left to check)", scan)
+        if scan.stored_state == "predicted":
+            return NextAction("check", len(left), f"Check the next ({len(left)} left)", scan)
+        kept = " (for validation)" if scan.is_validation else ""
+        return NextAction("open", len(left), f"Open the next scan{kept}", scan)
 
     @property
     def is_training_due(self) -> bool:
         """Whether enough scans were accepted since the last training."""
         scans = self.scans()
-        return is_training_due(scans, self.rounds, **self._facts(scans))
+        return not (self.at_work or self.unknown_names(scans)) and self._is_due(scans)
 
-    def _facts(self, scans: Sequence[ScanEntry]) -> dict[str, Any]:
-        return {
-            "unknown_names": self.unknown_names(scans),
-            "at_work": self.at_work,
-            "train_after": self.settings.train_after,
-        }
+    def _is_due(self, scans: Sequence[ScanEntry]) -> bool:
+        rounds, ready, left = self.rounds, {s.id for s in trainable(scans)}, remaining(scans)
+        if not ready:
+            return False
+        last = rounds[-1] if rounds else None
+        begun = next((r for r in reversed(rounds) if r.state != "failed"), None)
+        if begun is not None and begun.state == "training":
+            return True  # it was interrupted
+        if last and last.state == "failed" and ready <= {*last.trained, *last.validated}:
+            return False  # nothing has changed since the failure: a person decides
+        if begun is None:
+            return len(ready) >= FIRST_LABELLED or (not left and len(ready) > 1)
+        new = ready - {*begun.trained, *begun.validated}
+        return len(new) >= self.settings.train_after and bool(left)
 
     def chart(self) -> CampaignChart:
         """Return the curves over the rounds, and a summary sentence."""
@@ -643,7 +685,6 @@ class Campaign(CampaignFolder):
         if scan.stored_state == "accepted" or not (scan.given_values or other):
             return paths
         from pumit.campaign.accepting import PERSON
-        from pumit.campaign.labels import segmentation_of, write_label
 
         volume, target = self.volume(scan), self.home(scan) / GIVEN
         masks = self.truth(scan, volume)

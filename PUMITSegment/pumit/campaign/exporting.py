@@ -21,8 +21,7 @@ from pumit.campaign.labels import UNKNOWN, CampaignClass
 from pumit.campaign.progress import chart_of, used_round
 from pumit.campaign.sources import DATA_SET
 from pumit.errors import ExportError, PumitError
-from pumit.export.labelmap import write_labels
-from pumit.export.layers import Labels, label_type
+from pumit.export.labelmap import Labels, label_type, write_labels
 from pumit.export.volume_file import write_volume_file
 from pumit.report.document import write_template
 from pumit.system.files import atomic_path, make_folder, write_json
@@ -197,7 +196,6 @@ def _write_images(
 
 
 def _dicom(campaign: Campaign, target: Path) -> str:
-    """Write a DICOM-SEG for each accepted DICOM scan, named by the scan's identifier."""
     scans = [s for s in _labelled(campaign) if s.series and s.stored_state == "accepted"]
     if not scans:
         raise PumitError("No accepted scan is DICOM; export a data set.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError, VolumeError
+from pumit.evaluation.metrics import dice
 from pumit.segmentation import (
     UNKNOWN_NAMES,
     Algorithm,
@@ -246,15 +247,11 @@ def keep_copy(path: Path, revision: int) -> Path | None:
 
 def class_dice(one: Mapping[str, Mask], other: Mapping[str, Mask]) -> dict[str, float]:
     """Return the Dice of each class in either, outside unknown voxels; 0 if only one has it."""
-    found = {}
+    found = dict.fromkeys(sorted((one.keys() | other.keys()) - {UNKNOWN}), 0.0)
     unknown = [masks[UNKNOWN] for masks in (one, other) if UNKNOWN in masks]
-    for name in sorted((one.keys() | other.keys()) - {UNKNOWN}):
-        if name not in one or name not in other:
-            found[name] = 0.0
-            continue
+    for name in one.keys() & other.keys() - {UNKNOWN}:
         first, second = one[name], other[name]
         for mask in unknown:
             first, second = first & ~mask, second & ~mask
-        total = int(first.sum()) + int(second.sum())
-        found[name] = 2 * int((first & second).sum()) / total if total else 1.0
+        found[name] = dice(first, second)
     return found

@@ -19,8 +19,7 @@ from pumit.campaign.labels import (
     class_named,
     segmentation_of,
 )
-from pumit.campaign.order import EMBEDDING, read_embedding
-from pumit.campaign.progress import used_round
+from pumit.campaign.progress import EMBEDDING, read_embedding, used_round
 from pumit.campaign.shared_file import working_alone
 from pumit.campaign.thumbnail import draw_thumbnail
 from pumit.errors import PumitError, VolumeError

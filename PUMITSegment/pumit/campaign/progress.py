@@ -1,22 +1,28 @@
-"""Progress of a campaign: rounds, the next action, and when to stop."""
+"""Progress of a campaign: rounds, the next scan and action, and when to stop."""
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pumit.campaign.entry import ScanEntry, of_row, renamed
 from pumit.campaign.labels import CampaignClass
-from pumit.system.wording import count_of
 
 FIRST_LABELLED = 4  # labelled scans before the first training, unless there are fewer scans
 ROUGH_BELOW = 8  # labelled scans below which validation is called rough
 SMALL_GAIN = 0.01
+EMBEDDING = "embedding.json"
+_UNKNOWN_CERTAINTY = 0.5  # of a scan without a prediction
+_VARIETY_WEIGHT = 0.5
 # Fraction of patients kept for validation, and bounds of their number.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
-_DOING = {"train": "Training", "predict": "Predicting"}
 
+ScanOrder = Literal["uncertain", "list", "random"]
 ActionKind = Literal["add", "name", "open", "train", "predict", "check", "wait", "stop", "done"]
 
 
@@ -183,79 +189,6 @@ def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     return [s for s in scans if s.stored_state in ("open", "predicted", "later")]
 
 
-def is_training_due(
-    scans: Sequence[ScanEntry],
-    rounds: Sequence[TrainingRound],
-    *,
-    unknown_names: Mapping[str, Sequence[str]],
-    at_work: str,
-    train_after: int,
-) -> bool:
-    """Return whether enough scans were accepted since the last training; see `next_action`."""
-    ready = {s.id for s in trainable(scans)}
-    if at_work or not ready or unknown_names:
-        return False
-    last = rounds[-1] if rounds else None
-    begun = next((r for r in reversed(rounds) if r.state != "failed"), None)
-    if begun is not None and begun.state == "training":
-        return True  # it was interrupted
-    if last and last.state == "failed" and ready <= {*last.trained, *last.validated}:
-        return False  # nothing has changed since the failure: a person decides
-    left = remaining(scans)
-    if begun is None:
-        return len(ready) >= FIRST_LABELLED or (not left and len(ready) > 1)
-    return len(ready - {*begun.trained, *begun.validated}) >= train_after and bool(left)
-
-
-def next_action(
-    scans: Sequence[ScanEntry],
-    rounds: Sequence[TrainingRound],
-    next_scan: ScanEntry | None,
-    *,
-    unknown_names: Mapping[str, Sequence[str]],
-    at_work: str,
-    train_after: int,
-    has_first_model: bool,
-) -> NextAction:
-    """Choose the next action.
-
-    Args:
-        unknown_names: Segment name of no class to scans with it.
-        at_work: Work of a running process: "train", "predict", or "".
-        train_after: Number of newly accepted scans before the next training.
-        has_first_model: Whether an installed model predicts before the first training.
-    """
-    left, chart = remaining(scans), chart_of(scans, rounds)
-    if not scans:
-        return NextAction("add", 0, "Add scans")
-    if unknown_names:
-        name, where = next(iter(unknown_names.items()))
-        words = f"Say what {name!r} is ({count_of(len(where), 'scan')})"
-        return NextAction("name", len(where), words)
-    is_due = is_training_due(
-        scans, rounds, unknown_names=unknown_names, at_work=at_work, train_after=train_after
-    )
-    if is_due and not chart.can_stop:
-        count = len(trainable(scans))
-        if rounds and rounds[-1].state == "training":
-            return NextAction("train", count, "Continue the training")
-        return NextAction("train", count, f"Train {'again ' if rounds else ''}on {count}")
-    waiting = to_predict(scans, rounds, has_first_model=has_first_model)
-    if waiting and not at_work:
-        return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
-    if not left:
-        return NextAction("done", len(scans), "All scans are done: export them")
-    if next_scan is None:
-        doing = _DOING.get(at_work, f"Others check the last {len(left)}")
-        return NextAction("wait", len(left), doing)
-    if chart.can_stop:
-        return NextAction("stop", len(left), f"You can stop ({len(left)} left to check)", next_scan)
-    if next_scan.stored_state == "predicted":
-        return NextAction("check", len(left), f"Check the next ({len(left)} left)", next_scan)
-    kept = " (for validation)" if next_scan.is_validation else ""
-    return NextAction("open", len(left), f"Open the next scan{kept}", next_scan)
-
-
 def chart_of(scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> CampaignChart:
     """Return the curves over the rounds."""
     finished = [r for r in rounds if r.state == "finished"]
@@ -302,3 +235,54 @@ def round_of(row: Mapping[str, Any], classes: Sequence[CampaignClass]) -> Traini
     """Create a round from its row, with the current class names."""
     one = of_row(TrainingRound, row, ("trained", "validated"))
     return replace(one, calibration=renamed(one.calibration, classes))
+
+
+def choose_scan(
+    scans: Sequence[ScanEntry],
+    *,
+    order: ScanOrder,
+    seed: str,
+    embeddings: Mapping[str, Sequence[float]],
+) -> ScanEntry | None:
+    """Return the scan to open next; None if none is left or others have the rest open.
+
+    One validation scan follows every two others, so that the validation set is complete early.
+    Postponed scans come last.
+    """
+    free = [s for s in scans if s.state in ("open", "predicted", "later")]
+    pool = [s for s in free if s.stored_state != "later"] or free
+    if not pool:
+        return None
+    drawn = [s.is_validation for s in scans if s.stored_state == "accepted"]
+    is_turn = 3 * sum(drawn) < len(drawn)
+    pool = [s for s in pool if s.is_validation == is_turn] or pool
+    if order == "list":
+        return min(pool, key=lambda s: s.order)
+    if order == "random":
+        return min(pool, key=lambda s: random.Random(f"{seed} {s.id}").random())
+    done = [embeddings[s.id] for s in scans if s.is_truth and s.id in embeddings]
+    return min(pool, key=lambda s: (-_worth(s, embeddings.get(s.id), done), s.order))
+
+
+def _worth(
+    scan: ScanEntry, embedding: Sequence[float] | None, done: Sequence[Sequence[float]]
+) -> float:
+    certainty = _UNKNOWN_CERTAINTY if scan.certainty is None else scan.certainty
+    worth = 1 - certainty
+    if embedding is not None and done:
+        nearest = max(_cosine(embedding, other) for other in done)
+        worth += _VARIETY_WEIGHT * (1 - nearest)
+    return worth
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    norm = sum(x * x for x in one) * sum(y * y for y in other)
+    return sum(x * y for x, y in zip(one, other, strict=False)) / norm**0.5 if norm else 0.0
+
+
+def read_embedding(folder: Path) -> list[float] | None:
+    """Read the embedding of a scan from its folder; None if missing or unreadable."""
+    with suppress(OSError, ValueError):
+        values = json.loads((folder / EMBEDDING).read_text(encoding="utf-8"))
+        return [float(v) for v in values]
+    return None

@@ -202,7 +202,6 @@ def _found(
 def _cases(
     folder: Path, found: FoundScans, is_of_lab: Callable[[Path], bool]
 ) -> Iterator[FoundScan]:
-    """Find the labelled scans of a data set's folder, without files that a campaign wrote."""
     from pumit.io.file_part import split_part
     from pumit.io.slicer_bundle import is_bundle
     from pumit.training.data.dataset_json import IGNORE
@@ -385,7 +384,6 @@ def is_named_after(path: Path, name: str) -> bool:
 
 
 def _channels(scan: Scan) -> tuple[Path, ...]:
-    """Return a scan's channel files for NAME_0000, and none for its other channels."""
     match = _CHANNEL.fullmatch(_stem(scan.path))
     if scan.path.is_dir() or match is None:
         return (scan.path,)
@@ -399,7 +397,6 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 
 
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
-    """Return the scan with fingerprint and patient; unchanged if it cannot be read."""
     from pumit.training.data.found_cases import one_line
 
     entry = scan.entry
@@ -471,7 +468,6 @@ def fingerprint(files: Sequence[Path], series: str = "") -> tuple[str, int, str,
 
 
 def _series_in(folder: Path, series: str) -> tuple[str, str]:
-    """Return the series and patient of a folder, from the first matching header."""
     from pumit.io.dicom.files import is_dicom, read_header
 
     for path in _files(folder):

@@ -95,7 +95,6 @@ def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
 
 
 def _begun(campaign: Campaign) -> TrainingRound:
-    """Return the unfinished round, or a new one."""
     if campaign.rounds and campaign.rounds[-1].state == "training":
         return campaign.rounds[-1]
     if unknown := campaign.unknown_names():
@@ -161,7 +160,6 @@ def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
 
 
 def _is_seen(campaign: Campaign, one: TrainingRound) -> bool:
-    """Return whether earlier rounds were trained on validation scans of this round."""
     return not learnt_from(campaign.rounds).isdisjoint(one.validated)
 
 
@@ -216,7 +214,6 @@ def _time(seconds: float, device: str) -> dict[str, Any]:
 
 
 def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> TrainingRound:
-    """Fine-tune the click model, and return the round with it if it is better."""
     from pumit.training.train import finetune
 
     folder = campaign.folder / f"{one.folder}{CLICKS}"
@@ -279,7 +276,6 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
 
 
 def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: str) -> TrainingRound:
-    """Return the round with validation results, and whether its model is used."""
     scans = [campaign.scan(key) for key in one.validated]
     model = checkpoint.relative_to(campaign.folder).as_posix()
     dice, calibration = judge(
@@ -313,7 +309,6 @@ def _name(campaign: Campaign, one: TrainingRound) -> str:
 
 
 def _with_names(campaign: Campaign, text: str) -> str:
-    """Replace scan identifiers in a message by names."""
     for scan in campaign.scans():
         text = text.replace(scan.id, scan.name)
     return text

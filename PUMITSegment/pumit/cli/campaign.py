@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _new(args: argparse.Namespace) -> None:
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
 
     rows = []
     for text in args.classes:
@@ -178,7 +178,7 @@ def _new(args: argparse.Namespace) -> None:
 
 
 def _add(args: argparse.Namespace) -> None:
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
 
     campaign = Campaign.open(args.folder)
     with progress_bar(quiet=args.json) as step:
@@ -338,7 +338,7 @@ def _train(args: argparse.Namespace) -> None:
 
 def _predict(args: argparse.Namespace) -> None:
     from pumit.campaign.predicting import predict_open
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
 
     campaign = Campaign.open(args.folder)
     with progress_bar(quiet=args.json) as step:
@@ -353,7 +353,7 @@ def _predict(args: argparse.Namespace) -> None:
 
 def _look(args: argparse.Namespace) -> None:
     from pumit.campaign.predicting import look_at_scans
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
 
     with progress_bar(quiet=args.json) as step:
         done = look_at_scans(Campaign.open(args.folder), device=args.device, progress=step)

@@ -50,14 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit data`; it fails if no case can be used.
-
-    Raises:
-        PumitError: If no case is found, or none can be used.
-    """
+    """Run `pumit data`; it fails if no case can be used."""
     if args.goal == "classification" or Path(args.source).suffix == ".npz":
         return _run_classes(args)
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.training.data.labelled_set import find_cases
     from pumit.training.data.survey import DataSurvey
     from pumit.training.recipes.labelled import LabelledData
@@ -92,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _why_unusable(summary: SetReport) -> str:
-    """Return a sentence on a data set of which no case can be used."""
     if not summary.cases and summary.unlabelled:
         return "No scan has labels; add a label file for each scan, or give --labels."
     none = f"None of {count_of(summary.cases, 'case')} can be used"
@@ -102,8 +97,7 @@ def _why_unusable(summary: SetReport) -> str:
 
 
 def _run_classes(args: argparse.Namespace) -> int:
-    """Check the scans of a classification."""
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.training.classification.reader import read_classification_data
 
     data = read_classification_data(Path(args.source))
@@ -136,7 +130,6 @@ def _run_classes(args: argparse.Namespace) -> int:
 def _print_classes(
     classes: Mapping[str, Mapping[str, int]], problems: Iterable[str], notes: Iterable[str]
 ) -> None:
-    """Print one line per class, and the problems below."""
     for name, numbers in classes.items():
         print(f"{name}: {', '.join(f'{n} {split}' for split, n in numbers.items())}")
     for problem in problems:
@@ -146,7 +139,6 @@ def _print_classes(
 
 
 def _data(source: Path) -> tuple[dict[str, Any], Path]:
-    """Return the recipe's `data` keys and the folder that relative paths start from."""
     from pumit.io.slicer_bundle import is_bundle
 
     is_zip = source.suffix.lower() == ".zip"
@@ -163,7 +155,6 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
 
 
 def _print(reports: list[CaseReport], summary: SetReport) -> None:
-    """Print a table: one line per case, with its problems below."""
     width = min(max((len(r.case) for r in reports), default=4), 40)
     print(f"{'case':<{width}}  {'voxels':<15}  {'spacing mm':<20}  ch  classes")
     for report in reports:

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.output import progress_bar
 from pumit.errors import ExportError
 from pumit.system.files import make_folder
 
@@ -28,11 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def remove_earlier_scan(series: Path) -> None:
-    """Remove the scan of an earlier demonstration.
-
-    Raises:
-        ExportError: If the folder holds anything else.
-    """
+    """Remove the scan of an earlier demonstration; refuse anything else."""
     import shutil
 
     from pydicom import dcmread

@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from pumit.errors import PumitError, VolumeError
 
 if TYPE_CHECKING:
     from pumit.evaluation.click_scores import Row
-    from pumit.evaluation.differences import LargeDifference
+    from pumit.evaluation.folder_comparison import ComparedClass, LargeDifference
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
@@ -25,7 +26,6 @@ DECIMALS = 5
 
 
 def _count(text: str) -> int:
-    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"needs a whole number of at least 1, got {text!r}")
     return int(text)
@@ -145,18 +145,20 @@ def run(args: argparse.Namespace) -> int:
     return _compare(args)
 
 
-def _refuse_scan_name(output: Path | None) -> None:
-    """Raise PumitError if the report is called like a scan, which it could replace."""
-    if output is not None and output.suffix.lower() in (".gz", ".nii", ".nrrd", ".mha", ".dcm"):
+def _check_output(output: Path | None, *inputs: Path) -> None:
+    from pumit.cli.segment import check_target
+
+    if output is None:
+        return
+    if output.suffix.lower() in (".gz", ".nii", ".nrrd", ".mha", ".dcm"):
         raise PumitError(f"The output {output.name!r} is called like a scan; give another name.")
+    check_target(output, *inputs)
 
 
 def _click(args: argparse.Namespace) -> int:
-    """Score a simulated user's clicks on labelled cases."""
     if not args.cases.is_dir():
         raise VolumeError(f"There is no folder {args.cases.name!r} of cases; check the path.")
-    from pumit.cli.segment import check_target
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.evaluation.click_scores import means, means_of_groups, size_class, worst
     from pumit.evaluation.simulated_user import GESTURES, evaluate_case
     from pumit.inference.interactive.segmenter import load_segmenter
@@ -164,9 +166,7 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.report.click_tables import click_tables
     from pumit.system.files import write_json, write_text
 
-    _refuse_scan_name(args.output)
-    if args.output:
-        check_target(args.output)
+    _check_output(args.output)
     if args.pictures is not None and args.pictures.is_file():
         raise PumitError("--pictures needs a folder, got a file.")
     try:
@@ -231,8 +231,7 @@ def _click(args: argparse.Namespace) -> int:
 def _draw_worst(
     segmenter: Segmenter, cases: Path, rows: list[Row], args: argparse.Namespace
 ) -> None:
-    """Draw the worst targets, as segmented from a box and after clicks."""
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.report.click_tables import draw_worst_targets
     from pumit.volume import Volume
@@ -249,26 +248,25 @@ def _draw_worst(
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Compare label maps of two folders, or two label maps."""
-    from pumit.cli.segment import check_target
-    from pumit.cli.shared.compared_classes import compared_classes, ignored_of
-    from pumit.cli.shared.progress import progress_bar
-    from pumit.evaluation.differences import differences
+    from pumit.cli.shared.output import progress_bar
     from pumit.evaluation.folder_comparison import (
         compared_masks,
+        differences,
         find_pairs,
         pair_of_files,
-        row_of,
     )
-    from pumit.evaluation.segmentation_metrics import METRICS, mask_errors, summarize
+    from pumit.evaluation.segmentation_metrics import (
+        METRICS,
+        compared_metrics,
+        mask_errors,
+        summarize,
+    )
 
-    _refuse_scan_name(args.output)
-    if args.output:
-        check_target(args.output, args.predictions, args.labels)
-        if args.output.suffix.lower() == ".md":
-            raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
-    classes = compared_classes(args.classes) if args.classes else ()
-    ignored = ignored_of(args.classes) if args.classes else _ignored_beside(args.labels)
+    _check_output(args.output, args.predictions, args.labels)
+    if args.output and args.output.suffix.lower() == ".md":
+        raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
+    classes = _compared_classes(args.classes) if args.classes else ()
+    ignored = _ignored_of(Path(args.classes)) if args.classes else _ignored_beside(args.labels)
     if args.predictions.is_file() and args.labels.is_file():
         found = [pair_of_files(args.predictions, args.labels)]
     else:
@@ -284,15 +282,20 @@ def _compare(args: argparse.Namespace) -> int:
             step(pair.case, i / len(pairs))
             try:
                 for each in compared_masks(pair, classes, ignored=ignored):
-                    rows.append(row_of(each, pair.case, args.nsd))
+                    case, label = pair.case, each.label
+                    prediction, truth, grid = each.prediction, each.truth, each.grid
+                    row = compared_metrics(
+                        prediction,
+                        truth,
+                        grid.spacing_mm,
+                        tolerance_mm=args.nsd,
+                        case=case,
+                        label=label,
+                    )
+                    rows.append(row)
                     if args.places:
                         places += differences(
-                            each.prediction,
-                            each.truth,
-                            each.grid,
-                            count=args.places,
-                            case=pair.case,
-                            label=each.label,
+                            prediction, truth, grid, count=args.places, case=case, label=label
                         )
             except VolumeError as error:
                 # One bad case must not lose the results of the others.
@@ -328,15 +331,72 @@ def _compare(args: argparse.Namespace) -> int:
     return 0
 
 
+def _compared_classes(text: str) -> tuple[ComparedClass, ...]:
+    """Return the classes of a recipe, a `dataset.json`, a checkpoint or an installed model.
+
+    A model writes the class number, from 1, into its label map; a region consists of all classes
+    within it. With a recipe or dataset.json, predictions use the label values of the data set.
+    """
+    from pumit.evaluation.folder_comparison import ComparedClass
+    from pumit.training.data.classes import classes_from
+    from pumit.training.data.dataset_json import classes_of_labels
+    from pumit.training.recipes.reader import read_yaml
+
+    path = Path(text)
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return _classes_of_model(text)
+    content = read_yaml(path)  # JSON is YAML
+    data, labels = content.get("data"), content.get("labels")
+    if isinstance(data, Mapping) and data.get("classes"):
+        classes = classes_from(data["classes"])
+    elif isinstance(labels, Mapping) and labels:
+        classes = classes_of_labels(labels)
+    else:
+        raise PumitError(f"{path.name} names no classes; it needs data.classes, or labels.")
+    return tuple(ComparedClass(c.label.name, c.values, c.values) for c in classes)
+
+
+def _ignored_of(path: Path) -> int | None:
+    from pumit.training.data.dataset_json import ignored_value
+    from pumit.training.recipes.reader import read_yaml
+
+    labels = read_yaml(path).get("labels") if path.suffix.lower() == ".json" else None
+    return ignored_value(labels) if isinstance(labels, Mapping) else None
+
+
+def _classes_of_model(text: str) -> tuple[ComparedClass, ...]:
+    from pumit.evaluation.folder_comparison import ComparedClass
+    from pumit.models.card import classes_of
+    from pumit.models.checkpoint import read_recipe
+    from pumit.models.index import find_model
+    from pumit.training.data.classes import ClassValue, region
+
+    recipe, _ = read_recipe(find_model(text))
+    rows = recipe.get("classes", ())
+    classes = [
+        region(label, row["values"])
+        if "values" in row
+        else ClassValue(int(row.get("value", number)), label)
+        for number, (label, row) in enumerate(zip(classes_of(recipe), rows, strict=True), start=1)
+    ]
+    numbered = list(enumerate(classes, start=1))
+    return tuple(
+        ComparedClass(
+            one.label.name,
+            one.values,
+            tuple(n for n, other in numbered if set(other.values) <= set(one.values)),
+        )
+        for one in classes
+    )
+
+
 def _ignored_beside(labels: Path) -> int | None:
     """Return the ignore label of a data set, whose labels are next to its dataset.json."""
-    from pumit.cli.shared.compared_classes import ignored_of
-
     beside = labels.parent / "dataset.json"
     if not (labels.is_dir() and beside.is_file()):
         return None
     try:
-        return ignored_of(str(beside))
+        return _ignored_of(beside)
     except PumitError as error:
         logger.warning("If the labels have a value to ignore, it is scored as a class: %s", error)
         return None
@@ -359,7 +419,6 @@ def _write_comparison(
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
 ) -> None:
-    """Write the rows as CSV, with empty fields for missing values, or everything as JSON."""
     from pumit.system.files import atomic_path, write_text
 
     plain = [_rounded(asdict(row)) for row in rows]
@@ -388,7 +447,6 @@ def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
 
 
 def _place_text(place: LargeDifference) -> str:
-    """Describe a place in one line."""
     ras = ", ".join(f"{part:.1f}" for part in place.position_ras)
     what = "too little" if place.is_missing else "too much"
     return f"{place.case}: {what} {place.label} at {ras} (RAS mm), {place.depth_mm:.1f} mm deep"

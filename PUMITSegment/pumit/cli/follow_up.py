@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumit.cli.segment import parse_numbers, ras_to_lps
-from pumit.cli.shared.progress import Steps, progress_bar
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import Steps, print_table, progress_bar
 from pumit.errors import ExportError, OtherPatientError, PumitError, VolumeError
 from pumit.system.files import refuse_replacing, write_json
 
@@ -114,8 +113,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Scans:
-    """Both scans and the lesions of the earlier one."""
-
     def __init__(self, args: argparse.Namespace) -> None:
         from pumit.volume import Volume
 
@@ -157,17 +154,15 @@ class _Scans:
 
 
 def _named(labels: LabelFile) -> list[tuple[str, Any]]:
-    """Return (name, mask) of each segment, with unique names."""
-    found: list[tuple[str, Any]] = []
+    found: dict[str, Any] = {}
     for segment in labels.segments:
         name = segment.name or f"Lesion {segment.value}"
-        count = sum(other == name for other, _ in found)
-        found.append((f"{name[:58]} ({count + 1})" if count else name, labels.mask(segment)))
-    return found
+        names = (name, *(f"{name[:58]} ({number})" for number in range(2, len(found) + 2)))
+        found[next(free for free in names if free not in found)] = labels.mask(segment)
+    return list(found.items())
 
 
 def _patients(*scans: Volume) -> set[str]:
-    """Return the patients that DICOM states for scans."""
     from pumit.io.dicom.files import read_header
 
     patients = {read_header(scan.source.files[0]).patient for scan in scans if scan.source}
@@ -189,7 +184,6 @@ def _are_reversed(earlier: Volume, later: Volume) -> bool:
 
 
 def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registration]:
-    """Read and register the scans, and write the registration's files."""
     from pumit.followup.files import read_transform, write_registration
     from pumit.followup.registration import measured, register
     from pumit.system.files import make_folder
@@ -216,7 +210,6 @@ def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registra
 def _followed(
     args: argparse.Namespace, scans: _Scans, registration: Registration, step: Steps
 ) -> tuple[FollowUp, dict[str, Any] | None]:
-    """Return the lesions of both dates and the model used; None if no model ran."""
     from pumit.followup.follow_up import compare_dates, follow_up
     from pumit.io.markups import read_markups
     from pumit.prompts import PointPrompt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import print_table
 from pumit.system.wording import digits_for
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit info`."""
     from pumit.io.read import read_image
 
-    facts = facts_of(read_image(args.image, series=args.series))
+    facts = _facts_of(read_image(args.image, series=args.series))
     if args.json:
         print(json.dumps(facts))
         return 0
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     )
     channels = f", {facts['channels']} channels" if facts["channels"] > 1 else ""
     ras, voxel = (",".join(f"{v:g}" for v in facts[k]) for k in ("middle_ras", "middle_voxel"))
-    low, high = facts["range"]
+    reach = " to ".join(f"{v:g}" for v in facts["range"]) or "no number"
     is_measured = facts["has_pixel_size"] and facts["has_position"]
     runs = f"{', '.join(facts['orientation'][:shown])} ({axes} run there)"
     rows = {
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         "Spacing": f"{step} mm" if facts["has_pixel_size"] else _UNKNOWN,
         "Orientation": runs if facts["has_position"] else _UNKNOWN,
         "Extent": f"{place} mm" if is_measured else _UNKNOWN,
-        "Intensities": f"{facts['type']}, {low:g} to {high:g} {facts['intensity_unit']}".rstrip(),
+        "Intensities": f"{facts['type']}, {reach} {facts['intensity_unit']}".rstrip(),
         "Modality": facts["modality"] or _UNKNOWN,
         "To click in the middle": f"--voxel={voxel.removesuffix(',0')}"
         if facts["is_planar"]
@@ -62,12 +62,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def facts_of(image: FileImage) -> dict[str, Any]:
+def _facts_of(image: FileImage) -> dict[str, Any]:
     """Return facts about a scan as JSON values; axes in the order columns, rows, slices."""
     from pumit.structures.find import modality_of_scan
     from pumit.volume import Volume
 
     volume = Volume.from_steps(image.array, image.steps_mm, image.origin_lps, image.source)
+    numbers = volume.array[np.isfinite(volume.array)]
     digits = digits_for(volume.spacing_mm, 1)
     middle = [(n - 1) // 2 for n in volume.shape]
     corners = volume.index_to_world(list(product(*((0, n - 1) for n in volume.shape))))
@@ -87,7 +88,7 @@ def facts_of(image: FileImage) -> dict[str, Any]:
         ],
         "ras": [[round(v, digits + 1) + 0.0 for v in pair] for pair in ends.T.tolist()],
         "type": str(volume.array.dtype),
-        "range": [float(volume.array.min()), float(volume.array.max())],
+        "range": [float(numbers.min()), float(numbers.max())] if numbers.size else [],
         "intensity_unit": volume.source.intensity_unit if volume.source else "",
         "modality": modality_of_scan(volume),
         "middle_ras": [

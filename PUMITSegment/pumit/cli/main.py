@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from pumit import __version__
-from pumit.cli.shared.quiet import QUIET_VARIABLE
+from pumit.cli.shared.output import QUIET_VARIABLE
 from pumit.errors import PumitError
 from pumit.system.machine import share_heaps, wait_asleep
 from pumit.system.optional import what_is_missing
@@ -63,8 +63,6 @@ class Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that reports errors in one line and shows defaults in its help."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **kwargs})
 
@@ -73,8 +71,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Completion(argparse.Action):
-    """Print the completion script of a shell."""
-
     def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
         try:
             import shtab
@@ -109,7 +105,6 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of a command's actions, such as those of `pumit runs`."""
     return [
         part
         for action in parser._actions
@@ -119,7 +114,6 @@ def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
 
 
 def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
-    """Declare `--verbose` and `--quiet`."""
     parser.add_argument(
         "--verbose", action="store_true", default=default, help="log progress to stderr"
     )
@@ -129,10 +123,7 @@ def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
 
 
 def join_negative_values(arguments: Sequence[str]) -> list[str]:
-    """Write `--point -10,20,30` as `--point=-10,20,30`.
-
-    argparse takes a value that begins with a minus for an option.
-    """
+    """Write `--point -10,20,30` as `--point=-10,20,30`."""
     joined: list[str] = []
     for argument in arguments:
         is_value = re.match(r"-\.?\d", argument) and joined and joined[-1].startswith("--")
@@ -194,7 +185,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(command: str, what: str, status: int) -> int:
-    """Print one line on standard error and return the exit status."""
     print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
     return status
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import print_table
 from pumit.errors import CheckpointError, PumitError
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _structures(args: argparse.Namespace) -> int:
-    """List every structure that the installed models can find by name."""
     from pumit.models.card import installed_models
     from pumit.structures.search import known_structures
 
@@ -100,8 +99,7 @@ def _structures(args: argparse.Namespace) -> int:
 
 
 def _list_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """List, verify or fetch models; return one row per model."""
-    from pumit.cli.shared.progress import progress_bar
+    from pumit.cli.shared.output import progress_bar
     from pumit.models.index import fetch_model, list_models, verify_model
 
     entries = [e for e in list_models() if args.name in (None, e.name)]
@@ -131,7 +129,6 @@ def _state(entry: ModelEntry) -> str:
 
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
-    """Add a checkpoint or a run's best model; the run may be stopped or still running."""
     from pumit.models.checkpoint import save_checkpoint
     from pumit.models.sam_file import foreign_model
     from pumit.models.user_index import CARD, register
@@ -155,7 +152,6 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _join(args: argparse.Namespace) -> dict[str, Any]:
-    """Add an ensemble: the mean of several automatic models, as one model."""
     from pumit.models.ensemble import join_models
     from pumit.models.index import find_model
     from pumit.models.user_index import register

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.output import progress_bar
 from pumit.cli.shared.training_options import add_unreviewed_option
 from pumit.errors import PumitError
 from pumit.system.files import write_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections import Counter
@@ -12,14 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pumit.batch.report import REPORT
-from pumit.batch.run import Runner, check_targets, in_this_process, predict_many
+from pumit.batch.run import REPORT, Runner, check_targets, in_this_process, predict_many
 from pumit.batch.task import BatchSettings, Corners, Outcome, ScanTask, predict_scan, predictor_for
-from pumit.cli.classify import classify_images
-from pumit.cli.segment import check_target, parse_numbers, ras_to_lps
-from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
-from pumit.cli.shared.progress import Steps, progress_bar
+from pumit.cli.segment import (
+    add_companion_arguments,
+    check_target,
+    companions_of,
+    parse_numbers,
+    ras_to_lps,
+)
+from pumit.cli.shared.output import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.io.file_part import with_part
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.prompts import BoxPrompt
 from pumit.system.files import make_folder
@@ -27,6 +32,7 @@ from pumit.system.watch import Watch
 from pumit.system.wording import listed
 
 MOST_NAMES = 20  # shown per scan
+TABLE_SUFFIXES = (".csv", ".json")  # of a classifier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,13 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask]:
-    """Return one task per scan, with the file for its result.
-
-    Raises:
-        ExportError: If a result cannot be written, or two would have the same name.
-        VolumeError: If channel files are requested and there are none.
-    """
+def _tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask]:
     from pumit.export.write import SUFFIXES, check_suffix
 
     scans = find_scans(args.images, series=args.series)
@@ -158,7 +158,7 @@ def _first_channels(scans: list[Scan]) -> list[Scan]:
     return first
 
 
-def kind_of_model(model: str) -> str:
+def _kind_of_model(model: str) -> str:
     """Return the model's kind, read from its recipe; the weights are not loaded."""
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
@@ -167,12 +167,8 @@ def kind_of_model(model: str) -> str:
     return kind_of(read_recipe(find_model(model))[0])
 
 
-def settings_of(args: argparse.Namespace) -> BatchSettings:
-    """Return the settings for all scans; ask for consent to the model's licence if needed.
-
-    Raises:
-        PumitError: If no model is named, its licence is not accepted, or none knows the structure.
-    """
+def _settings_of(args: argparse.Namespace) -> BatchSettings:
+    """Return the settings for all scans; ask for consent to the model's licence if needed."""
     from pumit.models.card import installed_models
     from pumit.models.consent import require_consent
     from pumit.models.index import find_model
@@ -202,15 +198,10 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
     if args.model is None:
         raise PumitError("Name a model with --model, or a structure with --find.")
     path = str(find_model(args.model).resolve())
-    return replace(settings, model=path, kind=kind_of_model(args.model))
+    return replace(settings, model=path, kind=_kind_of_model(args.model))
 
 
-def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
-    """Return the runner: this process, several processes, or a Dask cluster.
-
-    Raises:
-        PumitError: If both `--processes` and `--dask` are given, or a value is invalid.
-    """
+def _runner_of(args: argparse.Namespace, step: Steps) -> Runner:
     if args.processes < 1:
         raise PumitError(f"--processes must be 1 or more, got {args.processes}.")
     if args.dask:
@@ -245,16 +236,16 @@ def _resources(given: list[str]) -> dict[str, float]:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
-    if args.model and not args.find and kind_of_model(args.model) == "classifier":
-        return classify_images(args, find_scans(args.images, series=args.series))
-    settings = settings_of(args)
+    if args.model and not args.find and _kind_of_model(args.model) == "classifier":
+        return _classify(args, find_scans(args.images, series=args.series))
+    settings = _settings_of(args)
     if args.output is None:
         raise ExportError("Give an output file or folder with -o for the segments.")
-    tasks = tasks_of(args, settings)
+    tasks = _tasks_of(args, settings)
     labels = _labels(tasks)
     rows: list[dict[str, Any]] = []
     with progress_bar(quiet=args.json) as step:
-        runner = runner_of(args, step)
+        runner = _runner_of(args, step)
         if runner is in_this_process:
             step("Loading the model", 0.0)
             predictor_for(settings)
@@ -289,17 +280,17 @@ def run(args: argparse.Namespace) -> int:
             print(f"{row['image']}: {row.get('error') or names or there}{file}")
             if "remark" in row:
                 sys.stderr.write(f"{row['image']}: {row['remark']}\n")
-    failed = [row for row in rows if "error" in row]
-    if failed:
-        what = f"{len(failed)} of {len(rows)} images failed, first: "
-        raise VolumeError(
-            f"{what}{failed[0]['image']}: {failed[0]['error']} {REPORT} in the folder lists all."
-        )
+    _raise_failures(rows, f" {REPORT} in the folder lists all.")
     return 0
 
 
+def _raise_failures(rows: Sequence[dict[str, Any]], more: str = "") -> None:
+    if failed := [row for row in rows if "error" in row]:
+        what = f"{len(failed)} of {len(rows)} images failed, first: "
+        raise VolumeError(f"{what}{failed[0]['image']}: {failed[0]['error']}{more}")
+
+
 def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str, Any]:
-    """Return the JSON row of an outcome; `file` is the result's path in the output folder."""
     row: dict[str, Any] = {"image": label}
     if outcome.state in ("failed", "stopped"):
         row["error"] = outcome.error
@@ -328,3 +319,76 @@ def _absolute(task: ScanTask) -> ScanTask:
     """Return the task with absolute paths, which hold in every process."""
     scan = replace(task.scan, path=task.scan.path.absolute())
     return replace(task, scan=scan, target=task.target.resolve())
+
+
+def _classify(args: argparse.Namespace, scans: list[Scan]) -> int:
+    from pumit.inference.automatic.classifier import load_classifier
+    from pumit.volume import Volume
+
+    if args.output is not None:
+        if args.output.suffix.lower() not in TABLE_SUFFIXES:
+            raise ExportError(
+                f"A classifier writes a table; let {args.output.name!r} end with "
+                f"{' or '.join(TABLE_SUFFIXES)}, or leave -o out."
+            )
+        check_target(args.output, *(scan.path for scan in scans))
+    rows: list[dict[str, Any]] = []
+    with progress_bar(quiet=args.json) as step:
+        step("Loading the model", 0.0)
+        model = load_classifier(args.model, device=args.device)
+        for i, (scan, name) in enumerate(zip(scans, _distinct_names(scans), strict=True)):
+            step(f"Classifying {name}", i / len(scans))
+            row: dict[str, Any] = {"image": name, "model": f"PUMIT {model.name}"}
+            try:
+                found = model.classify(Volume.read(scan.path, series=scan.series))
+                row |= {"class": found.most_probable, "probabilities": found.probabilities}
+                if found.is_multi_label:
+                    row["class"] = [c for c, p in found.probabilities.items() if p > 0.5]
+            except VolumeError as error:
+                if len(scans) == 1:
+                    raise
+                # One bad scan must not lose the results of the others.
+                row["error"] = str(error)
+            rows.append(row)
+    if args.output is not None:
+        _write_table(rows, model.classes, args.output)
+    for row in [] if args.json else rows:
+        print(f"{row['image']}: {row.get('error') or _in_words(row['probabilities'])}")
+    if args.json:
+        print(json.dumps(rows))
+    _raise_failures(rows)
+    return 0
+
+
+def _distinct_names(scans: list[Scan]) -> list[str]:
+    files = Counter(scan.path.name for scan in scans)
+    paths = Counter(scan.path for scan in scans)
+    names = []
+    for scan in scans:
+        series = (scan.series or "") if paths[scan.path] > 1 else ""
+        path = with_part(scan.path, series).as_posix()
+        names.append(scan.path.name if files[scan.path.name] == 1 else path)
+    return names
+
+
+def _in_words(probabilities: dict[str, float]) -> str:
+    ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} ({p:.1%})" for name, p in ranked)
+
+
+def _write_table(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:
+    from pumit.system.files import atomic_path
+
+    with atomic_path(target) as temporary:
+        if target.suffix.lower() == ".json":
+            temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            return
+        with temporary.open("w", encoding="utf-8", newline="") as handle:
+            table = csv.writer(handle)
+            table.writerow(["image", "class", *classes, "error"])
+            for row in rows:
+                shown = row.get("class", "")
+                chosen = shown if isinstance(shown, str) else ";".join(shown)
+                found = row.get("probabilities", {})
+                numbers = [f"{found[name]:.6f}" if found else "" for name in classes]
+                table.writerow([row["image"], chosen, *numbers, row.get("error", "")])

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from pumit.cli.segment import check_target
-from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.output import progress_bar
 from pumit.errors import ExportError
 from pumit.io.scans import suffix_of
 from pumit.system.watch import Watch

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pumit.cli.shared.table import print_table
+from pumit.cli.shared.output import print_table
 from pumit.errors import PumitError
 from pumit.runs import (
     SILENCE_SECONDS,
@@ -52,37 +52,30 @@ def run(args: argparse.Namespace) -> int:
         folder = args.folder
         if folder is not None and not (folder.is_dir() and os.access(folder, os.R_OK)):
             raise PumitError(f"There is no folder {folder.name!r} to read; check the path.")
-        _list(known_runs() if args.folder is None else list_runs(args.folder))
+        _list(_known_runs() if args.folder is None else list_runs(args.folder))
         return 0
-    folder = find_run(args.run)
+    folder = _find_run(args.run)
     status = _status_of(folder)
     if args.action == "status":
         _show(folder, status)
         return 0
     if not status.is_alive:
-        raise PumitError(f"{folder.name} is not running: {describe(status)}")
+        raise PumitError(f"{folder.name} is not running: {_describe(status)}")
     if args.action == "resume" and status.state != "paused":
-        raise PumitError(f"{folder.name} is not paused: {describe(status)}")
+        raise PumitError(f"{folder.name} is not paused: {_describe(status)}")
     if args.action == "finish" and status.best_step is None:
-        raise PumitError(f"{folder.name} has no validated model yet: {describe(status)}")
+        raise PumitError(f"{folder.name} has no validated model yet: {_describe(status)}")
     send_command(folder, args.action)
-    print(describe(_after(folder, args.action, status)))
+    print(_describe(_after(folder, args.action, status)))
     return 0
 
 
-def find_run(text: str) -> Path:
-    """Return the folder of a run.
-
-    Args:
-        text: Path of the folder, its name in the folder of runs, or the run's model name.
-
-    Raises:
-        PumitError: If there is no such run, or several have this name.
-    """
+def _find_run(text: str) -> Path:
+    """Return a run by its folder, its folder's name, or the name of its model."""
     for folder in (Path(text), runs_folder() / text):
         if (folder / STATUS).is_file():
             return folder.absolute()
-    named = [folder for folder, status in known_runs() if status.name == text]
+    named = [folder for folder, status in _known_runs() if status.name == text]
     if len(named) == 1:
         return named[0]
     if named:
@@ -93,8 +86,7 @@ def find_run(text: str) -> Path:
     )
 
 
-def describe(status: RunStatus) -> str:
-    """Describe the state of a run in one line."""
+def _describe(status: RunStatus) -> str:
     if status.is_interrupted:
         saved = "start it again to continue from the last save"
         return f"interrupted at step {status.step} of {status.steps}; {saved}."
@@ -108,7 +100,7 @@ def _status_of(folder: Path) -> RunStatus:
     return status
 
 
-def known_runs() -> list[tuple[Path, RunStatus]]:
+def _known_runs() -> list[tuple[Path, RunStatus]]:
     """List the runs in the folder of runs, in `./runs` and elsewhere, the latest first."""
     found = list_runs()
     known = {folder.resolve() for folder, _ in found}
@@ -121,7 +113,6 @@ def known_runs() -> list[tuple[Path, RunStatus]]:
 
 
 def _shown(folder: Path) -> str:
-    """Return the name of a run to print: its name in the folder of runs, else its path."""
     if folder.parent == runs_folder():
         return folder.name
     here = Path.cwd()
@@ -132,12 +123,12 @@ def _list(found: Sequence[tuple[Path, RunStatus]]) -> None:
     if not found:
         print("There are no runs.")
         return
-    rows = [(_shown(f), s.name, s.task, describe(s)) for f, s in found]
+    rows = [(_shown(f), s.name, s.task, _describe(s)) for f, s in found]
     print_table([("FOLDER", "MODEL", "TASK", "STATE"), *rows])
 
 
 def _show(folder: Path, status: RunStatus) -> None:
-    print(f"{status.name or folder.name} ({status.task or 'training'}): {describe(status)}")
+    print(f"{status.name or folder.name} ({status.task or 'training'}): {_describe(status)}")
     try:
         lines = (folder / TEXT_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

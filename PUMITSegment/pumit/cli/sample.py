@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.output import progress_bar
 from pumit.errors import ExportError
 from pumit.system.files import make_folder, write_json
 
@@ -63,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_two_dates(folder: Path) -> None:
-    """Write scans and lesions of two dates; the later lesions serve as ground truth."""
     from pumit.export.seg_nrrd import write_seg_nrrd
     from pumit.export.volume_file import write_volume_file
     from pumit.segmentation import Algorithm, Segment, Segmentation

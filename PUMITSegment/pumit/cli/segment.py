@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of, volume_ml_of
-from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
-from pumit.cli.shared.progress import Steps, progress_bar
+from pumit.cli.shared.output import Steps, progress_bar
 from pumit.errors import ExportError, PromptError, PumitError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.system.files import refuse_replacing
@@ -21,9 +21,12 @@ from pumit.system.watch import Watch
 from pumit.system.wording import digits_for, volume_text
 
 if TYPE_CHECKING:
+    from pumit.export.companions import Companions
+    from pumit.export.terminology import SegmentTerminology
     from pumit.inference.interactive.segmenter import Segmenter
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.segmentation import Segmentation
+    from pumit.structures.find import FoundStructure, Search
     from pumit.volume import Frame, Volume
 
 
@@ -69,7 +72,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the N-th candidate mask for a first prompt, 1 being the most trusted; the "
         "result states their number",
     )
-    add_find_arguments(parser)
+    parser.add_argument(
+        "--find",
+        metavar="NAME",
+        help="segment structures by their names (left kidney; liver, spleen; kidneys; "
+        "SCT:10200004), or everything; points and boxes given with one correct the result",
+    )
+    parser.add_argument(
+        "--find-model",
+        metavar="M",
+        help="automatic model for --find; default: the best one that has the structure",
+    )
+    parser.add_argument(
+        "--modality",
+        choices=("CT", "MR", "PT"),
+        default="",
+        help="modality of the scan for --find, if the file does not state it",
+    )
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="also use a model trained on another modality, or on a scan unlike its training data",
+    )
     parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
     parser.add_argument(
         "--model",
@@ -109,15 +133,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
+def add_companion_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare `--statistics` and `--manifest`."""
+    parser.add_argument(
+        "--statistics",
+        choices=("csv", "json"),
+        help="also write volume, intensities, position and diameters of each segment next to the "
+        "result, as NAME.statistics.csv or .json",
+    )
+    parser.add_argument(
+        "--manifest",
+        action="store_true",
+        help="also write NAME.manifest.json next to the result: versions, model, device, "
+        "options, and hashes and UIDs of scan and result, without names",
+    )
+
+
+def companions_of(args: argparse.Namespace) -> Companions:
+    """Return the companion files that the user requested."""
+    from pumit.export.companions import Companions
+
+    return Companions(args.statistics, args.manifest)
+
+
 TOO_LARGE = "This may be more than you meant: draw a box, or give more points."
 
 
 def parse_numbers(text: str, count: int, what: str) -> list[float]:
-    """Parse comma-separated numbers.
-
-    Raises:
-        PromptError: If they are not `count` numbers.
-    """
+    """Parse comma-separated numbers."""
     try:
         values = [float(v) for v in text.split(",")]
     except ValueError:
@@ -132,12 +175,8 @@ def ras_to_lps(ras: list[float]) -> tuple[float, float, float]:
     return (-ras[0], -ras[1], ras[2])
 
 
-def position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Frame]:
-    """Parse a position; two numbers are the column and row of a picture.
-
-    Raises:
-        PromptError: If the text is not a position.
-    """
+def _position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Frame]:
+    """Parse a position; two numbers are the column and row of a picture."""
     if text.count(",") == 1:
         return [*parse_numbers(text, 2, option), 0.0], "IJK"
     return parse_numbers(text, 3, option), "IJK" if option == "--voxel" else frame
@@ -169,7 +208,7 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
         points += [(prompt, "RAS") for prompt in read_markups(args.prompts)]
     for option, is_positive in (("point", True), ("voxel", True), ("negative", False)):
         for text in getattr(args, option):
-            values, frame = position_of(text, f"--{option}", args.frame)
+            values, frame = _position_of(text, f"--{option}", args.frame)
             if not scan.is_planar and text.count(",") == 1:
                 raise PromptError(f"--{option} needs 3 numbers in a volume, got {text!r}.")
             x, y, z = scan.to_lps(values, frame).tolist()
@@ -184,15 +223,7 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
 
 
 def check_target(path: Path, *inputs: Path | None) -> None:
-    """Check that a file can be written, before any long work.
-
-    Args:
-        inputs: Files that are read, and must not be replaced.
-
-    Raises:
-        ExportError: If its folder is missing or read-only, or the path is a folder, an input or a
-            write-protected file.
-    """
+    """Check, before any long work, that a file can be written and replaces none of the inputs."""
     folder = path.resolve().parent
     if path.is_dir():
         raise ExportError(f"The output {path.name!r} is a folder; give a file name.")
@@ -211,7 +242,7 @@ def check_target(path: Path, *inputs: Path | None) -> None:
     refuse_replacing(path, inputs)
 
 
-def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
+def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read the scan, predict from the prompts, and return the segmentation and facts about it."""
     from pumit.export.terminology import SegmentTerminology, concept_for
     from pumit.export.write import check_source, check_suffix
@@ -228,7 +259,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     if args.find and not prompts:
         if args.answer != 1:
             raise PromptError("--find gives one answer; leave out --answer.")
-        return find_image(args, step)
+        return _find_image(args, step)
     if not args.image.exists():
         Volume.read(args.image)  # raises the error before the model is loaded
     step("Loading the model", 0.05)
@@ -253,9 +284,9 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     step("Encoding the scan", 0.35)
     session.set_volume(volume)
     if args.find:
-        found = find_in(volume, args, step)
+        found = _found_in(volume, args, step)
         session.set_mask_prior(found.mask)
-        terminology = terminology if args.terminology else meaning_of(found)
+        terminology = terminology if args.terminology else _meaning_of(found)
     for prompt in prompts:
         session.add_prompt(prompt)
     answer = session.answer(
@@ -273,7 +304,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     facts = {
         "segment": name,
         "voxels": int(mask.sum()),
-        "volume_ml": volume_ml_of(int(mask.sum()), volume),
+        "volume_ml": _volume_ml(int(mask.sum()), volume),
         "estimated_iou": None if answer.estimated_iou is None else round(answer.estimated_iou, 3),
         "quality": answer.quality,
         "remarks": [TOO_LARGE] if answer.may_be_too_large(prompts, volume.spacing_mm) else [],
@@ -286,15 +317,12 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "output": args.output.name,
     }
     if args.check_here:
-        facts["check_here"] = places_of(session)
+        facts["check_here"] = _places_of(session)
     return segmentation, facts
 
 
-def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
-    """Return the places to check in the mask as JSON values, the most uncertain first.
-
-    Positions are RAS, mm.
-    """
+def _places_of(session: InteractiveSession) -> list[dict[str, Any]]:
+    """Return the places to check in the mask as JSON values, the most uncertain first."""
     digits = digits_for(session.volume.spacing_mm, 2)
     return [
         {
@@ -317,10 +345,9 @@ def algorithm_of(segmenter: Segmenter) -> Any:
     return Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "SEMIAUTOMATIC")
 
 
-def write_companions(
+def _write_companions(
     args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
 ) -> None:
-    """Write the statistics and manifest next to the result, if requested."""
     from pumit.export.companions import ResultOrigin
 
     companions = companions_of(args)
@@ -340,15 +367,133 @@ def write_companions(
     )
 
 
+def _found_in(
+    volume: Volume, args: argparse.Namespace, step: Steps, structure: str = ""
+) -> FoundStructure:
+    """Find the structure that `--find` names; print remarks on standard error."""
+    from pumit.errors import OtherModality, UnfamiliarScan, UnknownModality
+    from pumit.models.consent import require_consent
+    from pumit.structures.find import find_structure
+
+    structure = structure or args.find
+
+    told: list[str] = []
+
+    def tell(of: Search | FoundStructure) -> None:
+        sys.stderr.writelines(f"{remark}\n" for remark in of.remarks if remark not in told)
+        told.extend(of.remarks)
+
+    require_consent(args.find_model)
+    try:
+        found = find_structure(
+            volume,
+            structure,
+            model=args.find_model,
+            modality=args.modality,
+            device=args.device,
+            anyway=args.anyway,
+            on_search=tell,
+            watch=Watch(progress=lambda share: step(f"Looking for {structure}", 0.3 + 0.5 * share)),
+        )
+    except UnknownModality as error:
+        raise UnknownModality(
+            f"{error} Add --modality, or name a model with --find-model."
+        ) from None
+    except (UnfamiliarScan, OtherModality) as error:
+        raise type(error)(
+            f"{error} No result was written; add --anyway to search nevertheless."
+        ) from None
+    if not found.mask.any():
+        raise PromptError(found.remarks[-1] if found.remarks else f"There is no {structure}.")
+    tell(found)
+    return found
+
+
+def _meaning_of(found: FoundStructure) -> SegmentTerminology:
+    """Return the terminology of the result; both sides together get the code of the pair."""
+    from pumit.export.classes import class_terminology
+    from pumit.structures.names import requested_structure
+
+    named = requested_structure(found.name).meanings
+    if len(found.found.classes) > 1 and len(named) == 1:
+        return named[0]
+    return class_terminology(found.found.classes)[0]
+
+
+def _of_one_model(args: argparse.Namespace) -> list[str]:
+    """Group the names of `--find` by model, so that each model runs once."""
+    from pumit.models.card import installed_models
+    from pumit.structures.names import parts_of, requested_structure
+    from pumit.structures.search import candidates_for
+
+    cards = [card for card in installed_models() if args.find_model in (None, card.name)]
+    together: list[str] = []
+    for name in parts_of(args.find):
+        joined = f"{together[-1]}, {name}" if together else name
+        if together and candidates_for(requested_structure(joined), cards):
+            together[-1] = joined
+        else:
+            together.append(name)
+    return together
+
+
+def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
+    import numpy as np
+
+    from pumit.export.classes import segments_of
+    from pumit.export.terminology import concept_for
+    from pumit.export.write import check_source
+    from pumit.inference.loading import pick_device
+    from pumit.models.checkpoint import read_recipe
+    from pumit.models.index import find_model
+    from pumit.segmentation import Algorithm, Segmentation
+    from pumit.volume import Volume
+
+    step("Reading the scan", 0.05)
+    volume = Volume.read(args.image, series=args.series)
+    check_source(args.output, volume)
+    parts = [_found_in(volume, args, step, name) for name in _of_one_model(args)]
+    found = parts[0]
+    if len({part.model for part in parts}) > 1:
+        found = replace(found, model=" and ".join(dict.fromkeys(part.model for part in parts)))
+    segments = tuple(segment for part in parts for segment in segments_of(part.found))
+    if len(segments) == 1:
+        meaning = concept_for(args.terminology) if args.terminology else _meaning_of(found)
+        segments = (meaning.segment(args.name or segments[0].name, segments[0].mask),)
+    algorithm = Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
+    voxels = int(np.logical_or.reduce([part.mask for part in parts]).sum())
+    facts: dict[str, Any] = {
+        "segment": ", ".join(segment.name for segment in segments),
+        "voxels": voxels,
+        "volume_ml": _volume_ml(voxels, volume),
+        "estimated_iou": None,
+        "model": found.model,
+        "model_version": found.version,
+        "weights_sha256": read_recipe(find_model(args.find_model or found.model))[1],
+        "device": str(pick_device(args.device)),
+        "licence": found.licence,
+        "remarks": list(dict.fromkeys(remark for part in parts for remark in part.remarks)),
+        "output": args.output.name,
+    }
+    return Segmentation(volume, segments, algorithm), facts
+
+
+def _volume_ml(voxels: int, volume: Volume) -> float | None:
+    """Return the volume of some voxels, mL, to seven digits; None in a 2D image."""
+    if volume.is_planar:
+        return None
+    return float(f"{voxels * math.prod(volume.spacing_mm) / 1000:.7g}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Run `pumit segment`."""
     from pumit.export.write import write_segmentation
 
     with progress_bar(quiet=args.json) as step:
-        segmentation, facts = segment_image(args, step)
+        segmentation, facts = _segment_image(args, step)
         step("Writing", 0.95)
         write_segmentation(segmentation, args.output)
-        write_companions(args, segmentation, facts)
+        _write_companions(args, segmentation, facts)
         if args.picture:
             from pumit.report.picture import write_picture
 

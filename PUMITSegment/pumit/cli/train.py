@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _require_segmentation(path: Path, **given: bool) -> None:
-    """Raise PumitError if an option of labelled scans is given for a classifier."""
     from pumit.training.recipes.reader import read_yaml
     from pumit.training.recipes.tasks import task_of
 

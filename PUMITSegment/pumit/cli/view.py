@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="pumit-view-") as folder:
         private = Path(folder)  # readable by this user only, removed at the end
         if args.image is None:
-            scan = generated_scan(private / "scan")
+            scan = _generated_scan(private / "scan")
         else:
             scan = Volume.read(args.image, series=args.series)
 
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"PUMIT is open at {url} (Ctrl+C ends it)")
             print(f"If no browser opened, go to that address and paste this access code: {token}")
             sys.stdout.flush()
-            if not args.no_browser and has_browser():
-                webbrowser.open(write_handover(private / "open.html", url, token).as_uri())
+            if not args.no_browser and _has_browser():
+                webbrowser.open(_write_handover(private / "open.html", url, token).as_uri())
 
         # Ctrl+C is the usual way to end it.
         with contextlib.suppress(KeyboardInterrupt):
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def generated_scan(folder: Path) -> Volume:
+def _generated_scan(folder: Path) -> Volume:
     """Write the scan of `pumit sample scan` into a new folder and read it back as DICOM."""
     from pumit.export.dicom_series import write_dicom_series
     from pumit.training.synthesis.phantom import torso_phantom
@@ -92,7 +92,7 @@ def generated_scan(folder: Path) -> Volume:
     return Volume.read(folder)
 
 
-def write_handover(path: Path, url: str, token: str) -> Path:
+def _write_handover(path: Path, url: str, token: str) -> Path:
     """Write a page that posts the token to the server as a form, to keep it out of the URL.
 
     A browser's arguments are visible to all users of the machine, and its history keeps URLs.
@@ -104,8 +104,7 @@ def write_handover(path: Path, url: str, token: str) -> Path:
     return path
 
 
-def has_browser() -> bool:
-    """Return whether there is a display for a browser."""
+def _has_browser() -> bool:
     return not sys.platform.startswith("linux") or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

@@ -55,7 +55,6 @@ def crossed_mean(values: Values, *, resamples: int = RESAMPLES) -> CrossedMean:
 
 
 def _resampled(values: Values, is_there: npt.NDArray[np.bool_], resamples: int) -> Values:
-    """Return the means of the resamples; NaN for those without values."""
     generator = np.random.default_rng(0)  # fixed seed, for reproducible intervals
     means = []
     for start in range(0, resamples, _AT_ONCE):

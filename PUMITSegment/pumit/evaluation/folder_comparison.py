@@ -1,17 +1,19 @@
-"""Comparison of a folder of predictions with a folder of labels, matched by file name."""
+"""Comparison of predictions with labels, matched by file name, and their largest differences."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
 
 from pumit.errors import VolumeError
-from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
+from pumit.geometry import Triple
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
 from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import OUTSIDE, on_common_grid
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_CHANNEL = "_0000"
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png")
+APART = 2.0  # radius around a place, in units of its depth, in which no other is reported
+LEAST_APART_MM = 5.0
 PICTURE = ".png"  # a mask of a photograph; next to label maps it is only a preview
 
 
@@ -77,32 +81,12 @@ def pair_of_files(prediction: Path, labels: Path) -> CasePair:
 
 @dataclass(frozen=True, eq=False)
 class ComparedMasks:
-    """Masks of a class in both files.
-
-    Attributes:
-        prediction: Predicted mask, (D, H, W).
-    """
+    """Masks, (D, H, W), of a class in both files."""
 
     label: str
     prediction: Mask
     truth: Mask
     grid: Volume
-
-
-def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
-    """Compute the metrics of a class.
-
-    Args:
-        tolerance_mm: Tolerance of the normalised surface distance, mm.
-    """
-    return compared_metrics(
-        masks.prediction,
-        masks.truth,
-        masks.grid.spacing_mm,
-        tolerance_mm=tolerance_mm,
-        case=case,
-        label=masks.label,
-    )
 
 
 def compared_masks(
@@ -144,39 +128,37 @@ def compared_masks(
             logger.warning("Remark on a prediction: %s.", doubt)
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
-    unknown = _unknown(truth, ignored)
+    unknown = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
+    pairs: Iterable[tuple[str, Mask, Mask]]
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
-        for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
-            if unknown is not None:
-                p_mask, t_mask = p_mask & ~unknown, t_mask & ~unknown
-            yield ComparedMasks(one.name, p_mask, t_mask, truth.volume)
-        return
+        pairs = zip((c.name for c in classes), predictions, truths, strict=True)
+    else:
+        pairs = _masks_of_all(prediction, truth, ignored)
+    for name, p_mask, t_mask in pairs:
+        for mask in unknown:  # which segments may overlap
+            p_mask, t_mask = p_mask & ~mask, t_mask & ~mask
+        yield ComparedMasks(name, p_mask, t_mask, truth.volume)
+
+
+def _masks_of_all(
+    prediction: LabelFile, truth: LabelFile, ignored: int | None
+) -> Iterator[tuple[str, Mask, Mask]]:
     by_name = prediction.is_named and truth.is_named
     predicted, true = _by_key(prediction, by_name), _by_key(truth, by_name)
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
-        named = t or p
-        if named is None or _is_unknown(named, ignored):
+        if any(_is_unknown(s, ignored) for s in [t or p] if s):
             continue
-        p_mask = nothing if p is None else prediction.mask(p)
-        t_mask = nothing if t is None else truth.mask(t)
-        if unknown is not None:  # which segments may overlap
-            p_mask, t_mask = p_mask & ~unknown, t_mask & ~unknown
-        name = (t.name if t else "") or (p.name if p else "") or str(key)
-        yield ComparedMasks(name, p_mask, t_mask, truth.volume)
+        p_mask = prediction.mask(p) if p else nothing
+        t_mask = truth.mask(t) if t else nothing
+        yield (t.name if t else "") or (p.name if p else "") or str(key), p_mask, t_mask
 
 
 def _is_unknown(segment: LabelledSegment, ignored: int | None) -> bool:
     return plain_name(segment.name) in UNKNOWN_NAMES or segment.value == ignored
-
-
-def _unknown(truth: LabelFile, ignored: int | None) -> Mask | None:
-    """Return the voxels where the truth is unknown; None if it is known everywhere."""
-    masks = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
-    return np.logical_or.reduce(masks) if masks else None
 
 
 def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Mask]:
@@ -228,3 +210,78 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
             f"The folder {folder.name!r} of {what} holds no {', '.join(LABEL_SUFFIXES)} file."
         )
     return found
+
+
+@dataclass(frozen=True)
+class LargeDifference:
+    """A place where two segmentations differ.
+
+    Attributes:
+        is_missing: Whether the prediction is too small here; otherwise it is too large.
+        depth_mm: Distance from the place to where both agree, mm.
+    """
+
+    case: str
+    label: str
+    is_missing: bool
+    depth_mm: float
+    position_ras: Triple
+
+
+def differences(
+    prediction: Mask, truth: Mask, grid: Volume, *, count: int, case: str = "", label: str = ""
+) -> list[LargeDifference]:
+    """Find the places deepest inside the differences of two masks, the deepest first.
+
+    Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
+    """
+    found = [
+        LargeDifference(case, label, is_missing, depth, _ras(grid, index))
+        for is_missing, wrong in ((True, truth & ~prediction), (False, prediction & ~truth))
+        for depth, index in _deepest(wrong, grid, count)
+    ]
+    return sorted(found, key=lambda each: -each.depth_mm)[:count]
+
+
+def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tuple[int, ...]]]:
+    boxes = ndimage.find_objects(wrong.astype(np.uint8))
+    if not boxes:
+        return
+    start = np.array([part.start for part in boxes[0]])
+    # The faces of a planar image are no border.
+    around = [(0, 0) if wrong.shape[0] == 1 else (1, 1), (1, 1), (1, 1)]
+    padded = np.pad(wrong[boxes[0]], around)
+    spacing = np.asarray(grid.spacing_mm)
+    depth = ndimage.distance_transform_edt(padded, spacing)
+    before = np.array([low for low, _ in around])
+    for _ in range(count):
+        value = float(depth.max())
+        if value <= 0:
+            return
+        deepest = _middle_of_deepest(depth, value, spacing)
+        yield value, tuple(int(i) for i in deepest - before + start)
+        radius = max(APART * value, LEAST_APART_MM)
+        squares = (
+            ((np.arange(n) - i) * s) ** 2
+            for n, i, s in zip(depth.shape, deepest, spacing, strict=True)
+        )
+        z, y, x = squares
+        depth[z[:, None, None] + y[:, None] + x <= radius**2] = 0.0
+
+
+def _middle_of_deepest(
+    depth: npt.NDArray[np.float64], value: float, spacing: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    places = np.argwhere(depth >= value * (1 - 1e-6))
+    millimetres = places * spacing
+    near = np.linalg.norm(millimetres - millimetres[0], axis=1) <= APART * value
+    places, millimetres = places[near], millimetres[near]
+    gaps = np.linalg.norm(millimetres - millimetres.mean(axis=0), axis=1)
+    return np.asarray(places[int(gaps.argmin())])
+
+
+def _ras(grid: Volume, index: tuple[int, ...]) -> Triple:
+    left, posterior, superior = grid.index_to_world(np.asarray(index, dtype=float))
+    return (-float(left), -float(posterior), float(superior))

@@ -96,7 +96,7 @@ def mask_metrics(
     Args:
         prediction: bool, (D, H, W).
         truth: bool, of the same shape.
-        spacing_mm: Voxel size in array order (D, H, W), mm.
+        spacing_mm: In array order (D, H, W).
 
     Raises:
         VolumeError: If the shapes differ or the spacing is not positive.
@@ -105,21 +105,7 @@ def mask_metrics(
         MONAI's `get_edge_surface_distance`, used by its `compute_average_surface_distance` and
         `compute_hausdorff_distance`; computed once for all three metrics.
     """
-    spacing = _checked(prediction, truth, spacing_mm)
-    return _measured(prediction, truth, spacing, case, label)[0]
-
-
-def _checked(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> list[float]:
-    """Check that two masks can be compared; return the spacing."""
-    if prediction.shape != truth.shape or truth.ndim != 3:
-        raise VolumeError(
-            f"The prediction has shape {prediction.shape} and the ground truth {truth.shape}; "
-            "both must be on one grid (D, H, W)."
-        )
-    spacing = [float(s) for s in spacing_mm]
-    if len(spacing) != 3 or not all(s > 0 and math.isfinite(s) for s in spacing):
-        raise VolumeError(f"Spacing must be three positive numbers in mm, got {spacing_mm}.")
-    return spacing
+    return _measured(prediction, truth, spacing_mm, case, label)[0]
 
 
 def compared_metrics(
@@ -131,23 +117,12 @@ def compared_metrics(
     case: str = "",
     label: str = "",
 ) -> ComparedRow:
-    """Compare two masks like `mask_metrics`, with NSD and volumes.
-
-    Args:
-        prediction: bool, (D, H, W).
-        truth: bool, of the same shape.
-        spacing_mm: Voxel size in array order (D, H, W), mm.
-        tolerance_mm: Distance that still counts as on the surface; see `surface_dice`.
-
-    Raises:
-        VolumeError: If the shapes differ or the spacing is not positive.
-    """
-    spacing = _checked(prediction, truth, spacing_mm)
-    row, distances = _measured(prediction, truth, spacing, case, label)
+    """Compare two masks like `mask_metrics`, with volumes and NSD at a tolerance."""
+    row, distances = _measured(prediction, truth, spacing_mm, case, label)
     nsd = None if row.dice is None else 0.0
     if distances is not None:
         nsd = float((np.concatenate(distances) <= tolerance_mm).mean())
-    voxel_ml = None if prediction.shape[0] == 1 else math.prod(spacing) / 1000
+    voxel_ml = None if prediction.shape[0] == 1 else math.prod(spacing_mm) / 1000
     volumes = [
         None if voxel_ml is None else n * voxel_ml for n in (row.predicted_voxels, row.true_voxels)
     ]
@@ -158,14 +133,20 @@ Distances = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def _measured(
-    prediction: Mask, truth: Mask, spacing: Sequence[float], case: str, label: str
+    prediction: Mask, truth: Mask, spacing_mm: Sequence[float], case: str, label: str
 ) -> tuple[MetricRow, Distances | None]:
-    """Return metrics of two masks, and their surface distances if neither is empty."""
+    if prediction.shape != truth.shape or truth.ndim != 3:
+        raise VolumeError(
+            f"The prediction has shape {prediction.shape} and the ground truth {truth.shape}; "
+            "both must be on one grid (D, H, W)."
+        )
+    if len(spacing_mm) != 3 or not all(s > 0 and math.isfinite(s) for s in spacing_mm):
+        raise VolumeError(f"Spacing must be three positive numbers in mm, got {spacing_mm}.")
     voxels = int(prediction.sum()), int(truth.sum())
     overlap = None if voxels == (0, 0) else dice(prediction, truth)
     assd = hd = hd95 = distances = None
     if all(voxels):
-        to_truth, to_prediction = distances = _surface_distances(prediction, truth, spacing)
+        to_truth, to_prediction = distances = _surface_distances(prediction, truth, spacing_mm)
         assd = float(np.concatenate((to_truth, to_prediction)).mean())
         hd = float(max(to_truth.max(), to_prediction.max()))
         hd95 = float(max(np.percentile(to_truth, 95), np.percentile(to_prediction, 95)))
@@ -178,13 +159,8 @@ def surface_dice(
 ) -> float:
     """Compute the normalised surface distance: share of both surfaces within a tolerance.
 
-    Args:
-        prediction: bool, (D, H, W).
-        truth: bool, of the same shape.
-        spacing_mm: Voxel size in array order (D, H, W), mm.
-
     Returns:
-        0 to 1; 1 if both are empty, 0 if one is.
+        0 to 1; 1 if both masks, (D, H, W), are empty, 0 if one is.
 
     Source:
         Nikolov et al., Clinically applicable segmentation of head and neck anatomy, 2021. Differs
@@ -193,8 +169,7 @@ def surface_dice(
     """
     if not prediction.any() or not truth.any():
         return float(prediction.any() == truth.any())
-    spacing = [float(s) for s in spacing_mm]
-    distances = np.concatenate(_surface_distances(prediction, truth, spacing))
+    distances = np.concatenate(_surface_distances(prediction, truth, spacing_mm))
     return float((distances <= tolerance_mm).mean())
 
 
@@ -286,14 +261,13 @@ def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
 
 
 def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
-    """Return the distances, mm, of each mask's surface voxels to the other's surface."""
     # Treat a planar image as 2D: as a volume, all of its voxels would be surface.
     flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
     assert box is not None
     first, second = (
         from_numpy(np.ascontiguousarray(m[box][0] if flat else m[box])) for m in (prediction, truth)
     )
-    sampling = list(spacing_mm[1:] if flat else spacing_mm)
+    sampling = [float(s) for s in (spacing_mm[1:] if flat else spacing_mm)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # raised inside MONAI
         _, distances, _ = get_edge_surface_distance(first, second, spacing=sampling, symmetric=True)

@@ -109,7 +109,6 @@ def _largest_piece(mask: Mask) -> Mask:
 
 
 def _start(axis: int, index: int) -> tuple[int, int, int]:
-    """Return the volume index of a slice's first voxel."""
     d, h, w = (index if a == axis else 0 for a in range(3))
     return d, h, w
 
@@ -122,11 +121,7 @@ def _bounds(mask: Mask) -> tuple[Corner, Corner]:
 def depth_in_piece(
     mask: Mask, spacing_mm: tuple[float, float, float]
 ) -> tuple[npt.NDArray[np.float64], list[int]]:
-    """Measure the distance to the border in the largest component of a mask (D, H, W).
-
-    Returns:
-        Distances (d, h, w), mm, in the bounding box of the component, and its first voxel.
-    """
+    """Return the depth, mm, in the largest component's bounding box, and the box's first voxel."""
     piece = largest_component(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
     # No padding along an axis with a single voxel, or all of a planar image would be border.

@@ -16,13 +16,12 @@ from pydicom.uid import generate_uid
 
 import pumit
 from pumit.errors import ExportError
-from pumit.export.layers import label_type
+from pumit.export.labelmap import label_type
 from pumit.export.source_frames import SourceFrame, mask_on_frames
 from pumit.export.source_headers import (
     complete_headers,
     frames_of,
     name_true_class,
-    name_true_frame,
     name_true_frames,
     read_headers,
 )
@@ -74,7 +73,7 @@ def write_dicom_seg(
         if frames[0].geometry is None:
             seg.PatientOrientation = headers[0].get("PatientOrientation")
             if frames[0].number is not None:
-                name_true_frame(seg, frames[0].number)
+                name_true_frames(seg, {1: frames[0].number})
         elif is_listed:
             numbers = (frame.number or n for n, frame in enumerate(frames, start=1))
             name_true_frames(seg, dict(enumerate(numbers, start=1)))

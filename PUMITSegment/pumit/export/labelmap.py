@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from pumit.errors import ExportError
-from pumit.export.layers import Labels, label_type
 from pumit.export.nifti import gzipped_labels, nifti_parts
 from pumit.export.volume_file import VOLUME_SUFFIXES, is_picture, write_volume_file
 from pumit.io.labels.label_file import NOTE, note_of
@@ -20,7 +20,21 @@ from pumit.volume import Volume
 logger = logging.getLogger(__name__)
 
 LABELMAP_SUFFIXES = VOLUME_SUFFIXES
+Labels = npt.NDArray[np.unsignedinteger[Any]]
 Overlap = Literal["refuse", "later_wins"]
+
+
+def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
+    """Return the smallest unsigned type for `count` labels.
+
+    Raises:
+        ExportError: If there are more than 65535.
+    """
+    if count > np.iinfo(np.uint16).max:
+        raise ExportError(
+            f"A label map holds at most 65535 segments, got {count}; write several files."
+        )
+    return np.uint8 if count <= np.iinfo(np.uint8).max else np.uint16
 
 
 def write_labelmap(

@@ -53,7 +53,6 @@ def _pieces(mask: Mask) -> Iterator[tuple[Floats, list[Floats]]]:
 
 
 def _signed_area(ring: Floats) -> float:
-    """Return the area of a polygon, (N, 2), signed by its direction."""
     following = np.roll(ring, -1, axis=0)
     return float((ring[:, 0] * following[:, 1] - ring[:, 1] * following[:, 0]).sum() / 2)
 

@@ -115,7 +115,6 @@ def _structure_set(segmentation: Segmentation, header: Dataset) -> hd.SOPClass:
 
 
 def _image(header: Dataset, frame: SourceFrame, source_class: str) -> Dataset:
-    """Return the ContourImageSequence item of a frame."""
     item = Dataset()
     item.ReferencedSOPClassUID = source_class
     item.ReferencedSOPInstanceUID = header.SOPInstanceUID

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from pumit.export.layers import Labels, Layers, arrange_in_layers
+from pumit.export.labelmap import Labels, label_type
 from pumit.export.spacing import written_spacing_mm
 from pumit.export.terminology import serialize_terminology
 from pumit.geometry import window_of
@@ -44,22 +45,36 @@ def save_seg_nrrd(
     segmentation: Segmentation, file: BinaryIO, *, review: dict[str, str] | None = None
 ) -> None:
     """Write the same as `write_seg_nrrd` to an open file or buffer."""
-    layers = arrange_in_layers(segmentation.segments)
-    header = _header(segmentation, layers, review or {"Segmentation.Status": "inprogress"})
+    layers, layer_of = arrange_in_layers(segmentation.segments)
+    tags = review or {"Segmentation.Status": "inprogress"}
+    header = _header(segmentation, layers, layer_of, tags)
     file.write(header.encode("utf-8"))
     with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
-        for part in zip(*layers.maps, strict=True):
+        for part in zip(*layers, strict=True):
             # The list axis varies fastest: slices of (H, W, L).
-            packed.write(_little_endian(part).tobytes())
+            stacked = np.stack(part, axis=-1)
+            packed.write(stacked.astype(stacked.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
-def _little_endian(part: tuple[Labels, ...]) -> Labels:
-    stacked = np.stack(part, axis=-1)
-    return stacked.astype(stacked.dtype.newbyteorder("<"), copy=False)
+def arrange_in_layers(segments: tuple[Segment, ...]) -> tuple[list[Labels], list[int]]:
+    """Put each segment, in order, into the first label map where it overlaps no other.
+
+    Returns:
+        Label maps, (D, H, W), with the segments' numbers from 1; and the map of each segment.
+    """
+    dtype = label_type(len(segments))
+    maps: list[Labels] = []
+    layer_of = []
+    for number, segment in enumerate(segments, start=1):
+        layer = next((i for i, m in enumerate(maps) if not m[segment.mask].any()), len(maps))
+        if layer == len(maps):
+            maps.append(np.zeros(segment.mask.shape, dtype=dtype))
+        maps[layer][segment.mask] = number
+        layer_of.append(layer)
+    return maps, layer_of
 
 
 def _review(reviewer: str) -> dict[str, str]:
-    """Return the segment tags of a review: status, time and reviewer."""
     # : and | are the separators of tags.
     who = "".join(c if c.isprintable() and c not in ":|" else " " for c in reviewer).strip()
     when = datetime.now().astimezone().isoformat(timespec="minutes").replace(":", "")
@@ -67,15 +82,20 @@ def _review(reviewer: str) -> dict[str, str]:
     return tags | ({"PUMIT.Reviewer": who} if who else {})
 
 
-def _header(segmentation: Segmentation, layers: Layers, review: dict[str, str]) -> str:
+def _header(
+    segmentation: Segmentation,
+    layers: Sequence[Labels],
+    layer_of: Sequence[int],
+    review: dict[str, str],
+) -> str:
     volume, segments = segmentation.volume, segmentation.segments
     d, h, w = volume.shape
     steps = volume.direction * np.asarray(written_spacing_mm(volume)[::-1])  # columns W, H, D
     vectors = [_vector(column) for column in steps.T]
-    is_wide = layers.maps[0].dtype == np.uint16
+    is_wide = layers[0].dtype == np.uint16
     sizes, kinds = [str(n) for n in (w, h, d)], ["domain"] * 3
-    if len(layers.maps) > 1:
-        sizes, kinds = [str(len(layers.maps)), *sizes], ["list", *kinds]
+    if len(layers) > 1:
+        sizes, kinds = [str(len(layers)), *sizes], ["list", *kinds]
         vectors = ["none", *vectors]
     fields = [
         "NRRD0004",
@@ -104,7 +124,7 @@ def _header(segmentation: Segmentation, layers: Layers, review: dict[str, str]) 
             **review,
             "TerminologyEntry": serialize_terminology(segment),
         }
-        values = _segment_pairs(segment, index, layers.layer_of[index], tags)
+        values = _segment_pairs(segment, index, layer_of[index], tags)
         pairs |= {f"Segment{index}_{key}": value for key, value in values.items()}
     lines = fields + [f"{key}:={value}" for key, value in pairs.items()]
     return "\n".join(lines) + "\n\n"
@@ -127,7 +147,6 @@ def _segment_pairs(
 
 
 def _extent(mask: Mask) -> str:
-    """Return the first and last index of a segment along W, H and D."""
     window = window_of(mask)
     assert window is not None
     return " ".join(f"{s.start} {s.stop - 1}" for s in reversed(window))

@@ -221,7 +221,6 @@ def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: in
 
 
 def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> int | None:
-    """Return the index of the slice that a frame coincides with, or None."""
     indices = _corner_indices(volume, frame, rows, columns)
     k = round(float(indices[:, 0].mean()))
     if volume.shape[1:] != (rows, columns) or not 0 <= k < volume.shape[0]:

@@ -75,7 +75,17 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
                 "A file of the source DICOM series is gone or damaged; "
                 "open the scan again, then write the result."
             ) from None
-    _refuse_unreferable(headers)
+    if "MOSAIC" in (headers[0].get("ImageType") or ()):
+        raise ExportError(
+            "A DICOM object cannot reference the slices of a mosaic, which are tiles of one "
+            "picture; write .seg.nrrd instead."
+        )
+    names = {str(header.get("SOPInstanceUID")) for header in headers}
+    if len(names) < len(headers):
+        raise ExportError(
+            "Several images of the source series have the same SOPInstanceUID, so a DICOM object "
+            "cannot reference one of them; write .seg.nrrd instead."
+        )
     for keyword in ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):
         if any(not header.get(keyword) for header in headers):
             raise ExportError(
@@ -83,27 +93,12 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
                 ".seg.nrrd instead."
             )
     # Another patient's images may have the same names, and their headers name the patient.
-    if source.instances and {str(h.SOPInstanceUID) for h in headers} != set(source.instances):
+    if source.instances and names != set(source.instances):
         raise ExportError(
             "Files of the source DICOM series were replaced since the scan was opened; open it "
             "again, then write the result."
         )
     return headers
-
-
-def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
-    """Refuse slices that no DICOM object can reference."""
-    if "MOSAIC" in (headers[0].get("ImageType") or ()):
-        raise ExportError(
-            "A DICOM object cannot reference the slices of a mosaic, which are tiles of one "
-            "picture; write .seg.nrrd instead."
-        )
-    names = [str(header.get("SOPInstanceUID")) for header in headers]
-    if len(set(names)) < len(names):
-        raise ExportError(
-            "Several images of the source series have the same SOPInstanceUID, so a DICOM object "
-            "cannot reference one of them; write .seg.nrrd instead."
-        )
 
 
 def name_true_class(seg: Dataset, told: str, uid: str) -> None:
@@ -122,33 +117,22 @@ def name_true_class(seg: Dataset, told: str, uid: str) -> None:
         seg.walk(correct)
 
 
-def name_true_frame(seg: Dataset, number: int) -> None:
-    """Add the frame number to references to a source image that was treated as single-frame.
-
-    Args:
-        number: Number of the frame in its file, from 1.
-    """
-    for group in seg.PerFrameFunctionalGroupsSequence:
-        for derivation in group.get("DerivationImageSequence", ()):
-            for item in derivation.SourceImageSequence:
-                item.ReferencedFrameNumber = number
-
-
 def name_true_frames(seg: Dataset, numbers: Mapping[int, int]) -> None:
     """Correct the frame numbers in references, and drop references to frames that were not read.
 
     highdicom refers to all frames at a position, such as of other times.
 
     Args:
-        numbers: Numbers of the frames that were read, by the numbers that highdicom gives them.
+        numbers: Numbers of the frames that were read, by the numbers that highdicom gives them; it
+            gives none, which is 1 here, to a source image that was treated as single-frame.
     """
     for group in seg.PerFrameFunctionalGroupsSequence:
         for derivation in group.get("DerivationImageSequence", ()):
-            items = derivation.SourceImageSequence
-            kept = [item for item in items if int(item.ReferencedFrameNumber) in numbers]
-            for item in kept:
-                item.ReferencedFrameNumber = numbers[int(item.ReferencedFrameNumber)]
-            derivation.SourceImageSequence = kept
+            told = [(int(i.get("ReferencedFrameNumber") or 1), i)
+                    for i in derivation.SourceImageSequence]  # fmt: skip
+            for number, item in told:
+                item.ReferencedFrameNumber = numbers.get(number)
+            derivation.SourceImageSequence = [item for number, item in told if number in numbers]
 
 
 def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[SourceFrame]:
@@ -178,7 +162,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
     _to_unicode(first)
     if frames[0].geometry is None:
         # An image without a position is presented to highdicom as a single Secondary Capture;
-        # `name_true_class` and `name_true_frame` correct the references to it.
+        # `name_true_class` and `name_true_frames` correct the references to it.
         first.SOPClassUID = SecondaryCaptureImageStorage
         for keyword in _NOT_OF_A_PICTURE:
             first.pop(keyword, None)
@@ -277,7 +261,6 @@ def _set_orientation(item: Dataset, frame: FrameGeometry) -> None:
 
 
 def _thickness(header: Dataset) -> float | None:
-    """Return SliceThickness of a multi-frame object, of its first frame if it has groups."""
     groups = [header]
     for keyword in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
         for group in (header.get(keyword) or ())[:1]:

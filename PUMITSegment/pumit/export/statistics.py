@@ -33,9 +33,9 @@ class SegmentStatistics:
     """Statistics of one segment; positions are RAS, as in Slicer.
 
     Attributes:
-        volume_mm3: None for a 2D image.
-        volume_ml: None for a 2D image.
-        mean: Mean intensity; all intensities are in the units of the scan.
+        volume_mm3: None for a 2D image, as `volume_ml`.
+        mean: Mean intensity; all intensities are in the units of the scan, and None if a voxel is
+            not a finite number.
         standard_deviation: Population standard deviation of the intensities.
         box_lower_ras_mm: Lower corner of the bounding box, which includes whole voxels.
         long_axis_mm: Longest diameter of one connected component within one slice; None for a 2D
@@ -50,14 +50,14 @@ class SegmentStatistics:
     voxels: int
     volume_mm3: float | None
     volume_ml: float | None
-    mean: float
-    standard_deviation: float
-    median: float
-    first_quartile: float
-    third_quartile: float
-    interquartile_range: float
-    minimum: float
-    maximum: float
+    mean: float | None
+    standard_deviation: float | None
+    median: float | None
+    first_quartile: float | None
+    third_quartile: float | None
+    interquartile_range: float | None
+    minimum: float | None
+    maximum: float | None
     box_lower_ras_mm: Triple
     box_upper_ras_mm: Triple
     centroid_ras_mm: Triple
@@ -173,8 +173,8 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
 
 
 def _rounded(value: Any) -> Any:
-    """Round to ten significant digits, without -0.0; None stays None."""
-    return None if value is None else float(f"{float(value):.10g}") + 0.0
+    """Round to ten significant digits, without -0.0; None for what JSON cannot hold."""
+    return None if value is None or not np.isfinite(value) else float(f"{float(value):.10g}") + 0.0
 
 
 def _triple(values: Floats, digits: int) -> Triple:

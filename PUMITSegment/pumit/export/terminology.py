@@ -62,7 +62,6 @@ class _Term:
 
 @cache
 def _terms() -> dict[str, _Term]:
-    """Load the terms by name; synonyms share a term."""
     rows: list[dict[str, Any]] = json.loads(
         resources.files("pumit.export").joinpath("terms.json").read_text(encoding="utf-8")
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from pumit.errors import ExportError
 from pumit.export.labelmap import (
     LABELMAP_SUFFIXES,
-    Overlap,
     label_values,
     model_note,
     write_labelmap,
@@ -42,34 +41,28 @@ def check_source(path: str | Path, volume: Volume) -> None:
 
     Call before long work; the writer checks it again.
     """
-    _keep_series(path, volume)
+    refuse_replacing(Path(path), volume.source.files if volume.source else ())
     if Path(path).name.lower().endswith(DICOM_SUFFIX):
         from pumit.export.source_headers import read_headers
 
         read_headers(volume.source)
 
 
-def _keep_series(path: str | Path, volume: Volume) -> None:
-    refuse_replacing(Path(path), volume.source.files if volume.source else ())
-
-
-def write_segmentation(
-    segmentation: Segmentation, path: str | Path, *, overlap: Overlap = "refuse"
-) -> None:
+def write_segmentation(segmentation: Segmentation, path: str | Path) -> None:
     """Write segments in the format of the file name's suffix.
 
     Args:
         path: `.dcm` for DICOM-SEG, `.labelmap.dcm` for one of type LABELMAP, `.rtstruct.dcm` for
             an RTSTRUCT, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or `.mha` for a label
-            map.
-        overlap: How a label map treats overlapping segments; see `write_labelmap`.
+            map, which cannot hold segments that overlap.
 
     Raises:
         ExportError: If the suffix is unknown, the format cannot hold these segments, or the
             file cannot be written or is one of the scan's own.
     """
     check_suffix(path)
-    _keep_series(path, segmentation.volume)
+    source = segmentation.volume.source
+    refuse_replacing(Path(path), source.files if source else ())
     name = Path(path).name.lower()
     # Import highdicom, which takes a second, only for the formats that need it.
     if name.endswith(RT_STRUCT_SUFFIX):
@@ -84,7 +77,7 @@ def write_segmentation(
     elif name.endswith(SEG_NRRD_SUFFIX):
         write_seg_nrrd(segmentation, path)
     else:
-        write_labelmap(segmentation, path, overlap=overlap)
+        write_labelmap(segmentation, path)
 
 
 def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:

@@ -13,8 +13,7 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
 from pumit.export.statistics import SegmentStatistics, segment_statistics
-from pumit.followup.kept_mask import Mask
-from pumit.followup.lesions import CarriedLesion, Lesion, lesions_of
+from pumit.followup.lesions import CarriedLesion, Lesion, Mask, lesions_of
 from pumit.geometry import Floats, window_of
 from pumit.segmentation import Segment
 from pumit.volume import Volume
@@ -52,15 +51,11 @@ class LesionChange:
 
     Attributes:
         name: Names of the earlier lesions, or of the new ones.
-        earlier: Lesions of the earlier scan; empty for a new lesion.
-        later: Lesions of the later scan, on its grid; empty if gone or not shown.
         remark: What the user should check; empty for nothing.
     """
 
     name: str
     change: Change
-    earlier: tuple[Lesion, ...]
-    later: tuple[Lesion, ...]
     before: Measure
     after: Measure
     remark: str = ""
@@ -90,12 +85,15 @@ def changes_of(
     """
     pieces = lesions_of([(name, mask) for name, mask in later if mask.any()])
     links = _links(carried, pieces, later_volume.spacing_mm, tolerance_mm)
-    found = []
-    for olds, news in _groups(len(carried), len(pieces), links):
-        before = [carried[i] for i in olds]
-        after = _distinct([pieces[i] for i in news])
-        found.append(_change(before, after, earlier_volume, later_volume))
-    return found
+    return [
+        _change(
+            [carried[i] for i in olds],
+            _distinct([pieces[i] for i in news]),
+            earlier_volume,
+            later_volume,
+        )
+        for olds, news in _groups(len(carried), len(pieces), links)
+    ]
 
 
 def _links(
@@ -104,7 +102,6 @@ def _links(
     spacing_mm: Sequence[float],
     tolerance_mm: float,
 ) -> set[tuple[int, int]]:
-    """Link earlier lesions and later components, as pairs of indices."""
     links = set()
     for i, old in enumerate(carried):
         if old.found in ("gone", "not shown"):
@@ -135,7 +132,6 @@ def _links(
 def _groups(
     earlier: int, later: int, links: set[tuple[int, int]]
 ) -> list[tuple[list[int], list[int]]]:
-    """Group linked lesions of both dates, in the order of the earlier ones."""
     # The nodes of the graph are the earlier lesions, then the later ones.
     graph = np.zeros((earlier + later, earlier + later), bool)
     for i, j in links:
@@ -149,7 +145,6 @@ def _groups(
 
 
 def _distinct(pieces: Sequence[Lesion]) -> list[Lesion]:
-    """Drop components that a larger one of another segment overlaps."""
     kept: list[Lesion] = []
     for piece in sorted(pieces, key=lambda p: -p.kept.count):
         if all(piece.kept.shared(k.kept) < _SAME_SHARE * piece.kept.count for k in kept):
@@ -166,12 +161,9 @@ def _change(
     old = [each.lesion for each in before]
     first, second = measured(old, earlier_volume), measured(after, later_volume)
     name = " + ".join(each.name for each in (old or after))
-    remark = ""
-    if any(each.found == "by its place" for each in before):
-        remark = "found by its place only: check it"
-    return LesionChange(
-        name, _named(before, after, first, second), tuple(old), tuple(after), first, second, remark
-    )
+    is_by_place = any(each.found == "by its place" for each in before)
+    remark = "found by its place only: check it" if is_by_place else ""
+    return LesionChange(name, _named(before, after, first, second), first, second, remark)
 
 
 def _named(

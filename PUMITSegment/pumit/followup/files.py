@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import SimpleITK
 
 from pumit.errors import ExportError, VolumeError
@@ -23,6 +24,9 @@ from pumit.volume import Volume
 
 SEGMENTATION, TABLE, FACTS = "later.seg.nrrd", "follow-up.csv", "follow-up.json"
 TRANSFORM, PICTURE = "registration.tfm", "registration.png"
+ROWS = ("earlier", "later, registered", "both: earlier red, later blue-green")
+OUTLINE = "#ffd166"
+ROW_INCHES, DPI = 3.0, 100
 _MEASURES = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 
@@ -74,7 +78,7 @@ def _row(change: LesionChange) -> dict[str, Any]:
     return {
         "lesion": change.name,
         "change": change.change,
-        "earlier": _sizes(change.before, bool(change.earlier)),
+        "earlier": _sizes(change.before, change.change != "new"),
         "later": _sizes(change.after, is_shown),
         "volume_change_percent": None if volume is None else round(100 * volume, 1),
         "remark": change.remark,
@@ -111,8 +115,6 @@ def write_registration(
     Raises:
         ExportError: If a file cannot be written.
     """
-    from pumit.report.registration_picture import write_registration_picture
-
     with atomic_path(folder / TRANSFORM) as temporary:
         # ITK chooses the format by suffix.
         written = temporary.with_name(f"{temporary.name}.transform.tfm")
@@ -126,9 +128,51 @@ def write_registration(
         finally:
             written.unlink(missing_ok=True)
     registered = brought_onto(earlier, later, registration.matrix)
-    write_registration_picture(
-        earlier, registered, mask, folder / PICTURE, title=registration.sentence
-    )
+    _write_picture(earlier, registered, mask, folder / PICTURE, title=registration.sentence)
+
+
+def _write_picture(
+    earlier: Volume,
+    registered: npt.NDArray[np.float32],
+    mask: Mask,
+    path: Path,
+    *,
+    title: str,
+) -> None:
+    """Draw three planes of each scan and of their overlay through the lesions, with outlines."""
+    from pumit.report.panels import draw_outline, first_channel, new_figure, save_figure
+    from pumit.report.views import TEXT, views_through
+
+    scan = np.asarray(first_channel(earlier), np.float32)
+    first, second = (_grey(part, mask) for part in (scan, registered))
+    index = np.argwhere(mask)
+    nearest = index[np.abs(index - np.median(index, axis=0)).sum(axis=1).argmin()]
+    d, h, w = (int(i) for i in nearest)
+    views = views_through(earlier, (d, h, w))
+    width, height = ROW_INCHES * 1.25 * len(views), ROW_INCHES * len(ROWS) + 0.4
+    figure = new_figure(width, height, dpi=DPI)
+    grid = figure.subplots(len(ROWS), len(views), squeeze=False)
+    for row, name, parts in zip(
+        grid, ROWS, ((first, first), (second, second), (first, second)), strict=True
+    ):
+        for axes, view in zip(row, views, strict=True):
+            red, other = (view.cut(part) for part in parts)
+            across, down = view.size_mm(mask.shape)
+            image = np.stack([red, other, other], axis=-1)
+            axes.imshow(image, extent=(0.0, across, down, 0.0), interpolation="bilinear")
+            axes.set(xlim=(0, across), ylim=(down, 0))
+            draw_outline(axes, view, mask, OUTLINE, width=0.8)
+            axes.set_axis_off()
+        row[0].set_title(name, color=TEXT, fontsize=9, loc="left")
+    figure.suptitle(title, color=TEXT, fontsize=10)
+    figure.tight_layout(rect=(0, 0, 1, 0.98))
+    save_figure(figure, path)
+
+
+def _grey(array: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
+    windows = [slice(max(int(i.min()) - 30, 0), int(i.max()) + 31) for i in np.nonzero(mask)]
+    low, high = np.percentile(array[tuple(windows)], (5, 99.5))
+    return np.asarray(np.clip((array - low) / max(float(high - low), 1e-6), 0, 1), np.float32)
 
 
 def read_transform(path: Path) -> Floats:

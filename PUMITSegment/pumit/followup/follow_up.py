@@ -10,10 +10,11 @@ import numpy as np
 
 from pumit.errors import PumitError
 from pumit.followup.changes import LesionChange, changes_of
-from pumit.followup.kept_mask import KeptMask, Mask
 from pumit.followup.lesions import (
     CarriedLesion,
+    KeptMask,
     Lesion,
+    Mask,
     carried,
     carried_prompts,
     lesions_of,

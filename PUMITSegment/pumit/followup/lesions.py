@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.followup.kept_mask import KeptMask, Mask
 from pumit.followup.registration import Registration
-from pumit.geometry import Floats
+from pumit.geometry import Floats, window_of
 from pumit.preprocessing.channels import grey
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
+Mask = npt.NDArray[np.bool_]
+Window = tuple[slice, ...]
 Found = Literal["by its look", "by its place", "given", "gone", "not shown"]
 
 # Smaller components are ignored as specks.
@@ -31,6 +32,52 @@ _KNOWN = 0.6
 _LEFT = 0.03
 # Least fraction of a lesion that must be within the later scan.
 _SHOWN = 0.5
+
+
+class KeptMask:
+    """A mask, (D, H, W), stored as its bounding box, because a scan may hold a hundred lesions.
+
+    Attributes:
+        shape: Shape of the whole grid.
+        window: Bounding box; empty slices for an empty mask.
+        count: Number of foreground voxels.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        self.shape = mask.shape
+        self.window: Window = window_of(mask) or (slice(0, 0),) * 3
+        self.part: Mask = mask[self.window].copy()
+        self.count = int(np.count_nonzero(self.part))
+
+    def whole(self) -> Mask:
+        """Return the mask on the whole grid."""
+        mask = np.zeros(self.shape, bool)
+        mask[self.window] = self.part
+        return mask
+
+    def within(self, window: Window) -> Mask:
+        """Return the mask within another box of the grid."""
+        part = np.zeros([s.stop - s.start for s in window], bool)
+        here, there = [], []
+        for own, other in zip(self.window, window, strict=True):
+            low, high = max(own.start, other.start), min(own.stop, other.stop)
+            high = max(low, high)
+            here.append(slice(low - own.start, high - own.start))
+            there.append(slice(low - other.start, high - other.start))
+        if all(s.start < s.stop for s in here):
+            part[tuple(there)] = self.part[tuple(here)]
+        return part
+
+    def shared(self, other: KeptMask) -> int:
+        """Return the number of common voxels."""
+        return int(np.count_nonzero(other.within(self.window) & self.part))
+
+    def window_with(self, margin: tuple[int, ...]) -> Window:
+        """Return the bounding box, enlarged by a margin in voxels within the grid."""
+        return tuple(
+            slice(max(s.start - m, 0), min(s.stop + m, n))
+            for s, m, n in zip(self.window, margin, self.shape, strict=True)
+        )
 
 
 class Lesion:
@@ -223,7 +270,6 @@ def _carried(
 def _window(
     kept: KeptMask, earlier: Volume, later: Volume, registration: Registration
 ) -> tuple[slice, ...] | None:
-    """Return the window of the later grid around a lesion; None if it is outside."""
     box = kept.window
     margin = [_AROUND_MM / s for s in earlier.spacing_mm]
     ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
@@ -237,7 +283,6 @@ def _window(
 
 
 def _grey(volume: Volume, window: tuple[slice, ...]) -> npt.NDArray[np.float32]:
-    """Return a window of a scan as one grey channel."""
     place: Any = (..., *window)
     part = Volume(volume.array[place], volume.spacing_mm)
     return np.asarray(grey(part, 0), np.float32)
@@ -250,7 +295,6 @@ def _put(part: Mask, window: tuple[slice, ...], shape: tuple[int, int, int]) -> 
 
 
 def _scale(first: Floats, second: Floats) -> tuple[float, float]:
-    """Return the factor and offset from intensities of the earlier scan to the later one."""
     middle = float(np.median(second) - np.median(first))
     if first.std() == 0 or second.std() == 0 or np.corrcoef(first, second)[0, 1] < 0.3:
         return 1.0, middle
@@ -268,7 +312,6 @@ def _looks(values: Floats, inside: float, outside: float) -> Mask:
 
 
 def _looking_like(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
-    """Return the components at a place with the lesion's intensity."""
     found = _looks(values, inside, outside) & reach
     opened = ndimage.binary_opening(found)
     pieces, _ = ndimage.label(opened if opened.any() else found)

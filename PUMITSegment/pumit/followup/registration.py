@@ -304,7 +304,6 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
 
 
 def _information(first: Floats, second: Floats) -> float:
-    """Return the mutual information, normalised by the joint entropy."""
     joint = np.histogram2d(first, second, bins=24)[0] / len(first)
     parts = (joint.sum(0), joint.sum(1), joint.ravel())
     a, b, both = (-float((p[p > 0] * np.log(p[p > 0])).sum()) for p in parts)
@@ -326,7 +325,6 @@ def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int
 
 
 def _method(transform: Any, body: Any, shrink: tuple[int, ...]) -> Any:
-    """Return a deterministic registration method that optimises a transform in place."""
     method = SimpleITK.ImageRegistrationMethod()
     # One thread: sums of floats depend on how they are divided.
     method.SetNumberOfThreads(1)
@@ -357,7 +355,6 @@ def _matrix(transform: Any) -> Floats:
 
 
 def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registration:
-    """Measure a registration by block matching of the earlier scan within the later one."""
     places = _places(fixed, body, _SEARCH_MM)
     _, inside = _values(moving, places @ matrix[:3, :3].T + matrix[:3, 3])
     shape = SimpleITK.GetArrayViewFromImage(fixed).shape
@@ -402,7 +399,6 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
 
 
 def _correlation(block: Floats, area: Floats) -> Floats:
-    """Return the normalised correlation of a block with every position in an area."""
     windows = np.lib.stride_tricks.sliding_window_view(area, block.shape)
     windows = windows - windows.mean(axis=(-3, -2, -1), keepdims=True)
     own = block - block.mean()

@@ -72,7 +72,6 @@ def _templates() -> Environment:
 
 
 def _inline_svg(svg: str, number: int, alt: str) -> str:
-    """Return an SVG for embedding in a page, with unique IDs and an alt text."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="f{number}-', svg)

@@ -207,7 +207,6 @@ def _place_of_largest_error(
 
 
 def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:
-    """Draw legends of the classes with their Dice, and of the line styles."""
     entries = [
         Line2D(
             [], [], color=c.color_rgb, lw=3, label=f"{c.name}: Dice {dice(c.answer, c.truth):.2f}"

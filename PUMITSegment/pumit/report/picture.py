@@ -42,8 +42,6 @@ AIR_HU, TISSUE_HU = -500.0, -300.0
 
 
 class _Panel(NamedTuple):
-    """A view and its position, inches from the upper left corner."""
-
     view: View
     left: float
     top: float
@@ -104,7 +102,6 @@ def write_picture(
 
 
 def _centre_index(mask: Mask) -> tuple[int, int, int]:
-    """Return the voxel of a mask that is nearest to its centroid."""
     indices = np.stack(np.nonzero(mask), axis=-1)
     nearest = np.abs(indices - indices.mean(axis=0)).max(axis=1).argmin()
     d, h, w = (int(i) for i in indices[nearest])
@@ -112,7 +109,6 @@ def _centre_index(mask: Mask) -> tuple[int, int, int]:
 
 
 def _fullest_slices(segments: Sequence[Segment]) -> tuple[int, int, int]:
-    """Return the slice along each axis that shows the most of all segments."""
     best = []
     for axis in range(3):
         others = tuple({0, 1, 2} - {axis})
@@ -124,7 +120,6 @@ def _fullest_slices(segments: Sequence[Segment]) -> tuple[int, int, int]:
 
 
 def _told_apart(segments: Sequence[Segment]) -> list[Segment]:
-    """Replace colours that are nearly the same as an earlier segment's."""
     used: list[Floats] = []
     shown = []
     for segment in segments:

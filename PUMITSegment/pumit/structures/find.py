@@ -69,7 +69,6 @@ def modality_of_scan(volume: Volume) -> str:
 
 
 def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
-    """Return whether intensities look like Hounsfield units: air, or fat and soft tissue."""
     if array.dtype.kind not in "if":
         return False
     if float(array.min()) <= _HOUNSFIELD_AIR:
@@ -131,23 +130,11 @@ class FoundStructure:
 
 @dataclass(frozen=True)
 class Search:
-    """A planned search, with its model selected.
-
-    Attributes:
-        candidate: The model, and its classes that form the structure.
-        remarks: Remarks for the user before it runs, in sentences.
-    """
+    """A planned search: the model with its classes, and remarks for the user before it runs."""
 
     requested: RequestedStructure
     candidate: Candidate
-    others: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """Model and structure in a sentence, with all remarks."""
-        sentence = f"{self.candidate.card.name} looks for {self.requested.text}."
-        return " ".join([sentence, *self.remarks])
 
 
 class ModelSource(Protocol):
@@ -281,7 +268,7 @@ def plan_search(
     if odd:
         raise UnfamiliarScan(f"{odd} {kept[0].card.name} may be wrong on this scan.")
     remarks = () if suited else (f"{against[0]}.",)
-    return Search(requested, kept[0], tuple(c.card.name for c in kept[1:]), remarks)
+    return Search(requested, kept[0], remarks)
 
 
 def _word(modality: str) -> str:
@@ -307,38 +294,30 @@ def run_search(
             volume, channel=channel, roi_corners_lps=corners, overlap=overlap, watch=part
         )
 
-    card = candidate.card
+    card, remark = candidate.card, ""
     if requested.is_everything:
         every = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
-        found = replace(every, classes=_coded(every.classes))
-        remarks = _with_remark(search.remarks, every)
-        return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
-    # A quick pass over the whole scan, then a finer one around its findings.
-    corners, start = roi_corners_lps, 0.0
-    segments = candidate.segments(requested.text)
-    remark = ""
-    answer: LabelMap | None = None
-    if corners is None:
-        answer = segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE)
-        remark = answer.remark
-        corners, start = _around(_together(answer, candidate.labels), volume), _FIRST_SHARE
-    if roi_corners_lps is not None or (answer and _together(answer, candidate.labels).any()):
-        answer = segment(corners, _FINE_OVERLAP, start, 1.0)
+        found, remark = replace(every, classes=_coded(every.classes)), every.remark
     else:
-        watch.report(1.0)
-    assert answer is not None
-    labels = np.zeros(volume.shape, dtype=np.uint8)
-    for number, (_label, parts) in enumerate(segments, start=1):
-        labels[_together(answer, parts)] = number
-    found = LabelMap(labels, tuple(label for label, _parts in segments), remark=remark)
-    remarks = _with_remark(search.remarks, found)
-    if not labels.any():
-        remarks = (*search.remarks, f"No {requested.text} found. {A_CLICK_WORKS}")
+        # A quick pass over the whole scan, then a finer one around its findings.
+        if roi_corners_lps is None:
+            answer = segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE)
+            remark, hits = answer.remark, _together(answer, candidate.labels)
+            if hits.any():
+                answer = segment(_around(hits, volume), _FINE_OVERLAP, _FIRST_SHARE, 1.0)
+            else:
+                watch.report(1.0)
+        else:
+            answer = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
+        segments = candidate.segments(requested.text)
+        labels = np.zeros(volume.shape, dtype=np.uint8)
+        for number, (_label, parts) in enumerate(segments, start=1):
+            labels[_together(answer, parts)] = number
+        found = LabelMap(labels, tuple(label for label, _parts in segments), remark=remark)
+        if not labels.any():
+            remark = f"No {requested.text} found. {A_CLICK_WORKS}"
+    remarks = (*search.remarks, remark) if remark else search.remarks
     return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
-
-
-def _with_remark(remarks: tuple[str, ...], answer: LabelMap) -> tuple[str, ...]:
-    return (*remarks, answer.remark) if answer.remark else remarks
 
 
 def _together(answer: LabelMap, labels: Sequence[int]) -> npt.NDArray[np.bool_]:

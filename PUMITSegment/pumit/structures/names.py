@@ -145,7 +145,6 @@ def meaning_of_name(name: str) -> SegmentTerminology | None:
 
 @cache
 def _by_letters() -> dict[str, str]:
-    """Return the terminology's names by their letters without spaces, also with sides."""
     names = {compact(name.split()): name for name in known_names()}
     sided = {f"{s}{key}": f"{s} {name}" for key, name in names.items() for s in sorted(_SIDES)}
     return {**sided, **names}

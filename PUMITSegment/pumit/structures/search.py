@@ -110,7 +110,6 @@ def candidates_for(requested: RequestedStructure, cards: Iterable[ModelCard]) ->
 
 
 def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate | None:
-    """Return a candidate if a model has each of several structures, else None."""
     found = [(part.text, known) for part in parts for known in candidates_for(part, [card])]
     if not found or len(found) < len(parts):
         return None
@@ -168,7 +167,6 @@ def known_candidates(
 
 
 def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
-    """Return the reason why no model was found, with similar names."""
     if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
     for part in requested.parts:
@@ -195,14 +193,12 @@ def near_names(message: str) -> list[str]:
 
 
 def _known_in_part(requested: RequestedStructure, known: Sequence[KnownStructure]) -> str:
-    """Return which sides or parts of the requested structure are known; empty if none."""
     types = {f"{m.type.scheme}:{m.type.value}" for m in requested.meanings}
     parts = [f"{k.model} knows {k.name}" for k in known if k.code in types]
     return "; ".join(parts[:3])
 
 
 def _labels_of(requested: RequestedStructure, card: ModelCard) -> tuple[int, ...]:
-    """Return the class values that together form the structure; empty if a part is missing."""
     numbers = range(1, len(card.classes) + 1)
     if requested.is_everything:
         return tuple(numbers)

@@ -12,8 +12,7 @@ from pathlib import Path
 import batch_workers
 import pytest
 from batch_workers import count, make_tasks, noted, work
-from pumit.batch.report import COLUMNS
-from pumit.batch.run import LOCK, predict_many, run_in_processes
+from pumit.batch.run import COLUMNS, LOCK, predict_many, run_in_processes
 from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError, PumitError
 from pumit.export import labelmap

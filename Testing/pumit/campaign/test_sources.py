@@ -615,27 +615,6 @@ def test_a_scan_in_a_slicer_scene_is_told_and_not_taken(tmp_path: Path) -> None:
     ]
 
 
-def test_a_label_without_a_scan_is_told(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    write_scan(lab / "images" / "a.nii.gz", 0, lab / "labels" / "a.nii.gz")
-    write_scan(tmp_path / "gone.nii.gz", 1, lab / "labels" / "b.nii.gz")
-    campaign = Campaign.create(tmp_path / "c", [lab])
-    assert states(campaign) == {"a": "labelled"}
-    assert campaign.problems == ["labels/b is a label for which no scan is left and is not used."]
-
-
-def test_of_two_label_maps_of_a_scan_one_is_taken_and_the_other_told(tmp_path: Path) -> None:
-    home = tmp_path / "lab" / "site" / "a" / "ct"
-    write_scan(home / "x.nii.gz", 0, home / "x_mask.nii.gz")
-    write_scan(home / "x.nii.gz", 0, home / "x_seg.nii.gz")
-    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"])
-    (scan,) = campaign.scans()
-    assert [Path(p).name for p in scan.given_labels] == ["x_seg.nii.gz"]
-    assert campaign.problems == [
-        "site/a/ct/x_mask is a label for which no scan is left and is not used."
-    ]
-
-
 def test_photographs_are_exported_with_a_thickness_that_other_programs_accept(
     tmp_path: Path,
 ) -> None:

@@ -24,7 +24,7 @@ from pumit.campaign import (
 from pumit.campaign.predicting import CampaignModel, judge, look_at_scans, predict_open
 from pumit.campaign.thumbnail import thumbnail_due
 from pumit.campaign.training import train_round
-from pumit.errors import PumitError, TrainingError, VolumeError
+from pumit.errors import PumitError, TrainingError
 from pumit.io.labels.label_file import named_segments
 from pumit.runs import read_log, read_status
 from pumit.training.recipes.reader import read_yaml
@@ -241,22 +241,6 @@ def test_rough_figures_compare_both_models_on_a_patient_that_neither_has_seen(
     assert (second.dice_before, second.dice) == (0.8, 0.9)
 
 
-def test_scan_that_cannot_be_predicted_is_said_once(
-    make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    campaign = make_campaign(6, 4, settings=SETTINGS)
-    fake_run["dice"] = {1: 0.8}
-    train_round(campaign)
-    monkeypatch.setattr(CampaignModel, "answerer", lambda self, device: unreadable)
-    for scan in campaign.scans_to_predict():
-        scan.path.unlink()
-    monkeypatch.setattr("pumit.campaign.predicting._predict", unreadable)
-    done, problems = predict_open(campaign)
-    assert (done, problems) == (0, ["It cannot be read."] * 2)
-    assert not campaign.scans_to_predict()
-    assert {s.word for s in campaign.scans() if s.state == "open"} == {"It cannot be read."}
-
-
 def test_a_scan_that_is_gone_hinders_no_other(
     make_campaign: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,11 +258,8 @@ def test_a_scan_that_is_gone_hinders_no_other(
     done, (problem,) = predict_open(campaign)
     assert (done, predicted) == (3, [s.name for s in others])
     assert problem.startswith(f"{gone.name} is not where it was")
+    assert campaign.scan(gone.id).word == problem
     assert gone.id not in [s.id for s in campaign.scans_to_predict()]
-
-
-def unreadable(*_: Any) -> None:
-    raise VolumeError("It cannot be read.")
 
 
 def test_rough_figures_turn_down_only_what_is_clearly_worse(

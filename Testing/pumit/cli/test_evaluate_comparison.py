@@ -11,7 +11,8 @@ import numpy as np
 import pumit
 import pytest
 import SimpleITK
-from pumit.evaluation.folder_comparison import compared_masks, pair_of_files, row_of
+from pumit.evaluation.folder_comparison import compared_masks, pair_of_files
+from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
@@ -222,28 +223,17 @@ def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
 
 
-def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Path) -> None:
-    truth = labels()
-    truth[:, :3] = 5
-    for case in ("a", "b"):
-        save(truth, tmp_path / "labels" / f"{case}.nrrd")
-    content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
-    (tmp_path / "dataset.json").write_text(json.dumps(content))
-    rows = rows_of(run, *folders, "--classes", tmp_path / "dataset.json")
-    assert rows[2]["dice"] == rows[3]["dice"] == 1.0
-    assert [row["label"] for row in rows] == ["x", "y", "x", "y"]
-
-
 def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
     unknown = labels()
     unknown[labels(1) != labels()] = 5  # all errors are where the truth is unknown
     save(unknown, tmp_path / "labels" / "a.nrrd")
     content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))
-    rows = rows_of(run, *folders)
-    assert [(r["case"], r["label"], r["dice"]) for r in rows] == [
-        (case, label, 1.0) for case in "ab" for label in "12"
-    ]
+    for named, given in (("12", ()), ("xy", ("--classes", tmp_path / "dataset.json"))):
+        rows = rows_of(run, *folders, *given)
+        assert [(r["case"], r["label"], r["dice"]) for r in rows] == [
+            (case, label, 1.0) for case in "ab" for label in named
+        ]
 
 
 def test_a_damaged_data_set_beside_the_labels_stops_nothing(
@@ -268,8 +258,8 @@ def test_a_segment_of_unknown_voxels_is_no_class(
         made = Segmentation(volume, tuple(segments), Algorithm("m", "1"))
         write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd", is_reviewed=True)
     pair = pair_of_files(tmp_path / "predicted.seg.nrrd", tmp_path / "true.seg.nrrd")
-    (row,) = (row_of(each, "a", 1.0) for each in compared_masks(pair))
-    assert (row.label, row.dice) == ("x", 1.0)
+    (row,) = compared_masks(pair)
+    assert (row.label, dice(row.prediction, row.truth)) == ("x", 1.0)
 
 
 def test_segmentations_that_are_cropped_to_their_segments_are_compared(
@@ -301,6 +291,6 @@ def test_labels_that_are_unreviewed_are_no_reference(
         made = Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC"))
         write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd")
     pair = pair_of_files(tmp_path / "prediction.seg.nrrd", tmp_path / "truth.seg.nrrd")
-    assert [row_of(each, "x", 2.0).dice for each in compared_masks(pair)] == [1.0]
+    assert [dice(each.prediction, each.truth) for each in compared_masks(pair)] == [1.0]
     (message,) = caplog.messages
     assert message.startswith("Labels of a case are made by hippo, not reviewed")

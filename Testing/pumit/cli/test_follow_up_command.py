@@ -17,7 +17,10 @@ import pydicom
 import pytest
 import SimpleITK
 from pumit.export.dicom_series import write_dicom_series
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_source import read_labels
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 
 Run = Callable[..., Any]
@@ -80,9 +83,7 @@ def test_lesions_are_answered_at_the_next_date(
     assert {s.name for s in found.segments} == names | {"New lesion"}
 
 
-def test_masks_of_both_dates_are_compared_as_json(
-    run: Run, sample: Path, compared: tuple[Path, Any], registered: Sequence[Any], tmp_path: Path
-) -> None:
+def test_masks_of_both_dates_are_compared_as_json(compared: tuple[Path, Any]) -> None:
     folder, facts = compared
     changes = {row["lesion"]: row["change"] for row in facts["lesions"]}
     assert changes["Lesion grown"] == "grown"
@@ -90,10 +91,6 @@ def test_masks_of_both_dates_are_compared_as_json(
     assert changes["Lesion gone"] == "gone"
     assert facts["model"] is None
     assert not (folder / "later.seg.nrrd").exists()
-    # The transform may come from elsewhere, such as Slicer.
-    again = run("follow-up", *scans(sample), *registered, "-o", tmp_path / "again", "--json",
-                "--register-only")  # fmt: skip
-    assert json.loads(again.out)["registration"] == facts["registration"]
 
 
 def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_path: Path) -> None:
@@ -183,15 +180,39 @@ def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_pat
 
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_corrected_result_is_compared_and_kept(
-    run: Run, sample: Path, registered: Sequence[Any], tmp_path: Path
+    run: Run, sample: Path, compared: Any, registered: Sequence[Any], tmp_path: Path
 ) -> None:
     corrected = tmp_path / "later.seg.nrrd"
     shutil.copy(sample / "later.seg.nrrd", corrected)
     command = ("follow-up", *scans(sample), *registered, "-o", tmp_path, "--later-mask")
-    run(*command, corrected)
+    ran = run(*command, corrected, "--json")
+    # The transform may come from elsewhere, such as Slicer.
+    assert json.loads(ran.out)["registration"] == compared[1]["registration"]
     assert corrected.read_bytes() == (sample / "later.seg.nrrd").read_bytes()
     # Another run does not lose it, either.
     ran = run(*command, sample / "later.seg.nrrd")
     assert ran.out.endswith("follow-up.csv\n")  # there is nothing to correct by clicks
     kept = tmp_path / "later-1.seg.nrrd"
     assert kept.read_bytes() == (sample / "later.seg.nrrd").read_bytes()
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_lesions_of_one_name_stay_apart(run: Run, tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(0, 50, (12, 32, 32)).astype(np.int16)
+    array[3:9, 6:26, 6:26] += 400
+    volume = Volume(array, (4.0, 3.0, 3.0))
+    masks = np.zeros((3, *array.shape), bool)
+    for number, mask in enumerate(masks):
+        mask[5:7, 8:12, 8 + 6 * number : 12 + 6 * number] = True
+    segments = tuple(Segment(f"me{number}", mask) for number, mask in enumerate(masks))
+    made = Segmentation(volume, segments, Algorithm("a", "1"))
+    write_volume_file(array, volume, tmp_path / "scan.nii.gz")
+    mets = tmp_path / "mets.seg.nrrd"
+    write_seg_nrrd(made, mets, is_reviewed=True)
+    mets.write_bytes(re.sub(rb":=me\d\n", b":=met\n", mets.read_bytes()))  # as Slicer allows
+    SimpleITK.WriteTransform(SimpleITK.TranslationTransform(3), str(tmp_path / "same.tfm"))
+    scan = tmp_path / "scan.nii.gz"
+    given = ("--later-mask", mets, "--registration", tmp_path / "same.tfm", "--anyway", "--json")
+    ran = run("follow-up", scan, mets, scan, *given, "-o", tmp_path / "result")
+    lesions = json.loads(ran.out)["lesions"]
+    assert [row["lesion"] for row in lesions] == ["met", "met (2)", "met (3)", "Sum"]

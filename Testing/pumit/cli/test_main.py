@@ -13,6 +13,7 @@ import pytest
 from pumit import __version__
 from pumit.cli import main as entry
 from pumit.cli.main import COMMANDS, join_negative_values
+from pumit.cli.shared.output import progress_bar
 from pumit.errors import VolumeError
 
 # Processes find the package as this one does.
@@ -195,3 +196,13 @@ def test_completion_knows_every_command(run: Any) -> None:
 def test_help_names_the_recipes_of_its_command_only(run: Any, command: str, recipe: str) -> None:
     named = set(re.findall(r"\w+", run(command, "--help").out))
     assert named & {"nnformer_acdc", "mamba_mim", "compare_hippocampus"} == {recipe}
+
+
+def test_a_name_in_brackets_is_no_markup_of_the_progress_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("PUMIT_QUIET", raising=False)
+    with progress_bar(quiet=False) as step:
+        step("p1[/mr]", 0.5)
+    assert "p1[/mr]" in capsys.readouterr().err

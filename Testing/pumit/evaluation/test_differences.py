@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.evaluation.differences import differences
+from pumit.evaluation.folder_comparison import differences
 from pumit.evaluation.segmentation_metrics import compared_metrics, mask_metrics, surface_dice
 from pumit.volume import Volume
 

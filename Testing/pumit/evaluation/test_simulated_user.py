@@ -13,18 +13,32 @@ from pumit.errors import VolumeError
 from pumit.evaluation.click_scores import means, means_of_groups
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import (
+    GESTURES,
     deepest,
     dice_after_clicks,
     evaluate_case,
     labels_on,
+    largest_slice,
     simulate_gesture,
     targets_of,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.report.click_tables import click_tables
 from pumit.volume import Volume
-from tilted_ball import ball_scan
+
+
+def ball_scan() -> tuple[Volume, np.ndarray]:
+    """A bright ball off the middle of an oblique scan, and its mask."""
+    shape, spacing = (24, 40, 44), (2.0, 1.0, 1.0)
+    offset = np.indices(shape) - np.array([10, 18, 24]).reshape(3, 1, 1, 1)
+    mask = (np.sqrt(((offset * np.array(spacing).reshape(3, 1, 1, 1)) ** 2).sum(0))) < 11
+    noise = np.random.default_rng(0).normal(0, 3, shape)
+    angle = 0.4
+    turn = np.array(
+        [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
+    )
+    return Volume((100 * mask + noise).astype(np.int16), spacing, (5.0, -20.0, 60.0), turn), mask
 
 
 class ScriptedSession:
@@ -232,3 +246,42 @@ def test_clicks_go_on_until_the_goal(tmp_path: Path, bright_segmenter: Segmenter
     (row,) = evaluate_case(bright_segmenter, tmp_path / "hard", clicks=2, until=4)
     assert (len(row["clicks"]), len(row["until"])) == (2, 4)
     assert row["until"][:2] == row["clicks"]
+
+
+def index_bounds(prompt: BoxPrompt) -> np.ndarray:
+    volume, _ = ball_scan()
+    index = volume.world_to_index(prompt.corners_lps)
+    return np.round(np.stack((index.min(0), index.max(0)))).astype(int)
+
+
+def test_a_loose_box_is_a_tenth_larger_to_every_side() -> None:
+    volume, target = ball_scan()
+    where = np.argwhere(target)
+    size = where.max(0) - where.min(0) + 1
+    (box,) = GESTURES["loose_box"](volume, target)
+    assert isinstance(box, BoxPrompt)
+    low, high = index_bounds(box)
+    grow = np.maximum(np.round(0.1 * size), 1)
+    assert (low == np.maximum(where.min(0) - grow, 0)).all()
+    assert (high == np.minimum(where.max(0) + grow, np.array(target.shape) - 1)).all()
+
+
+def test_a_flat_box_lies_on_the_slice_that_shows_most() -> None:
+    volume, target = ball_scan()
+    axis, index = largest_slice(volume, target)
+    (box,) = GESTURES["flat_box"](volume, target)
+    assert isinstance(box, BoxPrompt)
+    low, high = index_bounds(box)
+    assert low[axis] == high[axis] == index
+
+
+@pytest.mark.parametrize("gesture", ["scribble", "lasso"])
+def test_strokes_stay_in_the_target(gesture: str) -> None:
+    volume, target = ball_scan()
+    prompts = GESTURES[gesture](volume, target)
+    assert prompts
+    for prompt in prompts:
+        assert isinstance(prompt, PointPrompt | ScribblePrompt)
+        places = prompt.points_lps if isinstance(prompt, ScribblePrompt) else [prompt.point_lps]
+        index = np.round(volume.world_to_index(np.array(places))).astype(int)
+        assert target[tuple(index.T)].all()

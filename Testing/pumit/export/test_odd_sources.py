@@ -48,6 +48,13 @@ def image(
     return ds
 
 
+def photograph() -> Dataset:
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 14, 3)).astype(np.uint8)
+    sop_class = ROOT + "77.1.5.1"
+    return dicom_slice(pixels, None, pixel_spacing=None, intercept=0.0, SOPClassUID=sop_class,
+                       Modality="OP")  # fmt: skip
+
+
 def detector(place: tuple[float, ...] = PLACE) -> list[Dataset]:
     return group(ImagePositionPatient=list(place), ImageOrientationPatient=CORONAL)
 
@@ -141,7 +148,11 @@ PICTURES: dict[str, tuple[list[Dataset], list[int]]] = {
     "RT image without a place": ([image("481.1", ImagePlanePixelSpacing=[0.4, 0.3])], []),
     "NM without a place": ([image("20", count=1, **SIZE)], []),
     "enhanced XA of one frame": ([without_place(1)], [1]),
+    "XA without a frame of reference": ([image("12.1")], []),
+    "OP": ([photograph()], []),
 }
+for kind in ("MG", "XA without a frame of reference", "OP"):
+    del PICTURES[kind][0][0].FrameOfReferenceUID
 
 
 def saved(folder: Path, files: list[Dataset]) -> Volume:
@@ -166,7 +177,8 @@ def check(
     found = read_labels(path, volume)
     assert found.doubts == ()
     assert_same_masks({s.name: found.mask(s) for s in found.segments}, segmentation.segments)
-    hd.seg.segread(path)
+    count = sum(int(segment.mask.sum()) for segment in segmentation.segments)
+    assert np.count_nonzero(hd.seg.segread(path).pixel_array) == count
     items = [
         item
         for frame in dcmread(path).PerFrameFunctionalGroupsSequence

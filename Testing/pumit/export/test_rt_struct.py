@@ -30,7 +30,7 @@ from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
 
-SHAPE = (9, 48, 56)
+SHAPE = (5, 48, 56)
 
 
 def nested(shape: tuple[int, int, int] = SHAPE) -> dict[str, np.ndarray]:
@@ -39,7 +39,7 @@ def nested(shape: tuple[int, int, int] = SHAPE) -> dict[str, np.ndarray]:
     across = np.hypot(h - shape[1] / 2 + 0.3, (w - shape[2] / 2) * 0.9)
     ring = (across < 22) & (across > 15)
     inside = (d > 0) & (d < shape[0] - 1)
-    pieces = ((h // 7 + w // 9) % 3 == 0) & (d != 4) & (h % 7 < 5) & (w % 9 < 7)
+    pieces = ((h // 7 + w // 9) % 3 == 0) & (d != 2) & (h % 7 < 5) & (w % 9 < 7)
     sieve = (across < 20) & ~((h % 5 == 2) & (w % 6 == 3))
     return {
         "Ring with islands": (ring | (across < 5) | ((across < 11) & (across > 8))) & inside,
@@ -48,7 +48,7 @@ def nested(shape: tuple[int, int, int] = SHAPE) -> dict[str, np.ndarray]:
         "Chequers": ((h + w) % 2 == 0) & (across < 6),
         "To the border": (h < 9) | (w > shape[2] - 3),
         "Noise": np.random.default_rng(2).random(shape) > 0.5,
-        "One voxel": (d == 4) & (h == 5) & (w == 6),
+        "One voxel": (d == 2) & (h == 5) & (w == 6),
     }
 
 

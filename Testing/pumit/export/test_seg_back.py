@@ -1,11 +1,9 @@
-"""A DICOM-SEG comes back from mirrored frames, and from images of eyes and X-rays."""
+"""A DICOM-SEG comes back from mirrored frames, and from images of eyes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import highdicom as hd
 import numpy as np
 import pytest
 from export_checks import (
@@ -87,43 +85,6 @@ def test_a_negated_cosine_without_its_position_is_a_doubt(tmp_path: Path) -> Non
     found = read_labels(tmp_path / "out.dcm", volume)
     assert found.doubts == (f"DICOM-SEG: {int(mask.sum())} voxels are outside of the image",)
     assert not found.volume.array.any()
-
-
-def picture(folder: Path, sop_class: str, pixels: np.ndarray, **more: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    ds = dicom_slice(pixels, None, pixel_spacing=None, intercept=0.0, **more)
-    ds.SOPClassUID = ds.file_meta.MediaStorageSOPClassUID = sop_class
-    del ds.FrameOfReferenceUID
-    ds.save_as(folder / "a.dcm", enforce_file_format=True)
-    return folder / "a.dcm"
-
-
-PICTURES = {
-    "CR": ("1.2.840.10008.5.1.4.1.1.1", {"Modality": "CR", "ImagerPixelSpacing": [0.2, 0.2]}),
-    "DX": ("1.2.840.10008.5.1.4.1.1.1.1", {"Modality": "DX", "ImagerPixelSpacing": [0.1, 0.1]}),
-    "MG": ("1.2.840.10008.5.1.4.1.1.1.2", {"Modality": "MG", "ImagerPixelSpacing": [0.1, 0.1]}),
-    "XA": ("1.2.840.10008.5.1.4.1.1.12.1", {"Modality": "XA"}),
-    "OP": ("1.2.840.10008.5.1.4.1.1.77.1.5.1", {"Modality": "OP"}),
-}
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("kind", PICTURES)
-def test_a_picture_gets_its_segment_back(tmp_path: Path, kind: str, suffix: str) -> None:
-    sop_class, more = PICTURES[kind]
-    shape = (21, 30, 3) if kind == "OP" else (21, 30)
-    noise = np.random.default_rng(0).integers(0, 255, shape)
-    path = picture(tmp_path / "in", sop_class, noise.astype("u1" if kind == "OP" else "u2"), **more)
-    volume = Volume.read(path)
-    mask = np.zeros(volume.shape, dtype=bool)
-    mask[0, 3:9, 4:20] = np.random.default_rng(1).random((6, 16)) > 0.4
-    target = tmp_path / f"out{suffix}"
-    write_segmentation(Segmentation(volume, (Segment("s", mask),), ALGORITHM), target)
-    np.testing.assert_array_equal(hd.seg.segread(target).pixel_array.reshape(mask.shape) > 0, mask)
-    assert dcmread(target).ReferencedSeriesSequence[0].ReferencedInstanceSequence[
-        0
-    ].ReferencedSOPInstanceUID == str(dcmread(path).SOPInstanceUID)
-    np.testing.assert_array_equal(back(target, volume)["s"], mask)
 
 
 FRAMES = np.random.default_rng(0).integers(0, 255, (5, 12, 16)).astype(np.uint8)

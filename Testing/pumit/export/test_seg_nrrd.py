@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from export_checks import OBLIQUE, a_volume, on_grid, two_overlapping
-from pumit.export.layers import arrange_in_layers
-from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.seg_nrrd import arrange_in_layers, write_seg_nrrd
 from pumit.export.terminology import serialize_terminology
 from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
@@ -105,7 +104,8 @@ def test_other_programs_read_the_layers(tmp_path):
 def test_segments_that_do_not_overlap_share_a_layer():
     masks = np.zeros((4, 1, 1, 9), dtype=bool)
     masks[0, ..., 0:3] = masks[1, ..., 2:5] = masks[2, ..., 5:7] = masks[3, ..., 4:6] = True
-    layers = arrange_in_layers(tuple(Segment(str(i), mask) for i, mask in enumerate(masks)))
-    assert layers.layer_of == (0, 1, 0, 2)
-    for number, (mask, layer) in enumerate(zip(masks, layers.layer_of, strict=True), start=1):
-        np.testing.assert_array_equal(layers.maps[layer] == number, mask)
+    segments = tuple(Segment(str(i), mask) for i, mask in enumerate(masks))
+    maps, layer_of = arrange_in_layers(segments)
+    assert layer_of == [0, 1, 0, 2]
+    for number, (mask, layer) in enumerate(zip(masks, layer_of, strict=True), start=1):
+        np.testing.assert_array_equal(maps[layer] == number, mask)

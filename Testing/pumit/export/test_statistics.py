@@ -167,3 +167,11 @@ def test_table_and_json_hold_the_same(tmp_path: Path) -> None:
                 assert row[key] == str(value)
     with pytest.raises(ExportError, match=r"\.csv or \.json"):
         write_statistics(found, tmp_path / "a.xlsx")
+
+
+def test_voxels_that_are_no_number_leave_valid_json(tmp_path: Path) -> None:
+    array = np.arange(60.0, dtype=np.float32).reshape(3, 4, 5)
+    array[1, 1, 1] = np.nan  # outside of a registered scan's field
+    write_statistics([measured(Volume(array), array != 3)], tmp_path / "a.json")
+    (row,) = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
+    assert (row["voxels"], row["mean"], row["maximum"]) == (59, None, None)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from pumit.errors import ExportError
-from pumit.report.line_chart import LIGHTEST, Line, LineChart, readable, write_line_charts
+from pumit.report.line_chart import (
+    LIGHTEST,
+    Line,
+    LineChart,
+    PointRow,
+    point_rows_svg,
+    readable,
+    write_line_charts,
+)
+from pumit.report.views import COLORS, plot_style
 
 RED, BLUE = (0.9, 0.1, 0.1), (0.1, 0.2, 0.9)
 
@@ -64,3 +75,27 @@ def test_a_folder_that_is_missing_is_reported(tmp_path: Path) -> None:
     chart = LineChart("loss", [Line("loss", [(0.0, 1.0)])])
     with pytest.raises(ExportError, match="folder does not exist"):
         write_line_charts([chart], tmp_path / "none" / "a.png", x_label="step")
+
+
+def points() -> str:
+    rows = [PointRow("A & B", [[0.5, 0.7], [0.6]], 0.6, 0.5, 0.7), PointRow("C", [[], []], None)]
+    return point_rows_svg(rows, label="Dice", seeds=[0, 7])
+
+
+def test_figures_keep_their_text_and_take_the_colour_around_them() -> None:
+    svg = points()
+    assert "seed 7" in svg
+    assert "A &amp; B" in svg
+    assert "currentColor" in svg
+    assert "#010203" not in svg
+    assert points() == svg  # nothing of it is drawn by lot, or dated
+
+
+def test_plots_share_a_look_that_ends_with_them() -> None:
+    before = dict(matplotlib.rcParams)
+    with plot_style("#010203"):
+        axes = Figure().subplots()
+        assert not axes.spines["top"].get_visible()
+        assert axes.xaxis.label.get_color() == "#010203"
+    assert dict(matplotlib.rcParams) == before
+    assert len(set(COLORS)) == len(COLORS)

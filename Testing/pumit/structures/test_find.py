@@ -129,7 +129,7 @@ def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path: Path) 
         scan, "my own thing", device="cpu", anyway=True, on_search=searches.append
     )
     assert found.mask.any()
-    assert "was trained on MR" in searches[0].sentence
+    assert "was trained on MR" in searches[0].remarks[0]
     add_model(tmp_path / "w", "organs-ct", ABDOMEN)  # registered, it takes part at once
     assert find_structure(scan, "my own thing", device="cpu").model == "organs-ct"
 

@@ -109,11 +109,7 @@ def choose_json(args: argparse.Namespace) -> None:
 
 
 def find_recipe(config: str, command: str) -> tuple[Path, bool]:
-    """Return the path of a recipe, and whether it ships with PUMIT.
-
-    Raises:
-        PumitError: If there is no such recipe.
-    """
+    """Return the path of a recipe, and whether it ships with PUMIT."""
     is_shipped = not Path(config).suffix
     path = shipped_recipe(config) if is_shipped else Path(config)
     if not path.is_file():
@@ -123,11 +119,7 @@ def find_recipe(config: str, command: str) -> tuple[Path, bool]:
 
 
 def changes_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the recipe keys that the options of `add_training_options` override.
-
-    Raises:
-        PumitError: If no step is to be trained.
-    """
+    """Return the recipe keys that the options of `add_training_options` override."""
     given = {k: v for k, v in vars(args).items() if v is not None}
     if given.get("steps") == 0:
         raise PumitError("--steps needs at least 1; to end a run, use --finish.")

@@ -1,13 +1,13 @@
-"""Progress bar on standard error, shown only on a terminal."""
+"""Progress bar on standard error and tables on standard output."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from pumit.cli.shared.quiet import QUIET_VARIABLE
-
+# Passes `--quiet` to all code that shows progress.
+QUIET_VARIABLE = "PUMIT_QUIET"
 # Called with the current step's name and the finished fraction, 0 to 1.
 Steps = Callable[[str, float], None]
 
@@ -22,7 +22,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Steps]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -32,3 +32,10 @@ def progress_bar(*, quiet: bool) -> Iterator[Steps]:
             bar.update(task, description=what, completed=share)
 
         yield step
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns as wide as their widest cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip())
