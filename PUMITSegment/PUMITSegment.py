@@ -207,7 +207,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
 
     def _click(self, ras: tuple[float, float, float]) -> None:
         """Place a point like a click in a view."""
-        from PUMITSegmentLib.prompts.kinds import PromptKind
+        from PUMITSegmentLib.prompts.tag import PromptKind
 
         logic = slicer.util.getModuleWidget("PUMITSegment").logic
         logic.startPlacing(PromptKind.POINT)

@@ -16,7 +16,7 @@ from PUMITSlicerLib.terms import uniqueName
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask
+from PUMITSegmentLib.segments.packed_mask import PreparedMask
 from PUMITSegmentLib.segments.provenance import AlgorithmType, byModel, setProvenance
 from PUMITSegmentLib.segments.rating import NOT_CHECKED, NOT_RATED, Rating, rate
 from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
@@ -27,9 +27,7 @@ class FoundClass:
     """Class that occurs in a volume.
 
     Attributes:
-        name: The model's name for it.
         color: Red, green and blue in 0..1.
-        mask: Mask prepared for the writer.
     """
 
     name: str
@@ -132,11 +130,8 @@ def addStructures(
     mark it in DICOM as made by an algorithm. The user's editable area is respected.
 
     Args:
-        found: Result of `prepareStructures`.
         segmentationNode: Segmentation to add to, under any transform.
         volumeNode: Volume that was segmented, under any transform.
-        overwrite: Rule for other segments under the masks.
-        isPrompted: Whether the structures answer a user's prompts.
 
     Returns:
         IDs of the new segments, in the model's order.

@@ -37,12 +37,7 @@ def setModality(volumeNode, modality: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class WholeAnswer:
-    """Everything that a model found in a scan.
-
-    Attributes:
-        classes: All classes of the model, in its order.
-        found: Classes that occur, ready to be written.
-    """
+    """Everything that a model found in a scan."""
 
     classes: tuple[ClassLabel, ...]
     found: FoundStructures

@@ -89,12 +89,8 @@ class FollowUpWork:
     The registration is shown before it is used. The user is asked if the scan is not
     shown. Undo reverts all added segments in one step.
 
-    Args:
-        confirm: Function that asks the user a question.
-
     Attributes:
         registration: Registration that is shown and not yet used, or None.
-        onChanged: Callback when the available actions change.
     """
 
     def __init__(

@@ -50,10 +50,8 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     """Add a reconstruction to the scene beside its volume, replacing an earlier one.
 
     Args:
-        answer: Result of `RemoteSession.reconstruct`.
         volumeNode: Volume that was reconstructed; the new volumes get its parent transform and
             its parent in the subject hierarchy, and the reconstruction its window.
-        modelName: The tokenizer's name, for the chart's title.
     """
     removeReconstruction(volumeNode)
     name = volumeNode.GetName()

@@ -25,12 +25,7 @@ SessionRequest = Callable[["Session", Watch], Any]  # called on a thread
 
 
 class SessionWork:
-    """Long request about the scan to the worker or server, one at a time.
-
-    Attributes:
-        compute: The worker or the server.
-        onChanged: Callback at start and end.
-    """
+    """Long request about the scan to the worker or server, one at a time."""
 
     def __init__(self, selection: Selection, parts: Collaborators) -> None:
         self._selection = selection
@@ -61,7 +56,6 @@ class SessionWork:
         """Send the request; the status shows its progress.
 
         Args:
-            request: Function that uses the session, on a thread.
             onDone: Callback with the result of `request`, if the scan is still the same and
                 shown.
         """

@@ -80,13 +80,7 @@ def _copied(segmentationNode, image, volumeNode) -> LabelLayer:
 
 
 def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int]) -> Mask:
-    """Return one segment of `LabelLayer.labelsOnVolume` as a mask.
-
-    Args:
-        labels: The layer's labels on `box`.
-        box: Box on the volume's grid.
-        shape: The volume's (D, H, W).
-    """
+    """Return one segment of `LabelLayer.labelsOnVolume` as a mask."""
     mask = np.zeros(shape, dtype=bool)
     if not box.isEmpty:
         mask[box.within(Box((0, 0, 0), shape))] = labels == label

@@ -202,8 +202,6 @@ def sampled(
 
     Args:
         image: A vtkImageData; its geometry is ignored, `gridMap` refers to its indices.
-        box: Voxels to fill, on the source grid of `gridMap`.
-        gridMap: Map from that grid to the image's.
         isLinear: Whether to interpolate linearly instead of by nearest neighbour.
 
     Returns:

@@ -215,7 +215,6 @@ def addVolumeNode(
     """Add a volume to the scene.
 
     Args:
-        name: The node's name; the scene makes it unique.
         volume: Voxels, copied, and geometry. Several channels make a vector volume.
         besideNode: Volume node in whose frame `volume` is: the new node gets its parent
             transform and its parent in the subject hierarchy, and refers to it as its source.

@@ -13,8 +13,14 @@ from PUMITSlicerLib.computing.background import Background, QtBackground
 from PUMITSlicerLib.computing.dependencies import why_not_installed
 from PUMITSlicerLib.computing.settings import ComputeMode, SettingsStore, slicer_settings
 
-from PUMITTrainLib.processes.launching import CorePrograms, DetachedLauncher, Launcher, Programs
-from PUMITTrainLib.processes.recipe_checker import CheckerProgram, RecipeChecker
+from PUMITTrainLib.processes import (
+    CheckerProgram,
+    CorePrograms,
+    DetachedLauncher,
+    Launcher,
+    Programs,
+    RecipeChecker,
+)
 
 
 class Timer(Protocol):
@@ -28,12 +34,7 @@ class Timer(Protocol):
 
 
 class QtTimer:
-    """Timer on the GUI thread.
-
-    Args:
-        callback: Function to call.
-        isSingle: Whether it is called once per start.
-    """
+    """Timer on the GUI thread."""
 
     def __init__(self, callback: Callable[[], None], isSingle: bool = False) -> None:
         import qt
@@ -56,15 +57,11 @@ class Collaborators:
     """Parts that tests replace.
 
     Attributes:
-        background: Threads whose results arrive on the GUI thread.
         programs: Runner of the core's commands, which reads their output.
-        launcher: Launcher of trainings.
-        checker: Checker of recipes while they are typed.
         makeTimer: Factory of timers, from a callback and whether it is called once.
         store: The user's settings, shared with PUMITSegment.
         whyNotInstalled: Function that names what is missing, or returns ""; called on a thread.
         readAvailability: Function that lists this machine's devices; called on a thread.
-        root: Folder of the user's runs.
     """
 
     background: Background

@@ -18,10 +18,6 @@ MARK = ".draft"
 class Draft:
     """Folder for data and recipe, which becomes the run's when it is started.
 
-    Args:
-        root: Folder of the user's runs.
-        name: Proposed name of the run.
-
     Raises:
         ServiceError: If the folder cannot be created.
     """

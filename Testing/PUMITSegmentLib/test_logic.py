@@ -10,7 +10,7 @@ import vtk
 from found_structures import found
 from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentNames

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import slicer
 from PUMITSegmentLib.parameters import SegmentParameters
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import LogicScene
 

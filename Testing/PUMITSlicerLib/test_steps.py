@@ -7,8 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import slicer
-from PUMITSlicerLib.installing import steps as installation_steps
-from PUMITSlicerLib.installing.steps import InstallStep, PackagingRunner, ProgramRunner, find_runner
+from PUMITSlicerLib.installing import installation as installation_steps
+from PUMITSlicerLib.installing.installation import (
+    InstallStep,
+    PackagingRunner,
+    ProgramRunner,
+    find_runner,
+)
 
 
 class Programs:

@@ -73,7 +73,6 @@ class Problem:
 
     Attributes:
         severity: Whether it prevents the export.
-        sentence: Problem and remedy, for the user.
         repair: Part of the panel that helps.
         segmentIDs: Segments concerned; empty for none in particular.
     """
@@ -95,9 +94,6 @@ def findProblems(
     """Find all problems, those that prevent the export first.
 
     Args:
-        segmentationNode: Segmentation to export, or None.
-        volumeNode: Volume that was segmented, or None.
-        addToDatabase: Whether a DICOM file should also be added to Slicer's database.
         database: Slicer's DICOM database; None for the application's.
     """
     # Only once: checking for an empty segment reads its voxels.

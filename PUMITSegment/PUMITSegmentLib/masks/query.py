@@ -13,7 +13,7 @@ from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
 from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.following import clickInside
-from PUMITSegmentLib.prompts.outside_image import locationText
+from PUMITSegmentLib.prompts.segment_prompts import locationText
 from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
@@ -27,7 +27,6 @@ class MaskQuery:
     """A segment's prompts on a scan.
 
     Attributes:
-        name: Name of the segment, for the status.
         volumeKey: Key of the scan, which changes with its voxels and geometry.
         readVolume: Reader of the scan, for the GUI thread; called only before an upload.
         prompts: All prompts of the segment, in the order they were given.
@@ -52,10 +51,6 @@ class MaskQuery:
 
 def queryOf(book: SegmentBook | None, segmentID: str, volumeNode=None) -> MaskQuery | None:
     """Return the query for a segment's mask; None without such a segment or a scan.
-
-    Args:
-        book: The segmentation with its prompts.
-        volumeNode: Scan to segment; None for the current one.
 
     Raises:
         PumitError: If a prompt is outside the image.

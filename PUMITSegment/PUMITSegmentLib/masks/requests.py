@@ -51,8 +51,6 @@ class Delivery:
     """Answer that arrived, to be written and reported.
 
     Attributes:
-        prepared: Result of `prepare`.
-        asked: Result of `asked` at the time of the request.
         answer: The answer; its mask is without the hard constraints.
         isMaskKept: Whether it started from the mask of another frame, since no click reproduced
             it.
@@ -104,8 +102,6 @@ class MaskRequests:
     for places to check. The scan is sent once for each key.
 
     Args:
-        compute: The worker or the server.
-        background: Threads for work that takes time.
         makeQuery: Function from a segment ID to its query; None if there is none.
         onMask: Callback on the GUI thread that writes an answer and reports it.
         prepare: Function on a thread that converts a mask and its answer choice to the form to

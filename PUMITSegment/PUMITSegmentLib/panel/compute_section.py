@@ -19,12 +19,7 @@ _MEMORY_INTERVAL_MS = 5000
 
 
 class ComputeSection:
-    """Widgets for this computer or a server, its device, its memory, and a connection test.
-
-    Args:
-        compute: The worker or the server.
-        status: Status board for the result of a test.
-    """
+    """Widgets for this computer or a server, its device, its memory, and a connection test."""
 
     def __init__(self, ui, compute, status) -> None:
         self._ui = ui

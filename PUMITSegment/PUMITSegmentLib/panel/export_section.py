@@ -15,7 +15,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.exporting.checks import Severity, findProblems
-from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
+from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName
 from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
 from PUMITSegmentLib.scene.selection import Selection
 

@@ -9,11 +9,7 @@ from PUMITSegmentLib.scene.continuing import Continuing
 
 
 class FrameRow:
-    """Row for the current frame, for sequences only.
-
-    Args:
-        continuing: Propagation of segments from frame to frame.
-    """
+    """Row for the current frame, for sequences only."""
 
     def __init__(self, ui, requests: ClickRequests, continuing: Continuing) -> None:
         self._ui = ui

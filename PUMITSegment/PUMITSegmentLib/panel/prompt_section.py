@@ -8,7 +8,7 @@ from collections.abc import Callable
 import qt
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.editable_area import maskingInWords

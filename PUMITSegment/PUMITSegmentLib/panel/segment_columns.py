@@ -8,8 +8,7 @@ from PUMITSlicerLib.status_line import COLOURS
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.scene.selection import Selection
-from PUMITSegmentLib.segments.rating import ratingOf
-from PUMITSegmentLib.segments.reviewed import isReviewed, review
+from PUMITSegmentLib.segments.rating import isReviewed, ratingOf, review
 from PUMITSegmentLib.segments.volumes import SegmentVolumes, sizeInWords
 
 _SOON_MS = 150

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from PUMITSlicerLib.shortcut_keys import Shortcut
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
 
@@ -24,13 +24,7 @@ def shortcutsOf(
     checkHere: Callable[[], None],
     editByHand: Callable[[], None],
 ) -> list[Shortcut]:
-    """Return all shortcuts of the module.
-
-    Args:
-        toggle: Function that starts or stops placing prompts of a kind.
-        checkHere: Callback that shows the next doubtful place.
-        editByHand: Callback that opens the Segment Editor.
-    """
+    """Return all shortcuts of the module."""
 
     def changePolarity() -> None:
         if selection.parameters is not None:

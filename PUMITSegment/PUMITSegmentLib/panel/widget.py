@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 import slicer
-from PUMITSlicerLib.review_row import ReviewRow
+from PUMITSlicerLib.review import ReviewRow
 from PUMITSlicerLib.shortcut_keys import Shortcut, ShortcutKeys
 from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
@@ -16,17 +16,16 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.follow_up import FollowUpWork
 from PUMITSegmentLib.logic import PUMITSegmentLogic
-from PUMITSegmentLib.panel.automatic.batch_section import BatchSection
-from PUMITSegmentLib.panel.automatic.find_section import FindSection
-from PUMITSegmentLib.panel.automatic.follow_up_section import FollowUpSection
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
+from PUMITSegmentLib.panel.batch_section import BatchSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection
 from PUMITSegmentLib.panel.display_row import DisplayRow
-from PUMITSegmentLib.panel.downloaded_data import DownloadedData
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
+from PUMITSegmentLib.panel.find_section import FindSection
+from PUMITSegmentLib.panel.follow_up_section import FollowUpSection
 from PUMITSegmentLib.panel.frame_row import FrameRow
-from PUMITSegmentLib.panel.install_section import InstallSection
+from PUMITSegmentLib.panel.install_section import DownloadedData, InstallSection
 from PUMITSegmentLib.panel.prompt_section import PromptSection
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_columns import SegmentColumns
@@ -85,17 +84,7 @@ def _byMouse() -> list[Shortcut]:
 
 
 class SegmentWidget:
-    """Panel of the module.
-
-    Args:
-        resources: The module's folder `Resources`.
-        logic: The module's logic; opened and closed here.
-
-    Attributes:
-        widget: The panel, to be added to a layout.
-        ui: Named children of the panel.
-        shortcuts: Shortcuts that work while the module is open.
-    """
+    """Panel of the module."""
 
     def __init__(self, resources: str, logic: PUMITSegmentLogic) -> None:
         self.logic = logic

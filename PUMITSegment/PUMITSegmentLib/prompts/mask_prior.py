@@ -129,7 +129,6 @@ class MaskPrompts:
         """Return the prompt in a node with its key; none if it is outside the scan.
 
         Args:
-            node: A node that contains a prior.
             volumeNode: Scan on whose grid it is computed; None for its own grid.
         """
         prior = MaskPrior.read(node)

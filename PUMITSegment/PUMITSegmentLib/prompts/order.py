@@ -46,11 +46,7 @@ def setNumbers(node, numbers: dict[str, int]) -> None:
 
 
 def numberPrompts(nodes: list) -> None:
-    """Assign the next numbers to prompts without a number or with a duplicate one.
-
-    Args:
-        nodes: All nodes of one segment that hold finished prompts.
-    """
+    """Assign the next numbers to prompts without a number or with a duplicate one."""
     taken: set[int] = set()
     unknown: list[tuple[object, str]] = []
     kept: dict[object, dict[str, int]] = {}

@@ -6,12 +6,59 @@ reference because node IDs change when scenes are merged.
 
 from __future__ import annotations
 
+import enum
+import json
 import uuid
 from dataclasses import dataclass
 
 import slicer
+from pumit.segmentation import AnswerChoice
 
-from PUMITSegmentLib.prompts.kinds import MASK_PRIOR, MASK_PRIOR_CLASS, PromptKind
+# Kind of the prompt that holds a manually edited mask; never placed by the user.
+MASK_PRIOR = "mask"
+MASK_PRIOR_CLASS = "vtkMRMLScriptedModuleNode"
+_CHOICES = "PUMITSegment.Answers"
+Choices = dict[str, AnswerChoice]
+
+
+class PromptKind(enum.Enum):
+    """Kind of a prompt; the value is stored in saved scenes."""
+
+    POINT = "point"
+    BOX_3D = "box3d"
+    BOX_2D = "box2d"
+    SCRIBBLE = "scribble"
+    LASSO = "lasso"
+
+
+NODE_CLASSES = {
+    PromptKind.POINT: "vtkMRMLMarkupsFiducialNode",
+    PromptKind.BOX_3D: "vtkMRMLMarkupsROINode",
+    PromptKind.BOX_2D: "vtkMRMLMarkupsROINode",
+    PromptKind.SCRIBBLE: "vtkMRMLMarkupsCurveNode",
+    PromptKind.LASSO: "vtkMRMLMarkupsClosedCurveNode",
+}
+BOXES = (PromptKind.BOX_3D, PromptKind.BOX_2D)
+CURVES = (PromptKind.SCRIBBLE, PromptKind.LASSO)
+
+
+def choicesOf(node) -> Choices:
+    """Return the choice of each prompt of a node that has several answers, by prompt key."""
+    try:
+        pairs = json.loads(node.GetAttribute(_CHOICES) or "{}").items()
+        choices = {str(key): AnswerChoice(int(n), int(count)) for key, (n, count) in pairs}
+    except (ValueError, TypeError, AttributeError):
+        return {}  # edited by hand: use the first, most trusted answer
+    return {key: choice for key, choice in choices.items() if 1 <= choice.number <= choice.count}
+
+
+def setChoices(node, choices: Choices) -> None:
+    """Store the choices of a node's prompts, except where there is only one answer."""
+    kept = {key: (each.number, each.count) for key, each in choices.items() if each.count > 1}
+    text = json.dumps(kept, separators=(",", ":")) if kept else ""
+    if (node.GetAttribute(_CHOICES) or "") != text:
+        node.SetAttribute(_CHOICES, text or None)
+
 
 _SEGMENTATION_ROLE = "PUMITSegment.segmentation"
 _SEGMENT_ID = "PUMITSegment.SegmentID"
@@ -27,7 +74,6 @@ class PromptTag:
 
     Attributes:
         kind: Kind of prompt, or None for a mask prior.
-        isPositive: Whether the prompt is inside the segment.
     """
 
     segmentID: str

@@ -28,11 +28,7 @@ _REACH = 8
 
 
 class ViewGate(VTKObservationMixin):
-    """Observer of the user's actions in all slice and 3D views, called before all others.
-
-    Args:
-        onViewsChanged: Callback after views show something else.
-    """
+    """Observer of the user's actions in all slice and 3D views, called before all others."""
 
     def __init__(
         self, selection: Selection, actions: SegmentActions, onViewsChanged: Callable[[], None]

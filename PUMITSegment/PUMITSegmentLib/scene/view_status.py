@@ -22,13 +22,7 @@ _WIDTH, _FEWEST = 0.55, 24
 
 @dataclass(frozen=True)
 class OverlaidView:
-    """Slice view with an actor of this module.
-
-    Attributes:
-        sliceNode: Slice node of the view.
-        renderer: Renderer that holds the actor.
-        actor: The vtkActor2D.
-    """
+    """Slice view with an actor of this module."""
 
     view: Any
     sliceNode: Any
@@ -50,9 +44,6 @@ class OverlaidView:
 
 class ViewOverlay:
     """One actor in every slice view of the current layout.
-
-    Args:
-        makeActor: Factory of a view's actor.
 
     Attributes:
         views: Views with an actor; empty while closed.

@@ -13,7 +13,7 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, orientedImage
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.packed_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 
 PLANAR_CONTOUR = "Planar contour"

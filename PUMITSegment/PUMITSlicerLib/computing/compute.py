@@ -66,18 +66,10 @@ class Compute:
     which are for threads. Nothing is started before it is needed.
 
     Args:
-        background: Threads for work that takes time.
-        store: Store of the settings.
         makeWorker: Factory of a worker that is not started yet, from the settings and a
             callback for the exit status; called on a thread.
-        whyNotInstalled: Function that names what is missing for a mode, or returns ""; called
-            on a thread.
-        readAvailability: Function that lists this machine's devices and models; called on a
-            thread.
 
     Attributes:
-        state: State of the connection.
-        sentence: The state, explained to the user.
         onStateChanged: Callbacks, without arguments, after each change of state, sentence or
             capabilities.
         capabilities: The server's latest report on itself; None while disconnected.
@@ -210,8 +202,6 @@ class Compute:
         """Connect and describe the worker or server; with the current settings, stay connected.
 
         Args:
-            onDone: Callback for the description.
-            onError: Callback for the reason, a `PumitError`.
             settings: Settings to try that are not in force yet; for a server only.
         """
         if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
@@ -271,7 +261,6 @@ class Compute:
         """List this machine's devices and models in a subprocess; takes seconds.
 
         Args:
-            onDone: Callback for the lists.
             onError: Callback for the reason, a `PumitError`, such as a missing package.
         """
 
@@ -288,10 +277,6 @@ class Compute:
 
         Returns:
             The error to show: no address of this computer's own worker means anything to a user.
-
-        Args:
-            generation: Generation in which the request was sent.
-            error: Error of the request.
         """
         from pumit.client.http_client import NotAccepted, TimedOut, Unreachable
 

@@ -79,9 +79,6 @@ def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None])
 def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> Connection:
     """Start the worker, or reach the server, and read its capabilities; call it on a thread.
 
-    Args:
-        worker: Worker to start, for this machine only.
-
     Raises:
         PumitError: If it cannot be used; one sentence says why.
     """

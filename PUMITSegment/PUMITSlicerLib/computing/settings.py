@@ -23,10 +23,8 @@ class ComputeSettings:
     """The user's compute settings.
 
     Attributes:
-        mode: This machine, or a server.
         model: Name from the model index, or a checkpoint file; this machine only.
         device: `auto`, `cpu`, `cuda:0`, `mps`; this machine only.
-        url: The server's address.
         token: The server's bearer token.
         rememberToken: Whether the token is saved in the settings file, unencrypted.
         certificateFile: PEM file to verify the server's certificate; "" for the system's

@@ -28,9 +28,6 @@ class CampaignView:
     Attributes:
         scans: All scans, in the order of the list.
         thumbnails: Scan identifier to thumbnail, if there is one.
-        action: Next action.
-        chart: Curves over the rounds.
-        training: Status of the unfinished training, or None.
         trainingFolder: Run folder of the last round, or None.
         atWork: Work of a running process on any computer: "train", "predict", or "".
         toPredict: Number of scans that wait for a prediction.

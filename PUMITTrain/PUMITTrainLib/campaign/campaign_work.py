@@ -21,7 +21,7 @@ from PUMITTrainLib.campaign.campaign_view import CampaignView, readCampaign
 from PUMITTrainLib.campaign.loading import drawThumbnail
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.processes.launching import last_words
+from PUMITTrainLib.processes import last_words
 
 _FOLDER, _TRAINS, _REVIEWER = "PUMIT/campaign", "PUMIT/campaignTrains", "PUMIT/reviewer"
 _REFRESH_MS = 3000
@@ -34,9 +34,7 @@ class NameQuestion:
     """A question which class a segment name stands for.
 
     Attributes:
-        name: Segment name.
         count: Number of scans with such a segment.
-        goOn: Callback after the answer.
     """
 
     name: str
@@ -48,7 +46,6 @@ class CampaignWork:
     """State of the open campaign; methods do not block, and errors appear in the status.
 
     Attributes:
-        view: Last snapshot of the campaign, or None.
         question: Question that must be answered before continuing, or None.
         isBusy: Whether the campaign is being created, opened, extended or exported.
     """
@@ -113,7 +110,6 @@ class CampaignWork:
         """Create a campaign and open it.
 
         Args:
-            folder: Folder of the campaign.
             scans: Function that returns folders and files of scans; called on a worker thread.
             classes: Class names; empty for the classes in the labels.
             then: Callback after creation, on a worker thread.

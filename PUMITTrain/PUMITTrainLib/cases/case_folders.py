@@ -21,7 +21,6 @@ class CaseFolder:
     """Folder of cases.
 
     Attributes:
-        folder: Path of the folder.
         images: Name pattern of images; empty to detect it.
         labels: Name pattern of labels; empty to detect it.
     """
@@ -36,8 +35,6 @@ class SourceRow:
     """Source of cases in the table.
 
     Attributes:
-        kind: The scene, files, or a folder.
-        count: Number of its cases.
         folder: Path of the folder; empty for the scene and files.
     """
 
@@ -68,11 +65,7 @@ def writeFolders(folders: Sequence[CaseFolder]) -> str:
 
 
 def dataConfig(parameters: Any) -> dict[str, Any]:
-    """Build the key `data`, without cases of the scene, which have to be written first.
-
-    Args:
-        parameters: Parameter node of the module.
-    """
+    """Build the key `data`, without cases of the scene, which have to be written first."""
     if parameters.goal is Goal.CLASSIFICATION:
         path = parameters.classFolder
         return {"file" if path.lower().endswith(".npz") else "folder": path}

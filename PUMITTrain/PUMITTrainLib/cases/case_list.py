@@ -21,7 +21,6 @@ class ListedCase:
         key: Unique number in the scene.
         name: Unique plain name.
         images: Files of its channels; empty for nodes.
-        label: File of its label; empty for a node.
         channels: Number of its volume nodes; 0 for files.
     """
 

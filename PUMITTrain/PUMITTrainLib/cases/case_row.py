@@ -29,17 +29,11 @@ class CaseRow:
     """Case of the table.
 
     Attributes:
-        name: Unique plain name.
-        title: Display name with its source.
         patient: Patient of the scan; empty if each case is a different patient.
-        isExcluded: Whether the user excluded it.
-        isChecked: Whether it was read.
-        thumbnail: Image file, or None.
         spacingMm: (depth, height, width) of a voxel, mm; None if not read.
         shape: Grid (D, H, W); None if not read.
         channels: Number of channels of its image; 0 if not read.
         classes: Number of voxels of each class.
-        problems: Reasons why it cannot be used, one sentence each.
         doubts: Findings for the user to check, one sentence each.
         folder: Folder in which it was found; empty for a listed one.
         nameInFolder: Name in that folder.

@@ -20,7 +20,7 @@ from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.draft import Draft
 from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.processes.launching import recordOf
+from PUMITTrainLib.processes import recordOf
 
 OnDone = Callable[[bool], None]
 
@@ -31,13 +31,9 @@ class CaseCheck:
     Cases of the scene are copied one by one and written to the draft of the next run on threads.
     Unchanged cases are not written again.
 
-    Args:
-        parts: Collaborators of the module.
-
     Attributes:
         onRow: Callback with each case that was read.
         onSummary: Callback with the findings on the whole set.
-        onChanged: Callback at start and end.
         draft: Folder of the next run; None if nothing was prepared.
     """
 
@@ -62,9 +58,7 @@ class CaseCheck:
         """Start the check.
 
         Args:
-            parameters: Parameter node of the module.
             data: The key `data` of a recipe, without cases of the scene.
-            onDone: Callback with whether it was completed.
         """
         self._onDone = onDone
 
@@ -87,8 +81,6 @@ class CaseCheck:
         """Write the cases of the scene to the draft.
 
         Args:
-            parameters: Parameter node of the module.
-            data: The key `data` of a recipe, without cases of the scene.
             onReady: Callback with `data` that includes them; not called after cancelling.
             onFailed: Callback with a sentence if no draft can be created, or if a case cannot
                 be written and no check is running whose table would show it.
@@ -135,11 +127,7 @@ class CaseCheck:
         self.draft, self._written = None, {}
 
     def discard(self, *, waits: bool = False) -> None:
-        """Stop, and delete the draft.
-
-        Args:
-            waits: Whether to delete it before returning; otherwise on a thread.
-        """
+        """Stop, and delete the draft."""
         if self._cancel is not None:
             self._cancel()
         self._onDone = self._cancel = None

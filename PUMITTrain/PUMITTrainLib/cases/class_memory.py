@@ -43,12 +43,7 @@ class ClassMemory:
     def recall(
         self, folders: Sequence[str], found: Sequence[ClassRow]
     ) -> tuple[ClassRow, ...] | None:
-        """Apply the stored names to found classes; None if nothing differs.
-
-        Args:
-            folders: Folders of the cases.
-            found: Classes in their labels.
-        """
+        """Apply the stored names to found classes; None if nothing differs."""
         folderRows = self._read()["folders"]
         known = [ClassRow.of(row) for folder in folders for row in folderRows.get(folder, ())]
         made: dict[str, ClassRow] = {}

@@ -43,9 +43,6 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
     order: a volume of the label's study if all of these share one grid; the volume whose name is
     part of the label's; for a label map, the only volume on its grid; the only volume of the scene.
     Labels without a known image are omitted.
-
-    Args:
-        without: Labels to omit.
     """
     left_out = set(without)
     volumes = [

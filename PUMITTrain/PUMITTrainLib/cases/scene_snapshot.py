@@ -101,7 +101,6 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
     Linear parent transforms are applied as if hardened; the scene is not changed.
 
     Args:
-        name: Name of its files.
         volumeNodes: The image; several nodes are its channels.
         labelNode: Segmentation or label map of the image.
 

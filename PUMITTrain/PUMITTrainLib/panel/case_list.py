@@ -9,7 +9,7 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_row import UNUSED, CaseRow, CaseState
-from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
+from PUMITTrainLib.panel.widgets import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
 _WIDTHS = {_CASE: 148, _PATIENT: 54}

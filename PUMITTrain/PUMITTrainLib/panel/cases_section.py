@@ -8,10 +8,8 @@ from PUMITTrainLib.cases.case_row import CaseState
 from PUMITTrainLib.cases.scan_classes import SPLITS
 from PUMITTrainLib.panel.case_list import CaseTableWidget
 from PUMITTrainLib.panel.class_list import OF_CLASSES, ClassList
-from PUMITTrainLib.panel.source_list import SourceList
-from PUMITTrainLib.panel.source_section import SourceSection
-from PUMITTrainLib.panel.widgets.section_title import SectionTitle
-from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
+from PUMITTrainLib.panel.source_section import SourceList, SourceSection
+from PUMITTrainLib.panel.widgets import Cell, SectionTitle, TableCells
 
 # Widgets of labelled cases that a classification has no use for: those that are always shown, and
 # those that are shown if they have something to say.

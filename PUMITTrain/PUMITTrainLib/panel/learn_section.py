@@ -6,9 +6,7 @@ import ctk
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.choices import ClickPart, Goal, PresetName
-from PUMITTrainLib.panel.widgets.recipe_editor import RecipeEditor
-from PUMITTrainLib.panel.widgets.section_title import SectionTitle
-from PUMITTrainLib.panel.widgets.times import inWords
+from PUMITTrainLib.panel.widgets import RecipeEditor, SectionTitle, inWords
 from PUMITTrainLib.plan.planning import learnsUnlabelled
 
 # Validation fraction of the patients, and number of cross-validation folds; 0 for none.

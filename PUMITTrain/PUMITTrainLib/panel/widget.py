@@ -17,7 +17,7 @@ from PUMITTrainLib.panel.learn_section import LearnSection
 from PUMITTrainLib.panel.result_section import ResultSection
 from PUMITTrainLib.panel.run_section import RunSection
 from PUMITTrainLib.panel.setup_section import SetupSection
-from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.widgets import FileDialogs
 
 TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_training.md"
 
@@ -47,17 +47,7 @@ def helpText() -> str:
 
 
 class TrainWidget:
-    """Panel of the module.
-
-    Args:
-        resources: The module's folder `Resources`.
-        logic: The module's logic; opened and closed here.
-
-    Attributes:
-        widget: The panel, to be added to a layout.
-        ui: Named children of the panel.
-        dialogs: File dialogs.
-    """
+    """Panel of the module."""
 
     def __init__(self, resources: str, logic) -> None:
         self.logic = logic

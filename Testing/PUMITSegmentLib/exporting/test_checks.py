@@ -14,8 +14,7 @@ from PUMITSegmentLib.exporting import checks as export_checks
 from PUMITSegmentLib.exporting.checks import Repair, findProblems
 from PUMITSegmentLib.exporting.export import ExportChoice, Format
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage, readVolume
-from PUMITSlicerLib.term_search import TermSearch
-from PUMITSlicerLib.terms import assignTerm, newSegment
+from PUMITSlicerLib.terms import TermSearch, assignTerm, newSegment
 from pydicom import dcmread
 from two_patients import stateDicom
 

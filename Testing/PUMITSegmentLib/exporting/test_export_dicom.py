@@ -17,7 +17,7 @@ from export_scene import (
 from pumit.errors import ExportError
 from pumit.io.labels.label_source import read_labels
 from pumit.segmentation import Segment
-from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
+from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName
 from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSlicerLib.terms import newSegment
 from pydicom import dcmread

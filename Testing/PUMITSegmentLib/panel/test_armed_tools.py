@@ -11,7 +11,7 @@ import pytest
 import slicer
 from panel_scene import Panel
 from pumit.segmentation import UncertainRegion
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 from scripted_worker import box
 

@@ -13,7 +13,7 @@ from prompt_scene import OBLIQUE, addScan, rotation
 from pumit.prompts import PointPrompt
 from pumit.segmentation import UncertainRegion
 from PUMITSegmentLib.prompts.display import displayOf
-from PUMITSegmentLib.prompts.excluded import excludedBox, withoutBoxes
+from PUMITSegmentLib.prompts.segment_prompts import excludedBox, withoutBoxes
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, box
 

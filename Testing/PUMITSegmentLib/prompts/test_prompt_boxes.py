@@ -9,8 +9,7 @@ import pytest
 import slicer
 from prompt_frames import lps
 from prompt_scene import OBLIQUE, markups, rotation
-from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag
 
 
 def draw(prompted, view, first, second) -> None:

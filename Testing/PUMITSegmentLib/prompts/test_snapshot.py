@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from prompt_scene import markups
 from pumit.segmentation import AnswerChoice
-from PUMITSegmentLib.prompts.drawing.making import addPromptNode
-from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
+from PUMITSegmentLib.prompts.nodes import addPromptNode
+from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag, promptNodesOf
 
 MOVES = (
     "positive point",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import slicer
 from found_structures import found
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.clean_up import CleanUp
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import slicer
 import vtk
-from PUMITSegmentLib.segments.prepared_mask import prepare
+from PUMITSegmentLib.segments.packed_mask import prepare
 from PUMITSlicerLib.mrml import orientedImageArray
 
 

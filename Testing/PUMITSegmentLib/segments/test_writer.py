@@ -9,7 +9,7 @@ import pytest
 import slicer
 import vtk
 from pumit.errors import PumitError, VolumeError
-from PUMITSegmentLib.segments.prepared_mask import prepare
+from PUMITSegmentLib.segments.packed_mask import prepare
 from PUMITSegmentLib.segments.writer import OverwriteMode
 
 

@@ -14,8 +14,13 @@ from pumit.errors import Cancelled, ServiceError
 from PUMITSlicerLib.computing import dependencies
 from PUMITSlicerLib.computing.python_executable import SlicerPython, program_environment
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
-from PUMITSlicerLib.installing.steps import InstallStep, ProgramRunner
+from PUMITSlicerLib.installing.installation import (
+    InstallationPlan,
+    Installer,
+    InstallStep,
+    ProgramRunner,
+    make_plan,
+)
 
 LOCAL = ComputeMode.LOCAL
 

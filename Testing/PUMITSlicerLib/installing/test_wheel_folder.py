@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_wheels import make_wheel
 from packaging.tags import sys_tags
-from PUMITSlicerLib.installing.wheel_folder import wheel_problems
+from PUMITSlicerLib.installing.installation import wheel_problems
 
 
 def nothing(name):

@@ -12,7 +12,7 @@ from campaign_module import CLASSES, CampaignModules, makeLab, predict, train
 
 @pytest.mark.slow
 def test_a_real_training_predicts_the_rest(modules: CampaignModules, tmp_path: Path) -> None:
-    from PUMITTrainLib.processes.launching import DetachedLauncher
+    from PUMITTrainLib.processes import DetachedLauncher
 
     modules.create(makeLab(tmp_path / "lab", 8, labelled=range(4)))
     modules.campaign.change_settings(training_seconds=4.0, refines_clicks=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_train_logic import runView
-from PUMITTrainLib.panel.widgets.times import agoInWords
+from PUMITTrainLib.panel.widgets import agoInWords
 from PUMITTrainLib.runs.curves import Overlay
 from shown_panel import ShownPanel
 

@@ -90,8 +90,6 @@ class Freehand:
 
     Args:
         curveNode: Curve in Slicer's place mode. Points clicked before the stroke are kept.
-        views: Slice views to draw in.
-        onStroke: Callback at the end of the stroke.
 
     Attributes:
         isRightClick: Whether the right button was pressed, which ends the curve in Slicer.

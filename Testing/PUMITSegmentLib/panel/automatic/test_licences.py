@@ -56,7 +56,7 @@ def test_one_run_asks_first(
 def test_many_scans_are_not_begun_without_consent(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from PUMITSegmentLib.panel.automatic import batch_section
+    from PUMITSegmentLib.panel import batch_section
 
     questions: list[str] = []
     monkeypatch.setattr(batch_section, "confirm", questions.append)

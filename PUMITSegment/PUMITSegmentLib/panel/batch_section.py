@@ -18,8 +18,15 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.finding import requestConsent
-from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, queriesOf
-from PUMITSegmentLib.many_scans import BatchItem, BatchRun, ScanRequest, targetOf
+from PUMITSegmentLib.many_scans import (
+    BatchItem,
+    BatchRun,
+    ScanRequest,
+    answerAll,
+    promptedIDs,
+    queriesOf,
+    targetOf,
+)
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient, vouch
 from PUMITSegmentLib.scene.selection import Selection

@@ -21,7 +21,7 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.mrml import volumeKey
 from PUMITSlicerLib.status import Choice
 from PUMITSlicerLib.term_field import Suggestions
-from PUMITSlicerLib.term_search import TermSearch
+from PUMITSlicerLib.terms import TermSearch
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, regionCorners
