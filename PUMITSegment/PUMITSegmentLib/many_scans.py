@@ -21,10 +21,9 @@ from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.mrml import finite, readVolume
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
+from PUMITSegmentLib.automatic import FoundStructures, addStructures, modalityOf, prepareStructures
 from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.exporting.export import safeFileName
-from PUMITSegmentLib.finding import modalityOf
 from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.query import MaskQuery, queryOf
 from PUMITSegmentLib.scene.frames import keepPerFrame

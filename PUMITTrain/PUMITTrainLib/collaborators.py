@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pumit.runs import runs_folder
 from PUMITSlicerLib.computing.availability import Availability, read_availability
@@ -17,20 +16,7 @@ from PUMITTrainLib.processes import (
     CheckerProgram,
     CorePrograms,
     DetachedLauncher,
-    Launcher,
-    Programs,
-    RecipeChecker,
 )
-
-
-class Timer(Protocol):
-    """Timer that calls a function once or repeatedly."""
-
-    def start(self, interval_ms: int) -> None:
-        """Start or restart the timer."""
-
-    def stop(self) -> None:
-        """Stop the timer."""
 
 
 class QtTimer:
@@ -65,10 +51,10 @@ class Collaborators:
     """
 
     background: Background
-    programs: Programs
-    launcher: Launcher
-    checker: RecipeChecker
-    makeTimer: Callable[[Callable[[], None], bool], Timer]
+    programs: CorePrograms
+    launcher: DetachedLauncher
+    checker: CheckerProgram
+    makeTimer: Callable[[Callable[[], None], bool], QtTimer]
     store: SettingsStore
     whyNotInstalled: Callable[[], str]
     readAvailability: Callable[[], Availability]

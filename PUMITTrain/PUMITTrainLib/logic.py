@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import slicer
 import vtk
@@ -14,12 +14,11 @@ from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITTrainLib.campaign.campaign_work import CampaignWork
 from PUMITTrainLib.campaign.checking import Checking
+from PUMITTrainLib.cases.case_edits import ClassMemory
 from PUMITTrainLib.cases.case_table import CaseTable
-from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.cases.class_memory import ClassMemory
+from PUMITTrainLib.cases.checks import CaseCheck, removeAbandonedDrafts
 from PUMITTrainLib.cases.scan_classes import ScanClasses
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
-from PUMITTrainLib.draft import removeAbandonedDrafts
 from PUMITTrainLib.pair_comparison import PairComparison
 from PUMITTrainLib.parameters import TrainParameters
 from PUMITTrainLib.plan.planning import Planning
@@ -29,27 +28,8 @@ from PUMITTrainLib.runs.runs import Runs
 from PUMITTrainLib.setup import Setup
 
 
-class CaseSceneListener(Protocol):
-    """Interface of a listener to changes of the scene."""
-
-    def onSceneAboutToChange(self) -> None:
-        """React when the scene is about to be closed or loaded."""
-
-    def onSceneChanged(self) -> None:
-        """React when a scene was closed or loaded, or the parameter node was replaced."""
-
-    def onNodesChanged(self) -> None:
-        """React when a volume or label was added or removed."""
-
-    def onParametersModified(self) -> None:
-        """React when a parameter may have changed."""
-
-
 class SceneFollower(SceneObserver):
     """Observer of the scene and the parameter node."""
-
-    def __init__(self, listener: CaseSceneListener) -> None:
-        super().__init__(listener)
 
     def open(self) -> None:
         """Start observing the scene."""

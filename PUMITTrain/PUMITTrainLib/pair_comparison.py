@@ -16,8 +16,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.processes import recordOf
+from PUMITTrainLib.processes import recordOf, sentenceOf
 from PUMITTrainLib.setup import Setup
 
 _MOST_PLACES = 6

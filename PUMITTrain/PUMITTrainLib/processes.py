@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import re
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from pumit.client.worker import signal_tree
 from pumit.errors import PumitError, ServiceError
@@ -32,21 +33,6 @@ _PREFIX = re.compile(r"^pumit \w+: ")
 OUTPUT = "output.txt"
 
 
-class Programs(Protocol):
-    """Interface of runners of the core's commands."""
-
-    def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
-        """Start `pumit ARGUMENTS` and return at once.
-
-        Args:
-            arguments: Command line, such as ["data", "config.yaml", "--json"].
-            onEnd: Callback with exit status and last error line, on the GUI thread.
-
-        Returns:
-            Function that kills its process tree; neither callback is called after that.
-        """
-
-
 class CorePrograms:
     """Runner of commands with Slicer's Python."""
 
@@ -55,7 +41,14 @@ class CorePrograms:
         self._python = python
 
     def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
-        """Start a command; the returned function kills it."""
+        """Start `pumit ARGUMENTS` and return at once.
+
+        Args:
+            onEnd: Callback with exit status and last error line, on the GUI thread.
+
+        Returns:
+            Function that kills its process tree; neither callback is called after that.
+        """
         started: list[subprocess.Popen] = []
         isEnded = threading.Event()
 
@@ -110,20 +103,6 @@ def recordOf(line: str) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {}
 
 
-class Launcher(Protocol):
-    """Interface of launchers of trainings."""
-
-    def launch(self, folder: Path, arguments: Sequence[str]) -> int:
-        """Start `pumit ARGUMENTS` for a run and return at once.
-
-        Args:
-            arguments: Command line, such as ["train", "recipe.yaml", "-o", "."].
-
-        Raises:
-            ServiceError: If it cannot be started.
-        """
-
-
 class DetachedLauncher:
     """Launcher of trainings in their own session, with their output in a file of the run."""
 
@@ -131,7 +110,11 @@ class DetachedLauncher:
         self._python = python
 
     def launch(self, folder: Path, arguments: Sequence[str]) -> int:
-        """Start a training; return its process ID."""
+        """Start `pumit ARGUMENTS` for a run; return its process ID.
+
+        Raises:
+            ServiceError: If it cannot be started.
+        """
         command = self._python.command("pumit", arguments)
         environment = self._python.variables("pumit")
         try:
@@ -183,23 +166,6 @@ def last_words(folder: Path) -> str:
 OnAnswer = Callable[[str], None]
 
 
-class RecipeChecker(Protocol):
-    """Interface of checkers of recipes' keys."""
-
-    def check(self, text: str, onAnswer: OnAnswer) -> None:
-        """Check a text; pending earlier requests are dropped.
-
-        Args:
-            onAnswer: Callback with the problem as a sentence, or "".
-        """
-
-    def cancel(self) -> None:
-        """Drop all pending requests."""
-
-    def close(self) -> None:
-        """End the subprocess."""
-
-
 class CheckerProgram:
     """Checker by `pumit plan - --check`, which is started with the first text.
 
@@ -216,7 +182,7 @@ class CheckerProgram:
         self._waiting: list[OnAnswer | None] = []
 
     def check(self, text: str, onAnswer: OnAnswer) -> None:
-        """Check a text."""
+        """Check a text, instead of pending ones; "" means that there is no problem."""
         self.cancel()
         if self._process is None and not self._start():
             onAnswer("")  # the training itself reports problems
@@ -282,3 +248,18 @@ def _write(process: subprocess.Popen, lines: queue.SimpleQueue[bytes | None]) ->
         while (line := lines.get()) is not None:
             process.stdin.write(line)
             process.stdin.flush()
+
+
+logger = logging.getLogger(__name__)
+
+
+def sentenceOf(error: Exception) -> str:
+    """Return one sentence for an error from a thread."""
+    if isinstance(error, PumitError):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return _("The file no longer exists; choose another one.")
+    if isinstance(error, OSError) and error.strerror:
+        return _("The operating system reported: {reason}.").format(reason=error.strerror)
+    logger.error("Work failed", exc_info=error)
+    return _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pumit.errors import DiskFullError
 from pumit.runs import LOG, STATUS, RunStatus, read_status, write_status
-from PUMITTrainLib.draft import MARK, removeAbandonedDrafts
+from PUMITTrainLib.cases.checks import MARK, removeAbandonedDrafts
 from train_scene import TrainScene
 
 

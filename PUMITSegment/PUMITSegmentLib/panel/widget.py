@@ -16,28 +16,22 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.follow_up import FollowUpWork
 from PUMITSegmentLib.logic import PUMITSegmentLogic
-from PUMITSegmentLib.panel.automatic_section import AutomaticSection
-from PUMITSegmentLib.panel.batch_section import BatchSection
-from PUMITSegmentLib.panel.compute_section import ComputeSection
-from PUMITSegmentLib.panel.display_row import DisplayRow
+from PUMITSegmentLib.panel.automatic_section import (
+    AutomaticSection,
+    BatchSection,
+    FindSection,
+    FollowUpSection,
+)
+from PUMITSegmentLib.panel.compute_section import ComputeSection, DownloadedData, InstallSection
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
-from PUMITSegmentLib.panel.find_section import FindSection
-from PUMITSegmentLib.panel.follow_up_section import FollowUpSection
-from PUMITSegmentLib.panel.frame_row import FrameRow
-from PUMITSegmentLib.panel.install_section import DownloadedData, InstallSection
-from PUMITSegmentLib.panel.prompt_section import PromptSection
+from PUMITSegmentLib.panel.prompt_section import FrameRow, PromptSection, shortcutsOf
 from PUMITSegmentLib.panel.question import confirm
-from PUMITSegmentLib.panel.segment_columns import SegmentColumns
-from PUMITSegmentLib.panel.segment_section import SegmentSection
-from PUMITSegmentLib.panel.shortcuts import shortcutsOf
+from PUMITSegmentLib.panel.segment_section import DisplayRow, SegmentColumns, SegmentSection
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
-from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.offered_segmentation import OfferedSegmentation
-from PUMITSegmentLib.scene.picking import SegmentPicking
-from PUMITSegmentLib.scene.view_cursor import ViewCursor
-from PUMITSegmentLib.scene.view_gate import ViewGate
-from PUMITSegmentLib.scene.view_status import ViewStatus
+from PUMITSegmentLib.scene.view_gate import SegmentPicking, ViewCursor, ViewGate
+from PUMITSegmentLib.scene.view_status import BoxEdges, ViewStatus
 from PUMITSegmentLib.session_work import SessionWork
 
 TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"

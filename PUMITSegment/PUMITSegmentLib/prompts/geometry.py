@@ -13,8 +13,7 @@ from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
 from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
-from PUMITSegmentLib.prompts.order import definedIndices, keysOf
-from PUMITSegmentLib.prompts.tag import BOXES, CURVES, PromptKind, PromptTag
+from PUMITSegmentLib.prompts.tag import BOXES, CURVES, PromptKind, PromptTag, definedIndices, keysOf
 
 Points = npt.NDArray[np.float64]
 # Grid cells along the longer side of the area.

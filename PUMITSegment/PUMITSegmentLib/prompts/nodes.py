@@ -22,7 +22,6 @@ from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
 from PUMITSegmentLib.prompts.folder import putIntoFolder, removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
-from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompts.segment_prompts import (
     SegmentPrompts,
     excludedBox,
@@ -37,7 +36,10 @@ from PUMITSegmentLib.prompts.tag import (
     PromptKind,
     PromptTag,
     choicesOf,
+    keysOf,
+    makeLatest,
     nodesByKey,
+    numbersOf,
     promptNodesOf,
     setChoices,
     setKey,

@@ -14,9 +14,8 @@ from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld, curvePointsWorld, definedPointsWorld
-from PUMITSegmentLib.prompts.order import keysOf, numbersOf
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
-from PUMITSegmentLib.prompts.tag import BOXES, PromptKind, PromptTag
+from PUMITSegmentLib.prompts.tag import BOXES, PromptKind, PromptTag, keysOf, numbersOf
 from PUMITSegmentLib.segments.packed_mask import Mask
 
 # Tolerance for rounding of voxel centres.

@@ -14,8 +14,7 @@ from PUMITSlicerLib.mrml import ijkToRas
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.geometry import isFinished, signatureOf
-from PUMITSegmentLib.prompts.order import numberPrompts
-from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf, tagOf
+from PUMITSegmentLib.prompts.tag import PromptTag, numberPrompts, promptNodesOf, tagOf
 from PUMITSegmentLib.segments.scan_of import scanOf
 
 

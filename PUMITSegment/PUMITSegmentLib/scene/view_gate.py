@@ -7,15 +7,154 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import qt
 import slicer
 import vtk
 from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.prompts.drawing.freehand import BEFORE_SLICER, DrawnView, ViewEvents
+from PUMITSegmentLib.prompts.drawing.freehand import (
+    BEFORE_SLICER,
+    DrawnView,
+    ViewEvents,
+    openSliceViews,
+)
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
+from PUMITSegmentLib.segments.at_place import segmentsAt
+
+# Pixels: press and release farther apart are a drag, which adjusts the window or pans.
+_CLICK = 3
+
+
+class SegmentPicking:
+    """Selection of segments by clicks in slice views; Slicer still gets every event."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._pressed: tuple[Any, tuple[int, int]] | None = None
+        self._tags: list[tuple[Any, int]] = []
+
+    def open(self) -> None:
+        """Observe the views of the current layout."""
+        self.close()
+        for view in openSliceViews():
+            for event, react in (
+                ("LeftButtonPressEvent", self._onPress),
+                ("LeftButtonReleaseEvent", self._onRelease),
+            ):
+                observer = _observer(react, view)
+                self._tags.append((view.interactor, view.interactor.AddObserver(event, observer)))
+
+    def close(self) -> None:
+        """Remove all observers."""
+        for interactor, tag in self._tags:
+            interactor.RemoveObserver(tag)
+        self._tags = []
+
+    def _onPress(self, view: DrawnView) -> None:
+        interactor = view.interactor
+        isPlain = not (interactor.GetShiftKey() or interactor.GetControlKey())
+        canPick = isPlain and not self._selection.isPlacing
+        self._pressed = (interactor, interactor.GetEventPosition()) if canPick else None
+
+    def _onRelease(self, view: DrawnView) -> None:
+        pressed, self._pressed = self._pressed, None
+        node = self._selection.segmentationNode
+        if pressed is None or pressed[0] is not view.interactor or node is None:
+            return
+        x, y = view.interactor.GetEventPosition()
+        if (
+            max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK
+            or self._selection.isPlacing
+        ):
+            return
+        if not self._selection.guard.nameIn(view.sliceNode):
+            return  # another scan is shown here
+        found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
+        if found:
+            self._selection.selectSegment(found[0])
+
+
+def _observer(react: Callable[[DrawnView], None], view: DrawnView) -> Callable[..., None]:
+    return lambda caller, event: react(view)
+
+
+_SIZE, _MIDDLE, _GAP = 32, 15, 4
+_SIGN = (21, 31)  # lower right of the cross
+# The colours of points, outlined in black to be visible on any image.
+_INSIDE_RGB, _OUTSIDE_RGB = (60, 220, 90), (255, 70, 60)
+
+
+class ViewCursor:
+    """Mouse pointer of the slice views while prompts are placed."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        # Views with their slice nodes, and the views that have our pointer.
+        self._views: list[tuple[Any, Any]] = []
+        self._pointed: list[Any] = []
+
+    def open(self) -> None:
+        """Use the views of the current layout."""
+        self.close()
+        manager = slicer.app.layoutManager()
+        if manager is not None:
+            widgets = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
+            self._views = [(w.sliceView(), w.mrmlSliceNode()) for w in widgets if w is not None]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Update the pointer, also if Slicer has replaced it."""
+        placed = self._selection.placed
+        pointed = []
+        if placed is not None:
+            pointed = [view for view, node in self._views if self._selection.guard.nameIn(node)]
+        self._set([view for view in self._pointed if view not in pointed], qt.QCursor())
+        self._pointed = pointed
+        if pointed:
+            self._set(pointed, pointer(placed.isPositive))
+
+    def close(self) -> None:
+        """Restore the views' usual pointer."""
+        self._set(self._pointed, qt.QCursor())
+        self._views, self._pointed = [], []
+
+    @staticmethod
+    def _set(views: list[Any], cursor: Any) -> None:
+        for view in views:
+            # As Slicer does: the current pointer, and the one after hovering over an object.
+            view.setViewCursor(cursor)
+            view.setDefaultViewCursor(cursor)
+
+
+def pointer(isPositive: bool) -> Any:
+    """Return a cross with an open centre; sign and colour show the polarity."""
+    picture = qt.QPixmap(_SIZE, _SIZE)
+    picture.fill(qt.QColor(0, 0, 0, 0))
+    rgb = _INSIDE_RGB if isPositive else _OUTSIDE_RGB
+    first, last = _SIGN
+    half = (first + last) // 2
+    lines = [
+        (_MIDDLE, 0, _MIDDLE, _MIDDLE - _GAP),
+        (_MIDDLE, _MIDDLE + _GAP, _MIDDLE, 2 * _MIDDLE),
+        (0, _MIDDLE, _MIDDLE - _GAP, _MIDDLE),
+        (_MIDDLE + _GAP, _MIDDLE, 2 * _MIDDLE, _MIDDLE),
+        (first, half, last, half),
+    ]
+    if isPositive:
+        lines.append((half, first, half, last))
+    painter = qt.QPainter(picture)
+    for colour, width in ((qt.QColor(0, 0, 0), 3), (qt.QColor(*rgb), 1)):
+        pen = qt.QPen(colour)
+        pen.setWidth(width)
+        painter.setPen(pen)
+        for line in lines:
+            painter.drawLine(*line)
+    painter.end()
+    return qt.QCursor(picture, _MIDDLE, _MIDDLE)
+
 
 _ACTS = (
     *("LeftButtonPressEvent", "LeftButtonDoubleClickEvent", "LeftButtonReleaseEvent"),

@@ -16,7 +16,6 @@ from PUMITSlicerLib.computing.background import Background, BackgroundJob, Liste
 from PUMITSlicerLib.computing.connection import (
     Connection,
     NotInstalled,
-    WorkerProcess,
     connect,
     describe,
     make_local_worker,
@@ -35,6 +34,7 @@ from PUMITSlicerLib.computing.settings import (
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
     from pumit.client.remote_session import RemoteSession
+    from pumit.client.worker import LocalWorker
     from pumit.nninteractive.client.session import NNInteractiveSession
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class ComputeState(enum.Enum):
 class _Attempt:
     """Worker of one connection, from before its creation until it ends."""
 
-    worker: WorkerProcess | None = None
+    worker: LocalWorker | None = None
 
 
 class Compute:
@@ -82,7 +82,7 @@ class Compute:
         store: SettingsStore,
         *,
         makeWorker: Callable[
-            [ComputeSettings, Callable[[int], None]], WorkerProcess
+            [ComputeSettings, Callable[[int], None]], LocalWorker
         ] = make_local_worker,
         whyNotInstalled: Callable[[ComputeMode], str] = why_not_installed,
         readAvailability: Callable[[], Availability] = read_availability,

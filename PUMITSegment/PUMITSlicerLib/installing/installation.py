@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pumit.client.worker import signal_tree
 from pumit.errors import Cancelled, PumitError, ServiceError
@@ -53,19 +53,6 @@ class InstallStep:
         return replace(self, arguments=(*self.arguments, "-c", str(file)))
 
 
-class Runner(Protocol):
-    """Interface of step runners."""
-
-    def run(
-        self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
-    ) -> Callable[[], None] | None:
-        """Start a step and return at once.
-
-        Returns:
-            Function that stops the step; None if it cannot be stopped.
-        """
-
-
 class ProgramRunner:
     """Runner of steps as subprocesses of Slicer's Python; a thread reads their output."""
 
@@ -76,7 +63,11 @@ class ProgramRunner:
     def run(
         self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None]:
-        """Start a step; the returned function kills its process tree."""
+        """Start a step; the callbacks are called on the GUI thread.
+
+        Returns:
+            Function that kills its process tree.
+        """
         # No standard input, since questions cannot be answered.
         process = self._python.open(step.module, step.arguments, stderr=subprocess.STDOUT)
 
@@ -104,7 +95,7 @@ class PackagingRunner:
         programs: Runner of everything but pip.
     """
 
-    def __init__(self, packaging: Any, programs: Runner) -> None:
+    def __init__(self, packaging: Any, programs: ProgramRunner) -> None:
         self._packaging = packaging
         self._programs = programs
 
@@ -125,7 +116,7 @@ class PackagingRunner:
         return None
 
 
-def find_runner(background: Background) -> Runner:
+def find_runner(background: Background) -> ProgramRunner | PackagingRunner:
     """Return Slicer's installer if it can run without blocking the GUI, otherwise pip.
 
     While Slicer runs its own tests its installer blocks the GUI, so it is not used then.
@@ -359,7 +350,7 @@ class Installer:
     def __init__(
         self,
         background: Background,
-        runner: Runner | None = None,
+        runner: ProgramRunner | PackagingRunner | None = None,
         version_of: VersionOf = installed_version,
     ) -> None:
         self._background = background

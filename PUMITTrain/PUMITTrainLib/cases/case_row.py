@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pumit.errors import ExportError
+from pumit.export.classes import class_terminology
+from pumit.segmentation import ClassLabel
 
 # Folder of a case, "" for a listed one, and its name there.
 CaseKey = tuple[str, str]
@@ -135,3 +139,18 @@ class ClassRow:
         if self.colorRgb is not None:
             row["color_rgb"] = [round(float(part), 4) for part in self.colorRgb]
         return row
+
+
+Color = tuple[float, float, float]
+
+
+def classColors(rows: Iterable[ClassRow]) -> list[Color]:
+    """Return distinct colours of classes: their own, those of their codes, or others."""
+    return [meaning.color_rgb for meaning in class_terminology([_label(row) for row in rows])]
+
+
+def _label(row: ClassRow) -> ClassLabel:
+    try:
+        return ClassLabel(row.name, row.terminology, row.colorRgb)
+    except ExportError:  # a name that is not valid in files, which is reported when cases are read
+        return ClassLabel("class", row.terminology, row.colorRgb)

@@ -17,27 +17,31 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_edits import (
     ALL,
     CaseEdit,
+    ClassMemory,
     edited,
+    isCalled,
+    joined,
     readClasses,
     readEdits,
     renamed,
     writeClasses,
     writeEdits,
 )
-from PUMITTrainLib.cases.case_folders import (
+from PUMITTrainLib.cases.case_list import (
     CaseFolder,
+    CaseList,
+    ListedCase,
     SourceRow,
+    bareName,
     dataConfig,
     readFolders,
     writeFolders,
 )
-from PUMITTrainLib.cases.case_list import CaseList, ListedCase, bareName
 from PUMITTrainLib.cases.case_row import UNUSED, CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.cases.class_memory import ClassMemory, isCalled, joined
 from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
-from PUMITTrainLib.choices import CaseSource
-from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.parameters import CaseSource
+from PUMITTrainLib.processes import sentenceOf
 
 
 @dataclass(frozen=True)

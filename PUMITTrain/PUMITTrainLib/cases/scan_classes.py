@@ -8,8 +8,8 @@ from typing import Any
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.parameters import Goal
 from PUMITTrainLib.processes import recordOf
 
 SPLITS = ("train", "val", "test")

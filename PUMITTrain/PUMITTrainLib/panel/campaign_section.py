@@ -11,7 +11,7 @@ from pumit.errors import PumitError
 from PUMITSlicerLib.review import ReviewRow
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.campaign.campaign_view import CampaignView
+from PUMITTrainLib.campaign.campaign_work import CampaignView
 from PUMITTrainLib.campaign.scan_sources import SceneScans, databaseSeries
 from PUMITTrainLib.panel.curves import Color, Curve, drawCurves
 from PUMITTrainLib.panel.widgets import (

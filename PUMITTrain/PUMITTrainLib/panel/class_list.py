@@ -12,8 +12,7 @@ from PUMITSlicerLib.term_field import TermField
 from PUMITSlicerLib.terms import Term, textOf, uniqueText
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.case_row import CaseRow, ClassRow
-from PUMITTrainLib.class_colors import Color, classColors
+from PUMITTrainLib.cases.case_row import CaseRow, ClassRow, Color, classColors
 from PUMITTrainLib.panel.widgets import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)

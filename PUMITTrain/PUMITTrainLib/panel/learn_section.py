@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctk
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 from PUMITTrainLib.panel.widgets import RecipeEditor, SectionTitle, inWords
+from PUMITTrainLib.parameters import ClickPart, Goal, PresetName
 from PUMITTrainLib.plan.planning import learnsUnlabelled
 
 # Validation fraction of the patients, and number of cross-validation folds; 0 for none.

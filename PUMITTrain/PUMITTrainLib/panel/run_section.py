@@ -8,7 +8,7 @@ import qt
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.class_colors import classColors
+from PUMITTrainLib.cases.case_row import classColors
 from PUMITTrainLib.panel.curves import Color, CurveLabels, PlotViews
 from PUMITTrainLib.panel.widgets import (
     AMBER,

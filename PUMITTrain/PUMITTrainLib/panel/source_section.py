@@ -10,11 +10,11 @@ import ctk
 import qt
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.case_folders import SourceRow
+from PUMITTrainLib.cases.case_list import SourceRow
 from PUMITTrainLib.cases.case_row import CaseKey, CaseState
 from PUMITTrainLib.cases.example_cases import ExampleCases
-from PUMITTrainLib.choices import CaseSource, Goal
 from PUMITTrainLib.panel.widgets import Cell, TableCells
+from PUMITTrainLib.parameters import CaseSource, Goal
 
 _SOURCE, _COUNT, _REMOVE = range(3)
 _WIDTHS = {_SOURCE: 166, _COUNT: 50, _REMOVE: 80}

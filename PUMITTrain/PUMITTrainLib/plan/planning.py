@@ -17,8 +17,8 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.parameters import Goal
 from PUMITTrainLib.processes import recordOf
 
 

@@ -12,8 +12,8 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.scan_classes import ScanClasses
-from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.plan.planning import Planning
+from PUMITTrainLib.processes import sentenceOf
 from PUMITTrainLib.setup import Setup
 
 

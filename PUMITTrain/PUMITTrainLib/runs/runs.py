@@ -29,8 +29,8 @@ from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.plan.starter import Starter
+from PUMITTrainLib.processes import sentenceOf
 from PUMITTrainLib.runs.curves import Curves, Overlay
 from PUMITTrainLib.runs.run_view import RunView, viewOf
 

@@ -264,7 +264,7 @@ def test_each_click_begins_a_segment_where_that_is_wanted(armed: Armed) -> None:
 
 
 def test_pointer_and_view_show_inside_or_outside(armed: Armed) -> None:
-    from PUMITSegmentLib.scene.view_cursor import pointer
+    from PUMITSegmentLib.scene.view_gate import pointer
     from Qt import QtCore
 
     view = slicer.app.layoutManager().sliceWidget("Red").sliceView()

@@ -44,7 +44,7 @@ def find(tmp_path: Path) -> Callable[[], list]:
 
 def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
     """Press the button with an answer to its question; returns the questions."""
-    from PUMITSegmentLib.panel import install_section
+    from PUMITSegmentLib.panel import compute_section
 
     questions: list[str] = []
 
@@ -53,7 +53,7 @@ def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(install_section, "confirm", confirm)
+        patch.setattr(compute_section, "confirm", confirm)
         panel.panel.downloadedData.find = find
         panel.ui.tokenizerSection.collapsed = False
         panel.process()

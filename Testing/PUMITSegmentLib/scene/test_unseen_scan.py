@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import slicer
 from found_structures import found
+from PUMITSegmentLib.panel.edit_by_hand import CleanUp
 from PUMITSegmentLib.prompts.tag import PromptKind
-from PUMITSegmentLib.segments.clean_up import CleanUp
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
 

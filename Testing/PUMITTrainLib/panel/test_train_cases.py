@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import slicer
 from fake_train_logic import goodRow
-from PUMITTrainLib.cases.case_folders import SourceRow
+from PUMITTrainLib.cases.case_list import SourceRow
 from PUMITTrainLib.cases.case_row import CaseRow, ClassRow
-from PUMITTrainLib.choices import CaseSource
+from PUMITTrainLib.parameters import CaseSource
 from shown_panel import ShownPanel
 
 CASE, REMARKS, LABELLED, PATIENT = range(4)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from pumit.cli.main import main
-from PUMITTrainLib.choices import Goal
+from PUMITTrainLib.parameters import Goal
 from train_module import TrainModule, addToTable, check, start, writeRun
 
 CLASSES = {"normal": 8, "tumour": 7}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_train_logic import goodRow
-from PUMITTrainLib.choices import ClickPart, Goal, PresetName
+from PUMITTrainLib.parameters import ClickPart, Goal, PresetName
 from shown_panel import ShownPanel
 
 

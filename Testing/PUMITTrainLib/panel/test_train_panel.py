@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from fake_train_logic import FakeScore, goodRow, runView
-from PUMITTrainLib.cases.case_folders import SourceRow
+from PUMITTrainLib.cases.case_list import SourceRow
 from PUMITTrainLib.cases.case_row import ClassRow
-from PUMITTrainLib.choices import CaseSource
+from PUMITTrainLib.parameters import CaseSource
 from shown_panel import ShownPanel
 
 

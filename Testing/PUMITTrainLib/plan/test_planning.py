@@ -12,7 +12,7 @@ from pumit.networks.build import build_network
 from pumit.training.validate import read_recipe
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
-from PUMITTrainLib.choices import ClickPart, Goal, PresetName
+from PUMITTrainLib.parameters import ClickPart, Goal, PresetName
 from PUMITTrainLib.plan.planning import fileName, nameOf
 
 RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\n"
