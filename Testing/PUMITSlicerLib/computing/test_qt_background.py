@@ -53,12 +53,6 @@ def test_the_timer_is_slow_while_threads_only_listen(slicerApp, background):
     assert events_until(slicerApp, lambda: not background._timer.isActive())
 
 
-def test_an_error_in_a_callback_is_shown(slicerApp, background, failures):
-    with failures.expected("missing"):
-        background.submit(list, lambda result: result.missing)
-        assert events_until(slicerApp, lambda: background.isIdle)
-
-
 def test_after_closing_threads_still_get_their_turns_to_end(slicerApp, background):
     go = threading.Event()
     background.submit(lambda: go.wait(20), onCancel=go.set)
