@@ -146,10 +146,7 @@ class Reviewing:
         chosen = (self._selection.volumeNode, self._selection.segmentationNode)
         return scan is not None and chosen == (scan.volumeNode, scan.segmentationNode)
 
-    @staticmethod
-    def prepare(given: ReviewScan) -> PreparedReview:
-        """Do the slow preparation for `open`; on a thread."""
-        return prepareReview(given)
+    prepare = staticmethod(prepareReview)
 
     def open(self, prepared: PreparedReview, reviewer: Reviewer) -> CheckedScan:
         """Add a scan to the scene and select it; earlier scans stay in the scene.

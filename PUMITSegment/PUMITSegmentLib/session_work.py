@@ -92,13 +92,13 @@ class SessionWork:
                 self._status.working(self._text, fraction, self._cancelByUser)
 
         # 3. On a thread: open a session, send the scan, then the request.
+        post = self._parts.background.post
+        watch = Watch(cancelled.is_set, lambda share: post(showProgress, share))
+
         def work() -> Any:
             with self.compute.openSession() as session:
                 session.set_volume(finite(volume))
-                post = self._parts.background.post
-                return request(
-                    session, Watch(cancelled.is_set, lambda share: post(showProgress, share))
-                )
+                return request(session, watch)
 
         def done(result: Any) -> None:
             if cancelled.is_set():
@@ -117,10 +117,7 @@ class SessionWork:
         generation = self.compute.generation
 
         def fail(error: Exception) -> None:
-            error = self.compute.heed(generation, error)
-            if not cancelled.is_set():
-                self._end()
-                self._status.showError(error)
+            self._fail(cancelled, self.compute.heed(generation, error))
 
         def send() -> None:
             nonlocal generation
@@ -147,14 +144,11 @@ class SessionWork:
                 self._end()
                 onDone(result)
 
-        def fail(error: Exception) -> None:
-            if not cancelled.is_set():
-                self._end()
-                self._status.showError(error)
-
         watch = Watch(cancelled.is_set, lambda share: post(showProgress, share))
         self._status.working(text, None, self._cancelByUser)
-        self._parts.background.submit(lambda: work(watch), done, fail)
+        self._parts.background.submit(
+            lambda: work(watch), done, lambda error: self._fail(cancelled, error)
+        )
         self.onChanged()
 
     def showText(self, text: str) -> None:
@@ -172,6 +166,11 @@ class SessionWork:
         if self._cancelled is not None:
             self._cancelled.set()
             self._cancelled = None
+
+    def _fail(self, cancelled: threading.Event, error: Exception) -> None:
+        if not cancelled.is_set():
+            self._end()
+            self._status.showError(error)
 
     def _end(self) -> None:
         self._cancelled = None

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from pumit.client.worker import signal_tree
 from pumit.errors import PumitError, ServiceError
-from PUMITSlicerLib.computing.background import Background, Listening
+from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 from slicer.i18n import tr as _
 
@@ -177,7 +177,7 @@ class CheckerProgram:
         self._python = python
         self._process: subprocess.Popen | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._listening: Listening | None = None
+        self._endListening: Callable[[], None] | None = None
         # Callbacks of the pending texts, in order; None for dropped requests.
         self._waiting: list[OnAnswer | None] = []
 
@@ -201,9 +201,9 @@ class CheckerProgram:
         self._lines.put(None)
         if process is not None and process.poll() is None:
             signal_tree(process, force=True)
-        if self._listening is not None:
-            self._listening.release()
-            self._listening = None
+        if self._endListening is not None:
+            self._endListening()
+            self._endListening = None
 
     def _start(self) -> bool:
         try:
@@ -212,7 +212,7 @@ class CheckerProgram:
         except (OSError, PumitError):
             return False
         self._process, self._lines = process, queue.SimpleQueue()
-        self._listening = self._background.listen()
+        self._endListening = self._background.listen()
         lines = self._lines
         threading.Thread(target=_write, args=(process, lines), daemon=True).start()
         threading.Thread(target=self._read, args=(process,), daemon=True).start()

@@ -18,10 +18,6 @@ from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
 
-def _allowAll(mask: Mask) -> Mask:
-    return mask
-
-
 @dataclass(frozen=True, eq=False)
 class MaskQuery:
     """A segment's prompts on a scan.
@@ -42,7 +38,7 @@ class MaskQuery:
     volumeKey: Hashable
     readVolume: Callable[[], Volume]
     prompts: Sequence[Prompt]
-    allow: Callable[[Mask], Mask] = _allowAll
+    allow: Callable[[Mask], Mask] = lambda mask: mask
     isAllowed: Callable[[UncertainRegion], bool] = lambda place: True
     click: PointPrompt | None = None
     isOneClick: bool = False

@@ -68,6 +68,13 @@ _MOST_CLASSES = 12
 _AGAIN = (ComputeState.FAILED, ComputeState.STARTING)
 
 
+def _whyNot(selection: Selection, work: SessionWork | FollowUpWork) -> str:
+    """Return why nothing can be started now, or ""."""
+    if selection.volumeNode is None:
+        return _("Choose a scan first")
+    return _("Running; wait, or cancel it above") if work.isRunning else ""
+
+
 class AutomaticSection:
     """Widgets to choose and run an automatic model."""
 
@@ -131,10 +138,9 @@ class AutomaticSection:
         self._work.close()
 
     def _whyNot(self) -> str:
-        if self._selection.volumeNode is None:
-            return _("Choose a scan first")
-        if self._work.isRunning:
-            return _("Running; wait, or cancel it above")
+        reason = _whyNot(self._selection, self._work)
+        if reason:
+            return reason
         isLost = self._compute.state is ComputeState.FAILED and self._models
         if not isLost and self._compute.state is not ComputeState.READY:
             return self._compute.sentence
@@ -289,10 +295,9 @@ class FindSection:
         self._work.close()
 
     def _whyNot(self) -> str:
-        if self._selection.volumeNode is None:
-            return _("Choose a scan first")
-        if self._work.isRunning:
-            return _("Running; wait, or cancel it above")
+        reason = _whyNot(self._selection, self._work)
+        if reason:
+            return reason
         if not self._ui.structureEdit.text.strip():
             return _("Type the name of a structure first, such as left kidney")
         if self._compute.state is ComputeState.READY and is_nninteractive(
@@ -777,10 +782,9 @@ class FollowUpSection(VTKObservationMixin):
         ui.followUpMeasureButton.enabled = work.canMeasure and not work.isRunning
 
     def _whyNot(self) -> str:
-        if self._selection.volumeNode is None:
-            return _("Choose a scan first")
-        if self.work.isRunning:
-            return _("Running; wait, or cancel it above")
+        reason = _whyNot(self._selection, self.work)
+        if reason:
+            return reason
         if not self._listed:
             return _("Load an earlier scan of the patient with its segmentation first")
         return ""

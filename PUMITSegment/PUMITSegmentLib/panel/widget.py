@@ -10,7 +10,7 @@ from typing import Any
 import slicer
 from PUMITSlicerLib.review import ReviewRow
 from PUMITSlicerLib.shortcut_keys import Shortcut, ShortcutKeys
-from PUMITSlicerLib.status_line import StatusLine
+from PUMITSlicerLib.status_line import StatusLine, stepsHtml
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.change_flash import ChangeFlash
@@ -54,9 +54,7 @@ def helpText() -> str:
         ),
         _("Export the result in section 7."),
     ]
-    items = "".join(f"<li>{escape(step)}</li>" for step in steps)
-    link = f'<a href="{TUTORIAL_URL}">{escape(_("Tutorial with pictures"))}</a>'
-    return f"<ol style='margin-left: 16px; -qt-list-indent: 0;'>{items}</ol><p>{link}</p>"
+    return stepsHtml(steps, TUTORIAL_URL)
 
 
 def shortcutsText(shortcuts: list[Shortcut]) -> str:

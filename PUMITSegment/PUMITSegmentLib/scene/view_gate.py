@@ -1,4 +1,4 @@
-"""Observer of the user's actions in views, which refuses prompts before Slicer places them."""
+"""The mouse in the views: its pointer, segments that it picks, and prompts that are refused."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from PUMITSegmentLib.prompts.drawing.freehand import (
     DrawnView,
     ViewEvents,
     openSliceViews,
+    openSliceWidgets,
 )
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
@@ -34,51 +35,44 @@ class SegmentPicking:
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._pressed: tuple[Any, tuple[int, int]] | None = None
-        self._tags: list[tuple[Any, int]] = []
+        self._events = ViewEvents(0.0)
 
     def open(self) -> None:
         """Observe the views of the current layout."""
         self.close()
         for view in openSliceViews():
-            for event, react in (
-                ("LeftButtonPressEvent", self._onPress),
-                ("LeftButtonReleaseEvent", self._onRelease),
-            ):
-                observer = _observer(react, view)
-                self._tags.append((view.interactor, view.interactor.AddObserver(event, observer)))
+            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
+            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
 
     def close(self) -> None:
         """Remove all observers."""
-        for interactor, tag in self._tags:
-            interactor.RemoveObserver(tag)
-        self._tags = []
+        self._events.close()
 
-    def _onPress(self, view: DrawnView) -> None:
+    def _onPress(self, view: DrawnView) -> bool:
         interactor = view.interactor
         isPlain = not (interactor.GetShiftKey() or interactor.GetControlKey())
         canPick = isPlain and not self._selection.isPlacing
         self._pressed = (interactor, interactor.GetEventPosition()) if canPick else None
+        return False
 
-    def _onRelease(self, view: DrawnView) -> None:
+    def _onRelease(self, view: DrawnView) -> bool:
+        self._pick(view)
+        return False
+
+    def _pick(self, view: DrawnView) -> None:
         pressed, self._pressed = self._pressed, None
         node = self._selection.segmentationNode
         if pressed is None or pressed[0] is not view.interactor or node is None:
             return
         x, y = view.interactor.GetEventPosition()
-        if (
-            max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK
-            or self._selection.isPlacing
-        ):
+        isDragged = max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK
+        if isDragged or self._selection.isPlacing:
             return
         if not self._selection.guard.nameIn(view.sliceNode):
             return  # another scan is shown here
         found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
         if found:
             self._selection.selectSegment(found[0])
-
-
-def _observer(react: Callable[[DrawnView], None], view: DrawnView) -> Callable[..., None]:
-    return lambda caller, event: react(view)
 
 
 _SIZE, _MIDDLE, _GAP = 32, 15, 4
@@ -99,10 +93,7 @@ class ViewCursor:
     def open(self) -> None:
         """Use the views of the current layout."""
         self.close()
-        manager = slicer.app.layoutManager()
-        if manager is not None:
-            widgets = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
-            self._views = [(w.sliceView(), w.mrmlSliceNode()) for w in widgets if w is not None]
+        self._views = [(w.sliceView(), w.mrmlSliceNode()) for w in openSliceWidgets()]
         self.refresh()
 
     def refresh(self) -> None:
@@ -251,8 +242,7 @@ def _openViews() -> list[DrawnView]:
     manager = slicer.app.layoutManager()
     if manager is None:
         return []
-    slices = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
-    views = [(each.sliceView(), each.mrmlSliceNode()) for each in slices if each is not None]
+    views = [(each.sliceView(), each.mrmlSliceNode()) for each in openSliceWidgets()]
     solids = [manager.threeDWidget(index) for index in range(manager.threeDViewCount)]
     views += [(each.threeDView(), each.mrmlViewNode()) for each in solids if each is not None]
     return [DrawnView(view.interactorStyle().GetInteractor(), node) for view, node in views]

@@ -15,6 +15,7 @@ from PUMITSlicerLib.status import Activity, Status, StatusBoard
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.display import OUTLINE_RGB, displayOf, fitHandles
+from PUMITSegmentLib.prompts.drawing.freehand import openSliceWidgets
 from PUMITSegmentLib.prompts.tag import isPrompt
 
 # Distinguishes our actors from Slicer's in layer 0; VTK draws in the order of adding.
@@ -63,21 +64,16 @@ class ViewOverlay:
     def open(self) -> None:
         """Add an actor to the views of the current layout."""
         self.close()
-        manager = slicer.app.layoutManager()
-        if manager is None:
-            return
-        for name in manager.sliceViewNames():
-            widget = manager.sliceWidget(name)
-            if widget is not None:
-                view = widget.sliceView()
-                renderer = view.renderWindow().GetRenderers().GetFirstRenderer()
-                actor = self._makeActor()
-                actor.SetLayerNumber(_LAYER)
-                renderer.AddViewProp(actor)
-                overlay = OverlaidView(view, widget.mrmlSliceNode(), renderer, actor)
-                tag = renderer.AddObserver(vtk.vtkCommand.StartEvent, overlay.keepOnTop)
-                self._tags.append((renderer, tag))
-                self.views.append(overlay)
+        for widget in openSliceWidgets():
+            view = widget.sliceView()
+            renderer = view.renderWindow().GetRenderers().GetFirstRenderer()
+            actor = self._makeActor()
+            actor.SetLayerNumber(_LAYER)
+            renderer.AddViewProp(actor)
+            overlay = OverlaidView(view, widget.mrmlSliceNode(), renderer, actor)
+            tag = renderer.AddObserver(vtk.vtkCommand.StartEvent, overlay.keepOnTop)
+            self._tags.append((renderer, tag))
+            self.views.append(overlay)
 
     def close(self) -> None:
         """Remove all actors and observers."""

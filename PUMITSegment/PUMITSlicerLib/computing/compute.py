@@ -12,9 +12,8 @@ from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.computing.availability import Availability, read_availability
-from PUMITSlicerLib.computing.background import Background, BackgroundJob, Listening
+from PUMITSlicerLib.computing.background import Background, BackgroundJob
 from PUMITSlicerLib.computing.connection import (
-    Connection,
     NotInstalled,
     connect,
     describe,
@@ -99,7 +98,7 @@ class Compute:
         self._client: Client | None = None
         self._opening: BackgroundJob | None = None
         self._refreshing: BackgroundJob | None = None
-        self._listening: Listening | None = None
+        self._endListening: Callable[[], None] | None = None
         self._waiters: list[tuple[Callable[[], None], OnError]] = []
         self.state = ComputeState.STOPPED
         self.sentence = _stopped_sentence(self._settings)
@@ -207,9 +206,9 @@ class Compute:
         if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
 
             def read() -> str:
-                connection = connect(settings)
-                connection.client.close()
-                return describe(connection.capabilities)
+                client, capabilities = connect(settings)
+                client.close()
+                return describe(capabilities)
 
             self._background.submit(read, onDone, lambda error: onError(readable(error)))
             return
@@ -324,12 +323,12 @@ class Compute:
         else:
             self._become(ComputeState.STARTING, _("Connecting to the server."))
         # Before the worker starts: its exit is posted from a listening thread.
-        self._listening = self._background.listen()
+        self._endListening = self._background.listen()
 
         def exited(status: int) -> None:
             self._background.post(self._onWorkerExit, generation, status)
 
-        def open_connection() -> Connection:
+        def open_connection() -> tuple[Client, dict[str, Any]]:
             missing = self._whyNotInstalled(settings.mode)
             if missing:
                 raise NotInstalled(missing)
@@ -345,11 +344,11 @@ class Compute:
                     # Disconnected since, perhaps before the worker existed: only this ends it.
                     worker.close()
 
-        def take(connection: Connection) -> None:
+        def take(connection: tuple[Client, dict[str, Any]]) -> None:
             if generation != self.generation:
                 return
-            self._client, self.capabilities = connection.client, connection.capabilities
-            self._become(ComputeState.READY, describe(connection.capabilities))
+            self._client, self.capabilities = connection
+            self._become(ComputeState.READY, describe(self.capabilities))
             waiters, self._waiters = self._waiters, []
             for onReady, _onError in waiters:
                 onReady()
@@ -380,7 +379,7 @@ class Compute:
         self.generation += 1
         attempt, self._attempt = self._attempt, _Attempt()
         client, self._client = self._client, None
-        listening, self._listening = self._listening, None
+        endListening, self._endListening = self._endListening, None
         self.capabilities = None
         if self._opening is not None:
             self._opening.cancel()
@@ -394,8 +393,8 @@ class Compute:
 
         if client is not None or attempt.worker is not None:
             self._background.submit(end)
-        if listening is not None:
-            listening.release()
+        if endListening is not None:
+            endListening()
         self._become(state, sentence)
 
     def _refuse(self, error: Exception) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,14 +30,6 @@ class NotInstalled(ServiceError):
     """A required package is not installed."""
 
 
-@dataclass(frozen=True)
-class Connection:
-    """Connection to a worker or a server."""
-
-    client: Client
-    capabilities: dict[str, Any]
-
-
 def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None]) -> LocalWorker:
     """Create a worker in Slicer's Python, not started yet.
 
@@ -56,8 +47,10 @@ def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None])
     )
 
 
-def connect(settings: ComputeSettings, worker: LocalWorker | None = None) -> Connection:
-    """Start the worker, or reach the server, and read its capabilities; call it on a thread.
+def connect(
+    settings: ComputeSettings, worker: LocalWorker | None = None
+) -> tuple[Client, dict[str, Any]]:
+    """Start the worker, or reach the server; return client and capabilities; call it on a thread.
 
     Raises:
         PumitError: If it cannot be used; one sentence says why.
@@ -70,7 +63,7 @@ def connect(settings: ComputeSettings, worker: LocalWorker | None = None) -> Con
     else:
         client = _remote_client(settings)
     try:
-        return Connection(client, client.capabilities())
+        return client, client.capabilities()
     except BaseException:
         client.close()
         raise

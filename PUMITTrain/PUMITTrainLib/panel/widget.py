@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from html import escape
 
 import qt
 import slicer
-from PUMITSlicerLib.status_line import StatusLine
+from PUMITSlicerLib.status_line import StatusLine, stepsHtml
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.campaign_section import CampaignSection
@@ -41,9 +40,7 @@ def helpText() -> str:
         ),
         _("Press Use it in PUMIT Segment, or Export for another computer."),
     ]
-    items = "".join(f"<li>{escape(step)}</li>" for step in steps)
-    link = f'<a href="{TUTORIAL_URL}">{escape(_("Tutorial with pictures"))}</a>'
-    return f"<ol style='margin-left: 16px; -qt-list-indent: 0;'>{items}</ol><p>{link}</p>"
+    return stepsHtml(steps, TUTORIAL_URL)
 
 
 class TrainWidget:

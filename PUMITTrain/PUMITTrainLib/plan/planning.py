@@ -253,16 +253,9 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """Estimated cost of a training.
-
-    Attributes:
-        memoryGib: Memory of the machine or the GPU.
-        diskGib: Disk space in the folder of the run.
-    """
+    """Estimated cost of a training; the sentence also names memory and disk space."""
 
     seconds: float | None
-    memoryGib: float | None
-    diskGib: float | None
     sentence: str
 
 
@@ -426,8 +419,6 @@ class Planning:
         estimate = output.get("estimate") or {}
         self.estimate = PlanEstimate(
             _number(estimate.get("seconds")),
-            _number(estimate.get("memory_gib")),
-            _number(estimate.get("disk_gib")),
             str(estimate.get("sentence", "")),
         )
         self.warnings = tuple(str(warning) for warning in output.get("warnings", ()))
