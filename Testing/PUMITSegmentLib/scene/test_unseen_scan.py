@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 import slicer
 from found_structures import found
+from panel_scene import opened
 from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
-
-@pytest.fixture
-def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoViews]:
-    made = TwoViews(loadModule, sliceView)
-    yield made
-    made.close()
+patients = opened(TwoViews)
 
 
 def byUpdate(patients: TwoViews) -> None:
