@@ -118,6 +118,11 @@ class FollowUpWork:
         """Whether a computation is running."""
         return self._work.isRunning
 
+    @property
+    def whyNot(self) -> str:
+        """Why nothing can be started now, or ""."""
+        return self._work.whyNot
+
     def candidates(self) -> list:
         """Return the non-empty segmentations of other scans, except hidden nodes."""
         volumeNode = self._selection.volumeNode

@@ -52,6 +52,13 @@ class SessionWork:
         """Whether an answer is pending."""
         return self._cancelled is not None
 
+    @property
+    def whyNot(self) -> str:
+        """Why nothing can be started now, or ""."""
+        if self._selection.volumeNode is None:
+            return _("Choose a scan first")
+        return _("Running; wait, or cancel it above") if self.isRunning else ""
+
     def start(self, text: str, request: SessionRequest, onDone: Callable[[Any], None]) -> None:
         """Send the request; the status shows its progress.
 

@@ -161,11 +161,6 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         """Cancel reading, planning, export or installation; a training continues."""
         self.status.cancel()
 
-    @property
-    def devices(self) -> tuple[tuple[str, str], ...]:
-        """Names and titles of devices; () while unknown, see `setup.requestDevices`."""
-        return tuple((device.name, device.title) for device in self.setup.devices)
-
     # Scene events
 
     def onSceneAboutToChange(self) -> None:

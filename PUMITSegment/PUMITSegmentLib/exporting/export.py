@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pumit
@@ -24,8 +24,8 @@ from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.files import atomic_path
 from pumit.volume import Volume
 from PUMITSlicerLib.label_layers import (
-    LabelLayer,
-    copyLayers,
+    CopiedSegment,
+    copySegments,
     isEmptySegment,
     maskOnVolume,
 )
@@ -270,33 +270,6 @@ class ExportChoice:
 
 
 @dataclass(frozen=True, eq=False)
-class CollectedSegment:
-    """Segment, copied out of the scene.
-
-    Attributes:
-        segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
-        layer: Label map that contains it.
-        label: Label in that label map.
-    """
-
-    segmentID: str
-    segment: Any
-    provenance: Provenance
-    layer: LabelLayer
-    label: int
-
-    @property
-    def name(self) -> str:
-        """The segment's name."""
-        return self.segment.GetName()
-
-    @property
-    def entry(self) -> str:
-        """The segment's terminology entry; may be empty."""
-        return self.segment.GetTerminology() or ""
-
-
-@dataclass(frozen=True, eq=False)
 class Collected:
     """Input of `write`, copied out of the scene.
 
@@ -310,7 +283,7 @@ class Collected:
 
     choice: ExportChoice
     target: Target
-    segments: tuple[CollectedSegment, ...]
+    segments: tuple[CopiedSegment, ...]
     volume: Volume | None
     dicomFiles: tuple[Path, ...]
     seriesDescription: str
@@ -356,18 +329,12 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     if not IDs:
         raise ExportError(_("There is no segment to export; show one, or segment something."))
     isPlaced = choice.format is not Format.SEG_NRRD
-    layers = copyLayers(segmentationNode, IDs, volumeNode if isPlaced else None)
+    segments = copySegments(segmentationNode, IDs, volumeNode if isPlaced else None)
     files: tuple[Path, ...] = ()
     if choice.format.isDicom:
         files = findDicomFiles(volumeNode, database).paths
     if not isPlaced:
-        _harden(segmentationNode, {id(layer): layer for layer, _label in layers}.values())
-    segmentation = segmentationNode.GetSegmentation()
-    segments = []
-    for segmentID, (layer, label) in zip(IDs, layers, strict=True):
-        copy = slicer.vtkSegment()
-        copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
-        segments.append(CollectedSegment(segmentID, copy, provenanceOf(copy), layer, label))
+        _harden(segmentationNode, {id(each.layer): each.layer for each in segments}.values())
     name = segmentationNode.GetName() or _("Segmentation")
     volume = None
     if choice.format.isStatistics:
@@ -377,7 +344,7 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     return Collected(
         choice,
         Target(choice.folder, choice.fileName or name, choice.format.value),
-        tuple(segments),
+        segments,
         volume,
         files,
         name,
@@ -427,14 +394,12 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
         )
         return Exported(format_, path)
     if format_.isDicom:
-        from PUMITSegmentLib.exporting.export import writeDicomSeg, writeRtStruct
-
         volume = withSource(collected.volume, collected.dicomFiles)
         segmentation = _segmentation(collected, volume, isCancelled)
         if format_ is Format.RT_STRUCT:
             writeRtStruct(segmentation, path, collected.seriesDescription)
             return Exported(format_, path)
-        made = [segment.provenance for segment in collected.segments]
+        made = [provenanceOf(each.segment) for each in collected.segments]
         writeDicomSeg(
             segmentation,
             made,
@@ -450,7 +415,10 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
 
         write_statistics(segment_statistics(finite(collected.volume), segmentation.segments), path)
         return Exported(format_, path)
-    rows = [(s.name, s.segment.GetColor(), s.entry) for s in collected.segments]
+    rows = [
+        (s.segment.GetName(), s.segment.GetColor(), s.segment.GetTerminology() or "")
+        for s in collected.segments
+    ]
     table = path.with_name(path.name.removesuffix(format_.value) + ".csv")
     write_labelmap(segmentation, path, overlap="later_wins")
     with atomic_path(table) as temporary:
@@ -474,11 +442,11 @@ def _segmentation(
         if id(layer) not in onVolume:
             onVolume[id(layer)] = layer.labelsOnVolume()
         mask = maskOnVolume(onVolume[id(layer)], layer.box, given.label, volume.shape)
-        name = given.name
+        name = given.segment.GetName()
         if not collected.choice.format.isDicom:
             # The names go into a table, which accepts any name.
             name = uniqueText(_plain(name), {segment.name for segment in segments})
-        meaning = _meaning(given.entry)
+        meaning = _meaning(given.segment.GetTerminology() or "")
         red, green, blue = given.segment.GetColor()
         segments.append(
             Segment(
@@ -506,10 +474,10 @@ def _meaning(entry: str) -> SegmentTerminology:
         return SegmentTerminology()
 
 
-def _algorithm(segments: tuple[CollectedSegment, ...]) -> Algorithm:
+def _algorithm(segments: tuple[CopiedSegment, ...]) -> Algorithm:
     """Return the first model involved, or this program if there was none."""
     for segment in segments:
-        made = segment.provenance
+        made = provenanceOf(segment.segment)
         if made.type != "MANUAL":
             return Algorithm(made.name, made.version or "unknown", made.type)
     return Algorithm("PUMIT", pumit.__version__)

@@ -68,15 +68,8 @@ _MOST_CLASSES = 12
 _AGAIN = (ComputeState.FAILED, ComputeState.STARTING)
 
 
-def _whyNot(selection: Selection, work: SessionWork | FollowUpWork) -> str:
-    """Return why nothing can be started now, or ""."""
-    if selection.volumeNode is None:
-        return _("Choose a scan first")
-    return _("Running; wait, or cancel it above") if work.isRunning else ""
-
-
-class AutomaticSection:
-    """Widgets to choose and run an automatic model."""
+class ModelSection:
+    """Part of the section that runs a model on the whole scan and adds what it finds."""
 
     def __init__(
         self,
@@ -90,6 +83,17 @@ class AutomaticSection:
         self._addFound = addFound
         self._status = selection.status
         self._work, self._compute = work, work.compute
+
+    def close(self) -> None:
+        """Cancel the work."""
+        self._work.close()
+
+
+class AutomaticSection(ModelSection):
+    """Widgets to choose and run an automatic model."""
+
+    def __init__(self, ui, selection: Selection, work: SessionWork, addFound) -> None:
+        super().__init__(ui, selection, work, addFound)
         self._models: list[dict[str, Any]] = []
         self._serverModels: list[dict[str, Any]] = []
         self._closed: list[dict[str, Any]] = []
@@ -133,14 +137,9 @@ class AutomaticSection:
         )
         self._explain()
 
-    def close(self) -> None:
-        """Cancel the segmentation."""
-        self._work.close()
-
     def _whyNot(self) -> str:
-        reason = _whyNot(self._selection, self._work)
-        if reason:
-            return reason
+        if self._work.whyNot:
+            return self._work.whyNot
         isLost = self._compute.state is ComputeState.FAILED and self._models
         if not isLost and self._compute.state is not ComputeState.READY:
             return self._compute.sentence
@@ -241,21 +240,11 @@ def _notOffered(compute) -> str:
     return answers_prompts_only(_("models that segment without prompts"))
 
 
-class FindSection:
+class FindSection(ModelSection):
     """Widgets that find a structure by its name, with a model that has it."""
 
-    def __init__(
-        self,
-        ui,
-        selection: Selection,
-        work: SessionWork,
-        addFound: Callable[[FoundStructures], None],
-    ) -> None:
-        self._ui = ui
-        self._selection = selection
-        self._addFound = addFound
-        self._status = selection.status
-        self._work, self._compute = work, work.compute
+    def __init__(self, ui, selection: Selection, work: SessionWork, addFound) -> None:
+        super().__init__(ui, selection, work, addFound)
         self._before = FoundBefore()
         self._terms = TermSearch()
         self._wanted: list[str] = []
@@ -290,14 +279,9 @@ class FindSection:
         near = [] if held else nearest_names(text, self._classNames, only_these=True)
         self._suggestions.show(held or near)
 
-    def close(self) -> None:
-        """Cancel the search."""
-        self._work.close()
-
     def _whyNot(self) -> str:
-        reason = _whyNot(self._selection, self._work)
-        if reason:
-            return reason
+        if self._work.whyNot:
+            return self._work.whyNot
         if not self._ui.structureEdit.text.strip():
             return _("Type the name of a structure first, such as left kidney")
         if self._compute.state is ComputeState.READY and is_nninteractive(
@@ -782,9 +766,8 @@ class FollowUpSection(VTKObservationMixin):
         ui.followUpMeasureButton.enabled = work.canMeasure and not work.isRunning
 
     def _whyNot(self) -> str:
-        reason = _whyNot(self._selection, self.work)
-        if reason:
-            return reason
+        if self.work.whyNot:
+            return self.work.whyNot
         if not self._listed:
             return _("Load an earlier scan of the patient with its segmentation first")
         return ""

@@ -13,6 +13,7 @@ import pytest
 import SimpleITK
 from fake_train_logic import goodRow
 from pumit.cli.main import main
+from PUMITSlicerLib.computing.availability import AvailableDevice
 from PUMITTrainLib.parameters import ClickPart, Goal, PresetName
 from shown_panel import ShownPanel
 from train_module import TrainModule, addToTable, check, start, writeRun
@@ -79,7 +80,7 @@ def test_networks_and_devices_are_listed_when_they_become_known(shown: ShownPane
     shown.logic.planning.networks = (
         SimpleNamespace(name="swin_unetr", title="Swin UNETR (MONAI)", tooltip="A large one."),
     )
-    shown.logic.devices = (("cuda:0", "A GPU, 80 GB"),)
+    shown.logic.setup.devices = (AvailableDevice("cuda:0", "A GPU, 80 GB"),)
     shown.refresh()
     shown.choose(shown.ui.networkSelector, "swin_unetr")
     assert shown.logic.parameters.network == "swin_unetr"
