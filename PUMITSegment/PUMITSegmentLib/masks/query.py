@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from pumit.errors import PumitError
 from pumit.prompts import PointPrompt, Prompt
-from pumit.segmentation import UncertainRegion
+from pumit.segmentation import Mask, UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
 from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.following import clickInside
 from PUMITSegmentLib.prompts.segment_prompts import locationText
-from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import Cancelled, PumitError, ServiceError
 from pumit.prompts import Prompt
-from pumit.segmentation import AnswerChoice, PromptAnswer, UncertainRegion
+from pumit.segmentation import AnswerChoice, Mask, PromptAnswer, UncertainRegion
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import Background
@@ -20,7 +20,6 @@ from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.masks.following import clickedAgain, isFoundByClick, moved
-from PUMITSegmentLib.segments.packed_mask import Mask
 
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession

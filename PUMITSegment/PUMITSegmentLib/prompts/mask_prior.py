@@ -80,13 +80,14 @@ class MaskPrior:
         except (ValueError, TypeError, KeyError):
             return None  # edited by hand
 
-    def on(self, shape: tuple[int, int, int], ijkToRas: Matrix) -> Mask:
+    def on(self, shape: tuple[int, ...], ijkToRas: Matrix) -> Mask:
         """Return the mask on a grid, bool (D, H, W), by nearest neighbour if the grid differs.
 
         Args:
             ijkToRas: 4 x 4 matrix of that grid, in the same frame.
         """
-        target, whole = np.zeros(shape, dtype=bool), Box((0, 0, 0), shape)
+        depth, height, width = shape
+        target, whole = np.zeros(shape, dtype=bool), Box((0, 0, 0), (depth, height, width))
         if self.packed.box is None:
             return target
         own = np.array(self.ijkToRas).reshape(4, 4)

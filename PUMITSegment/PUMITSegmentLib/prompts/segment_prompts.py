@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from pumit.gestures.outline import Click, Outline, apply_outlines
 from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.segmentation import Mask
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld, curvePointsWorld, definedPointsWorld
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.prompts.tag import BOXES, PromptKind, PromptTag, keysOf, numbersOf
-from PUMITSegmentLib.segments.packed_mask import Mask
 
 # Tolerance for rounding of voxel centres.
 _SLACK = 1e-6
