@@ -1,7 +1,5 @@
 """What happens in callbacks never passes unseen."""
 
-from __future__ import annotations
-
 import enum
 import os
 import shutil
