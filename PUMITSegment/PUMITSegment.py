@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import slicer
+from PUMITSlicerLib.module_base import ModuleTest, ModuleWidget
 from slicer.i18n import tr as _
 from slicer.i18n import translate
-from slicer.ScriptedLoadableModule import (
-    ScriptedLoadableModule,
-    ScriptedLoadableModuleTest,
-    ScriptedLoadableModuleWidget,
-)
-
-_PACKAGES = ("PUMITSegmentLib", "PUMITSlicerLib")
+from slicer.ScriptedLoadableModule import ScriptedLoadableModule
 
 
 def __getattr__(name: str) -> Any:
@@ -53,75 +49,39 @@ def _registerSampleData() -> None:
     registerSampleData()
 
 
-class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
+class PUMITSegmentWidget(ModuleWidget):
     """Module widget in Slicer's module panel."""
 
-    def __init__(self, parent=None) -> None:
-        self.panel: Any = None
-        self.logic: Any = None
-        super().__init__(parent)
+    PACKAGES = ("PUMITSegmentLib", "PUMITSlicerLib")
 
-    def setup(self) -> None:
-        """Create the panel; nothing is installed or started."""
-        super().setup()
+    def makeLogic(self) -> Any:
+        """Create the logic; nothing is installed or started."""
         from PUMITSegmentLib.logic import PUMITSegmentLogic
+
+        return PUMITSegmentLogic()
+
+    def makePanel(self) -> Any:
+        """Create the panel of `logic`."""
         from PUMITSegmentLib.panel.widget import SegmentWidget
 
-        self.logic = PUMITSegmentLogic()
-        self.panel = SegmentWidget(self.resourcePath(""), self.logic)
-        self.layout.addWidget(self.panel.widget)
-        self.layout.addStretch(1)
-        if getattr(self.parent, "isEntered", False):  # after a reload, `enter` is not called
-            self.panel.enter()
-
-    def enter(self) -> None:
-        """React when the user opens the module."""
-        if self.panel is not None:
-            self.panel.enter()
-
-    def exit(self) -> None:
-        """React when the user opens another module."""
-        if self.panel is not None:
-            self.panel.exit()
-
-    def cleanup(self) -> None:
-        """React when the module is reloaded, or Slicer exits."""
-        if self.panel is not None:
-            self.panel.close()
-            self.panel = None
-
-    def onReload(self) -> None:
-        """Reload the module with its packages."""
-        for name in list(sys.modules):
-            if name.split(".")[0] in _PACKAGES:
-                del sys.modules[name]
-        super().onReload()
+        return SegmentWidget(self.resourcePath(""), self.logic)
 
 
-class PUMITSegmentTest(ScriptedLoadableModuleTest):
+class PUMITSegmentTest(ModuleTest):
     """Self-test to run inside Slicer: Reload and Test, in developer mode.
 
     Uses the panel's own worker or server. If packages are missing, the parts that compute are
     skipped with a message.
     """
 
-    TIMEOUT_S = 300.0
-
-    def setUp(self) -> None:
-        """Start from an empty scene."""
-        slicer.mrmlScene.Clear()
-
-    def runTest(self) -> None:
-        """Run every check."""
-        for test in (
+    def checks(self) -> Sequence[Callable[[], None]]:
+        """Return the checks in their order."""
+        return (
             self.test_core_is_bundled_and_light,
             self.test_panel_opens_and_waits_for_a_scan,
             self.test_segments_have_prompts_of_their_own,
             self.test_click_becomes_a_segment_that_can_be_undone_and_exported,
-        ):
-            self.setUp()
-            self.delayDisplay(test.__name__.removeprefix("test_").replace("_", " "))
-            test()
+        )
 
     def test_core_is_bundled_and_light(self) -> None:
         """Check that the core is next to the module and does not import torch."""
@@ -165,7 +125,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         self._addScan()
         segmentID = logic.newSegment("Ball")
         self._click((0.0, 0.0, 0.0))
-        self._wait(lambda: not logic.isComputing)
+        self.wait(lambda: not logic.isComputing)
         overlap = self._overlap(logic, segmentID)
         self.assertGreater(overlap, 0.5, logic.status.current.text)
         logic.undo()
@@ -182,7 +142,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
     def _canCompute(self, logic) -> bool:
         answers: list[object] = []
         logic.compute.ensureReady(lambda: answers.append(None), answers.append)
-        self._wait(lambda: answers)
+        self.wait(lambda: answers)
         return answers[0] is None
 
     def _addScan(self) -> Any:
@@ -207,7 +167,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
 
     def _click(self, ras: tuple[float, float, float]) -> None:
         """Place a point like a click in a view."""
-        from PUMITSegmentLib.prompts.kinds import PromptKind
+        from PUMITSegmentLib.prompts.tag import PromptKind
 
         logic = slicer.util.getModuleWidget("PUMITSegment").logic
         logic.startPlacing(PromptKind.POINT)
@@ -236,12 +196,3 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
             loaded = slicer.util.loadSegmentation(str(exported.path))
         names = loaded.GetSegmentation().GetNthSegment(0).GetName()
         self.assertEqual(names, "Ball")
-
-    def _wait(self, condition) -> None:
-        import time
-
-        end = time.monotonic() + self.TIMEOUT_S
-        while not condition():
-            self.assertLess(time.monotonic(), end, "no answer came")
-            slicer.app.processEvents()
-            time.sleep(0.005)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import slicer
+from PUMITSlicerLib.module_base import ModuleTest, ModuleWidget
 from slicer.i18n import tr as _
 from slicer.i18n import translate
-from slicer.ScriptedLoadableModule import (
-    ScriptedLoadableModule,
-    ScriptedLoadableModuleTest,
-    ScriptedLoadableModuleWidget,
-)
-
-# Shared packages are reloaded with PUMITSegment.
-_PACKAGES = ("PUMITTrainLib",)
+from slicer.ScriptedLoadableModule import ScriptedLoadableModule
 
 
 def __getattr__(name: str) -> Any:
@@ -47,73 +42,37 @@ class PUMITTrain(ScriptedLoadableModule):
         )
 
 
-class PUMITTrainWidget(ScriptedLoadableModuleWidget):
+class PUMITTrainWidget(ModuleWidget):
     """Module widget in Slicer's module panel."""
 
-    def __init__(self, parent=None) -> None:
-        self.panel: Any = None
-        self.logic: Any = None
-        super().__init__(parent)
+    PACKAGES = ("PUMITTrainLib",)  # the shared packages are reloaded with PUMITSegment
 
-    def setup(self) -> None:
-        """Create the panel; nothing is installed or started."""
-        super().setup()
+    def makeLogic(self) -> Any:
+        """Create the logic; nothing is installed or started."""
         from PUMITTrainLib.logic import PUMITTrainLogic
+
+        return PUMITTrainLogic()
+
+    def makePanel(self) -> Any:
+        """Create the panel of `logic`."""
         from PUMITTrainLib.panel.widget import TrainWidget
 
-        self.logic = PUMITTrainLogic()
-        self.panel = TrainWidget(self.resourcePath(""), self.logic)
-        self.layout.addWidget(self.panel.widget)
-        self.layout.addStretch(1)
-        if getattr(self.parent, "isEntered", False):  # after a reload, `enter` is not called
-            self.panel.enter()
-
-    def enter(self) -> None:
-        """React when the user opens the module."""
-        if self.panel is not None:
-            self.panel.enter()
-
-    def exit(self) -> None:
-        """React when the user opens another module."""
-        if self.panel is not None:
-            self.panel.exit()
-
-    def cleanup(self) -> None:
-        """React when the module is reloaded, or Slicer exits; training continues."""
-        if self.panel is not None:
-            self.panel.close()
-            self.panel = None
-
-    def onReload(self) -> None:
-        """Reload the module with its packages."""
-        for name in list(sys.modules):
-            if name.split(".")[0] in _PACKAGES:
-                del sys.modules[name]
-        super().onReload()
+        return TrainWidget(self.resourcePath(""), self.logic)
 
 
-class PUMITTrainTest(ScriptedLoadableModuleTest):
+class PUMITTrainTest(ModuleTest):
     """Self-test to run inside Slicer: Reload and Test, in developer mode.
 
     If packages are missing, the parts that compute are skipped with a message.
     """
 
-    TIMEOUT_S = 300.0
-
-    def setUp(self) -> None:
-        """Start from an empty scene."""
-        slicer.mrmlScene.Clear()
-
-    def runTest(self) -> None:
-        """Run every check."""
-        for test in (
+    def checks(self) -> Sequence[Callable[[], None]]:
+        """Return the checks in their order."""
+        return (
             self.test_core_is_light,
             self.test_panel_opens_and_offers_the_scene,
             self.test_cases_of_the_scene_are_read_and_found_wrong,
-        ):
-            self.setUp()
-            self.delayDisplay(test.__name__.removeprefix("test_").replace("_", " "))
-            test()
+        )
 
     def test_core_is_light(self) -> None:
         """Check that the core is importable without importing torch."""
@@ -144,10 +103,10 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         self._addCase("Second", seed=1)
         self._addCase("Third", seed=1)
         self.assertEqual(logic.cases.addAllOffered(), 3)
-        self._wait(lambda: not logic.cases.isChecking)
+        self.wait(lambda: not logic.cases.isChecking)
         if not logic.cases.isChecked:
             logic.cases.check()
-            self._wait(lambda: not logic.cases.isChecking)
+            self.wait(lambda: not logic.cases.isChecking)
         first, second, third = logic.cases.rows
         self.assertFalse(first.problems or second.problems, str(first.problems))
         self.assertEqual(first.shape, (24, 32, 32))
@@ -163,7 +122,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         logic.setup.check()
         # Runs after the check, which was submitted earlier.
         logic.background.submit(lambda: None, settled.append)
-        self._wait(lambda: settled and not logic.background.isBusy)
+        self.wait(lambda: settled and not logic.background.isBusy)
         return logic
 
     def _addCase(self, name: str, seed: int = 0) -> None:
@@ -184,12 +143,3 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         image.DeepCopy(orientedImage(ball, ijkToRas(volumeNode)))
         segment.AddRepresentation("Binary labelmap", image)
         node.GetSegmentation().AddSegment(segment)
-
-    def _wait(self, condition) -> None:
-        import time
-
-        end = time.monotonic() + self.TIMEOUT_S
-        while not condition():
-            self.assertLess(time.monotonic(), end, "no answer came")
-            slicer.app.processEvents()
-            time.sleep(0.005)

@@ -77,9 +77,6 @@ class PlaceMark:
 class CheckHere:
     """Guide through places where the selected segment may be wrong.
 
-    Args:
-        reviewing: Review of a scan, which may come with places.
-
     Attributes:
         mark: Mark on the current place.
     """

@@ -14,13 +14,7 @@ from PUMITSegmentLib.segments.writer import SegmentWriter
 
 @dataclass(frozen=True)
 class Collaborators:
-    """Parts that tests replace.
-
-    Attributes:
-        background: Threads whose results arrive on the GUI thread.
-        compute: The worker or the server.
-        writer: Writer and reader of masks.
-    """
+    """Parts that tests replace."""
 
     background: Background
     compute: Compute
@@ -30,9 +24,6 @@ class Collaborators:
         """Start the worker and open the scan in it before the user's first prompt.
 
         Problems are reported with the first prompt. No data is sent to a server before that.
-
-        Args:
-            openScan: Callback that opens the scan once the worker is ready.
         """
 
         def openIfLocal() -> None:

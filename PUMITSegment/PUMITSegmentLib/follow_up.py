@@ -89,12 +89,8 @@ class FollowUpWork:
     The registration is shown before it is used. The user is asked if the scan is not
     shown. Undo reverts all added segments in one step.
 
-    Args:
-        confirm: Function that asks the user a question.
-
     Attributes:
         registration: Registration that is shown and not yet used, or None.
-        onChanged: Callback when the available actions change.
     """
 
     def __init__(
@@ -121,6 +117,11 @@ class FollowUpWork:
     def isRunning(self) -> bool:
         """Whether a computation is running."""
         return self._work.isRunning
+
+    @property
+    def whyNot(self) -> str:
+        """Why nothing can be started now, or ""."""
+        return self._work.whyNot
 
     def candidates(self) -> list:
         """Return the non-empty segmentations of other scans, except hidden nodes."""

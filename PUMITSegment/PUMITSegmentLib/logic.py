@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from PUMITSlicerLib.readable_parameters import readableParameters
+from PUMITSlicerLib.scene_observer import readableParameters
 from PUMITSlicerLib.status import StatusBoard
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
-from PUMITSegmentLib.masks.answer import Mask
+from PUMITSegmentLib.masks.book import Mask
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.reviewing import Reviewing
 from PUMITSegmentLib.scene.click_requests import ClickRequests

@@ -4,30 +4,100 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.export.classes import segments_of
 from pumit.export.write import write_segmentation
-from pumit.segmentation import Algorithm, Segmentation
+from pumit.prompts import AnswerPrompt, MaskPrompt
+from pumit.segmentation import Algorithm, ClassLabel, LabelMap, Segmentation, region_type
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.mrml import finite, readVolume
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
+from PUMITSegmentLib.automatic import FoundStructures, addStructures, modalityOf, prepareStructures
 from PUMITSegmentLib.collaborators import Collaborators
-from PUMITSegmentLib.exporting.target import safeFileName
-from PUMITSegmentLib.finding import modalityOf
-from PUMITSegmentLib.many_prompts import SegmentQuery
+from PUMITSegmentLib.exporting.export import safeFileName
+from PUMITSegmentLib.masks.book import SegmentBook
+from PUMITSegmentLib.masks.query import MaskQuery, queryOf
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.scene.selection import Selection
-from PUMITSegmentLib.segments.segment_list import newSegmentation
+from PUMITSegmentLib.segments.appearance import Appearance
+from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentQuery:
+    """Query for one segment in another scan."""
+
+    label: ClassLabel
+    query: MaskQuery
+
+
+def promptedIDs(book: SegmentBook | None) -> list[str]:
+    """Return the segments with prompts that apply to other scans, which masks do not."""
+    if book is None:
+        return []
+    nodes = {each: book.prompts.snapshot(each).nodes for each in segmentIDs(book.node)}
+    return [each for each, kept in nodes.items() if any(node.prior is None for node in kept)]
+
+
+def queriesOf(book: SegmentBook, volumeNode) -> list[SegmentQuery]:
+    """Return the queries of all segments' prompts in another scan.
+
+    Raises:
+        PumitError: If a prompt is outside that scan.
+    """
+    queries = []
+    for segmentID in promptedIDs(book):
+        query = queryOf(book, segmentID, volumeNode)
+        if query is None:
+            continue
+        # Masks and chosen answers apply to this scan only.
+        others = (MaskPrompt, AnswerPrompt)
+        prompts = [each for each in query.prompts if not isinstance(each, others)]
+        appearance = Appearance.of(book.node, segmentID)
+        red, green, blue = appearance.color
+        label = ClassLabel(appearance.name, appearance.terminology, (red, green, blue))
+        queries.append(SegmentQuery(label, replace(query, prompts=prompts)))
+    return queries
+
+
+def answerAll(
+    session,
+    queries: Sequence[SegmentQuery],
+    model: dict[str, str],
+    watch: Watch,
+) -> AutomaticAnswer:
+    """Segment all queries in a session that has the scan open; call it on a thread.
+
+    Raises:
+        PumitError: If a query fails.
+    """
+    labels = tuple(each.label for each in queries)
+    regions = None
+    for number, each in enumerate(queries):
+
+        def report(part: float, number: int = number) -> None:
+            watch.report((number + part) / len(queries))
+
+        part = Watch(watch.cancelled, report)
+        answer = session.answer(each.query.prompts, str(number + 1), place_count=0, watch=part)
+        mask = each.query.allow(answer.mask)
+        if regions is None:
+            regions = np.zeros(mask.shape, region_type(len(queries)))
+        regions |= mask.astype(regions.dtype) << regions.dtype.type(number)
+    assert regions is not None
+    found = LabelMap.of_regions(regions, labels)
+    return AutomaticAnswer(found, model.get("name", ""), model.get("version", ""))
+
 
 SUFFIX = ".seg.nrrd"
 _MOST_FAILURES = 2
@@ -38,7 +108,6 @@ class BatchItem:
     """Scan of a batch.
 
     Attributes:
-        name: Name for the user and for its file.
         node: Node in the scene; None for a file.
         path: File or folder; None for a node.
         series: SeriesInstanceUID; None for a folder with one series.
@@ -94,12 +163,7 @@ class BatchResult:
 
 
 class BatchRun:
-    """Batch segmentation, one scan after another; the scene stays usable.
-
-    Args:
-        request: Function that segments one scan.
-        onChanged: Callback at start and end.
-    """
+    """Batch segmentation, one scan after another; the scene stays usable."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PUMITSlicerLib.label_layers import isEmptySegment
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.editable_area import EditableArea
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.rating import ratingOf

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import slicer
 from slicer.parameterNodeWrapper import parameterNodeWrapper
 
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.writer import OverwriteMode
 
 
@@ -16,13 +16,8 @@ class SegmentParameters:
     """Parameter node wrapper of the module.
 
     Attributes:
-        segmentation: Segmentation with the segments and their prompts.
         segmentID: The selected segment; empty for none.
-        updateAutomatically: Whether each change of prompts requests a new mask.
         isOneEach: Whether each positive point starts a new segment.
-        overwriteMode: Rule for overlap with other segments.
-        promptKind: Kind of the next prompt.
-        isPositive: Whether the next prompt is positive.
         automaticRegion: Region of automatic segmentation; None for the whole scan.
         automaticModel: Model that segments without prompts; empty for the first available.
     """

@@ -50,10 +50,8 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     """Add a reconstruction to the scene beside its volume, replacing an earlier one.
 
     Args:
-        answer: Result of `RemoteSession.reconstruct`.
         volumeNode: Volume that was reconstructed; the new volumes get its parent transform and
             its parent in the subject hierarchy, and the reconstruction its window.
-        modelName: The tokenizer's name, for the chart's title.
     """
     removeReconstruction(volumeNode)
     name = volumeNode.GetName()
@@ -128,8 +126,13 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
     selection = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLSelectionNode")
     if selection is not None:
         selection.SetActivePlotChartID(nodes.chart.GetID())
-    sliceNodes = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceNode")}
-    composites = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceCompositeNode")}
+    sliceNodes = {
+        node.GetLayoutName(): node for node in slicer.util.getNodesByClass("vtkMRMLSliceNode")
+    }
+    composites = {
+        node.GetLayoutName(): node
+        for node in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode")
+    }
     shown = {
         "Red": (volumeNode, None),
         "Green": (nodes.image, None),
@@ -169,7 +172,9 @@ class ViewsBefore:
     def __init__(self) -> None:
         layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
         self._arrangement = layout.GetViewArrangement() if layout is not None else None
-        slices = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceNode")}
+        slices = {
+            node.GetLayoutName(): node for node in slicer.util.getNodesByClass("vtkMRMLSliceNode")
+        }
         self._views = {
             composite.GetLayoutName(): _View(
                 composite.GetBackgroundVolumeID(),
@@ -181,7 +186,7 @@ class ViewsBefore:
                     for i in range(16)
                 ),
             )
-            for composite in _nodes("vtkMRMLSliceCompositeNode")
+            for composite in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode")
             if composite.GetLayoutName() in slices
         }
 
@@ -191,7 +196,7 @@ class ViewsBefore:
         layout = scene.GetFirstNodeByClass("vtkMRMLLayoutNode")
         if layout is not None and self._arrangement is not None:
             layout.SetViewArrangement(self._arrangement)
-        for composite in _nodes("vtkMRMLSliceCompositeNode"):
+        for composite in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode"):
             view = self._views.get(composite.GetLayoutName())
             if view is None:
                 continue
@@ -204,17 +209,11 @@ class ViewsBefore:
                 show(volumeID if isThere else None)
             composite.SetForegroundOpacity(view.opacity)
             composite.SetLinkedControl(view.isLinked)
-        for node in _nodes("vtkMRMLSliceNode"):
+        for node in slicer.util.getNodesByClass("vtkMRMLSliceNode"):
             view = self._views.get(node.GetLayoutName())
             if view is not None:
                 node.GetSliceToRAS().DeepCopy(view.sliceToRas)
                 node.UpdateMatrices()
-
-
-def _nodes(className: str) -> list[Any]:
-    found = slicer.mrmlScene.GetNodesByClass(className)
-    found.UnRegister(None)
-    return [found.GetItemAsObject(i) for i in range(found.GetNumberOfItems())]
 
 
 def _copyWindow(sourceNode, targetNode) -> None:

@@ -20,15 +20,14 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
 from PUMITSlicerLib.mrml import addVolumeNode
 from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
-from PUMITSlicerLib.term_search import Term, TermSearch
-from PUMITSlicerLib.terms import newSegment
+from PUMITSlicerLib.terms import Term, TermSearch, newSegment
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.scene.click_requests import ClickRequests
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.at_place import showSegment
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.packed_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.provenance import byModel, setProvenance
 from PUMITSegmentLib.segments.rating import NOT_CHECKED, Rating, rate
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs, segmentName
@@ -46,7 +45,6 @@ class PreparedReview:
     """Scan that is ready to be added to the scene.
 
     Attributes:
-        given: Scan to review, as read from file.
         shown: Volume to show in Slicer.
         window: Width and level of its window.
         masks: Mask of each non-empty segment, cropped.
@@ -74,7 +72,6 @@ class CheckedScan:
     """Reviewed scan in the scene.
 
     Attributes:
-        given: Scan to review, as read from file.
         clicks: Number of prompts given so far, including undone ones.
     """
 
@@ -125,12 +122,7 @@ class CheckedScan:
 
 
 class Reviewing:
-    """Review of scans for another module, one at a time.
-
-    Attributes:
-        reviewer: Module that decides on the scan; None while nothing is reviewed.
-        scan: Scan under review, or None.
-    """
+    """Review of scans for another module, one at a time."""
 
     def __init__(self, selection: Selection, requests: ClickRequests, parts: Collaborators) -> None:
         self._selection = selection
@@ -154,10 +146,7 @@ class Reviewing:
         chosen = (self._selection.volumeNode, self._selection.segmentationNode)
         return scan is not None and chosen == (scan.volumeNode, scan.segmentationNode)
 
-    @staticmethod
-    def prepare(given: ReviewScan) -> PreparedReview:
-        """Do the slow preparation for `open`; on a thread."""
-        return prepareReview(given)
+    prepare = staticmethod(prepareReview)
 
     def open(self, prepared: PreparedReview, reviewer: Reviewer) -> CheckedScan:
         """Add a scan to the scene and select it; earlier scans stay in the scene.

@@ -44,11 +44,7 @@ def registerSampleData(iconsFolder: str | Path = _ICONS) -> None:
 
 
 def loadGeneratedScan():
-    """Generate the abdominal scan and show it.
-
-    Returns:
-        The new vtkMRMLScalarVolumeNode.
-    """
+    """Generate the abdominal scan and show it."""
     # Imported here, since registration runs while Slicer starts.
     from PUMITSlicerLib.generated_scan import generatedScan
     from PUMITSlicerLib.mrml import addVolumeNode

@@ -25,12 +25,7 @@ SessionRequest = Callable[["Session", Watch], Any]  # called on a thread
 
 
 class SessionWork:
-    """Long request about the scan to the worker or server, one at a time.
-
-    Attributes:
-        compute: The worker or the server.
-        onChanged: Callback at start and end.
-    """
+    """Long request about the scan to the worker or server, one at a time."""
 
     def __init__(self, selection: Selection, parts: Collaborators) -> None:
         self._selection = selection
@@ -57,11 +52,17 @@ class SessionWork:
         """Whether an answer is pending."""
         return self._cancelled is not None
 
+    @property
+    def whyNot(self) -> str:
+        """Why nothing can be started now, or ""."""
+        if self._selection.volumeNode is None:
+            return _("Choose a scan first")
+        return _("Running; wait, or cancel it above") if self.isRunning else ""
+
     def start(self, text: str, request: SessionRequest, onDone: Callable[[Any], None]) -> None:
         """Send the request; the status shows its progress.
 
         Args:
-            request: Function that uses the session, on a thread.
             onDone: Callback with the result of `request`, if the scan is still the same and
                 shown.
         """
@@ -98,13 +99,13 @@ class SessionWork:
                 self._status.working(self._text, fraction, self._cancelByUser)
 
         # 3. On a thread: open a session, send the scan, then the request.
+        post = self._parts.background.post
+        watch = Watch(cancelled.is_set, lambda share: post(showProgress, share))
+
         def work() -> Any:
             with self.compute.openSession() as session:
                 session.set_volume(finite(volume))
-                post = self._parts.background.post
-                return request(
-                    session, Watch(cancelled.is_set, lambda share: post(showProgress, share))
-                )
+                return request(session, watch)
 
         def done(result: Any) -> None:
             if cancelled.is_set():
@@ -123,10 +124,7 @@ class SessionWork:
         generation = self.compute.generation
 
         def fail(error: Exception) -> None:
-            error = self.compute.heed(generation, error)
-            if not cancelled.is_set():
-                self._end()
-                self._status.showError(error)
+            self._fail(cancelled, self.compute.heed(generation, error))
 
         def send() -> None:
             nonlocal generation
@@ -153,14 +151,11 @@ class SessionWork:
                 self._end()
                 onDone(result)
 
-        def fail(error: Exception) -> None:
-            if not cancelled.is_set():
-                self._end()
-                self._status.showError(error)
-
         watch = Watch(cancelled.is_set, lambda share: post(showProgress, share))
         self._status.working(text, None, self._cancelByUser)
-        self._parts.background.submit(lambda: work(watch), done, fail)
+        self._parts.background.submit(
+            lambda: work(watch), done, lambda error: self._fail(cancelled, error)
+        )
         self.onChanged()
 
     def showText(self, text: str) -> None:
@@ -178,6 +173,11 @@ class SessionWork:
         if self._cancelled is not None:
             self._cancelled.set()
             self._cancelled = None
+
+    def _fail(self, cancelled: threading.Event, error: Exception) -> None:
+        if not cancelled.is_set():
+            self._end()
+            self._status.showError(error)
 
     def _end(self) -> None:
         self._cancelled = None

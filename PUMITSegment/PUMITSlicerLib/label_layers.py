@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import slicer
@@ -38,27 +39,42 @@ class LabelLayer:
         return sampled(self.image, self.box, self.gridMap)
 
 
-def copyLayers(segmentationNode, segmentIDs: list[str], volumeNode) -> list[tuple[LabelLayer, int]]:
-    """Copy the label maps of segments; main thread only.
+@dataclass(frozen=True, eq=False)
+class CopiedSegment:
+    """Segment, copied out of the scene.
+
+    Attributes:
+        segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
+        layer: Label map that contains it.
+        label: Label in that label map.
+    """
+
+    segmentID: str
+    segment: Any
+    layer: LabelLayer
+    label: int
+
+
+def copySegments(segmentationNode, segmentIDs: list[str], volumeNode) -> tuple[CopiedSegment, ...]:
+    """Copy segments; those that share a label map also share a layer; main thread only.
 
     Args:
         volumeNode: Volume whose grid is the target, with its parent transforms; or None.
-
-    Returns:
-        For each segment its layer, which segments may share, and its label.
     """
     segmentation = segmentationNode.GetSegmentation()
     if not segmentation.ContainsRepresentation(BINARY_LABELMAP):
         segmentation.CreateRepresentation(BINARY_LABELMAP)
-    copies: dict[object, LabelLayer] = {}
+    layers: dict[object, LabelLayer] = {}
     found = []
     for segmentID in segmentIDs:
         segment = segmentation.GetSegment(segmentID)
         image = segment.GetRepresentation(BINARY_LABELMAP)
-        if image not in copies:
-            copies[image] = _copied(segmentationNode, image, volumeNode)
-        found.append((copies[image], segment.GetLabelValue()))
-    return found
+        if image not in layers:
+            layers[image] = _copied(segmentationNode, image, volumeNode)
+        copy = slicer.vtkSegment()
+        copy.DeepCopyMetadata(segment)
+        found.append(CopiedSegment(segmentID, copy, layers[image], segment.GetLabelValue()))
+    return tuple(found)
 
 
 def _copied(segmentationNode, image, volumeNode) -> LabelLayer:
@@ -80,13 +96,7 @@ def _copied(segmentationNode, image, volumeNode) -> LabelLayer:
 
 
 def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int]) -> Mask:
-    """Return one segment of `LabelLayer.labelsOnVolume` as a mask.
-
-    Args:
-        labels: The layer's labels on `box`.
-        box: Box on the volume's grid.
-        shape: The volume's (D, H, W).
-    """
+    """Return one segment of `LabelLayer.labelsOnVolume` as a mask."""
     mask = np.zeros(shape, dtype=bool)
     if not box.isEmpty:
         mask[box.within(Box((0, 0, 0), shape))] = labels == label

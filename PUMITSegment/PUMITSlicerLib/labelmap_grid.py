@@ -150,7 +150,7 @@ class GridMap:
         shift = np.round(self.matrix[:3, 3])
         ideal = np.eye(4)
         ideal[:3, 3] = shift
-        corners = np.array([[*corner, 1.0] for corner in _corners(box, 0.0)]).T
+        corners = np.array([[*corner, 1.0] for corner in _lattice(box, 2)]).T
         if np.abs((self.matrix - ideal) @ corners).max() > _SAME_VOXEL:
             return None
         i, j, k = (int(s) for s in shift)
@@ -174,13 +174,6 @@ class GridMap:
         return Box((low[2], low[1], low[0]), (high[2] + 1, high[1] + 1, high[0] + 1))
 
 
-def _corners(box: Box, border: float) -> Iterator[tuple[float, ...]]:
-    i, i2, j, j2, k, k2 = box.extent
-    return itertools.product(
-        (i - border, i2 + border), (j - border, j2 + border), (k - border, k2 + border)
-    )
-
-
 def _lattice(box: Box, count: int) -> Iterator[tuple[float, ...]]:
     i, i2, j, j2, k, k2 = box.extent
     return itertools.product(
@@ -202,8 +195,6 @@ def sampled(
 
     Args:
         image: A vtkImageData; its geometry is ignored, `gridMap` refers to its indices.
-        box: Voxels to fill, on the source grid of `gridMap`.
-        gridMap: Map from that grid to the image's.
         isLinear: Whether to interpolate linearly instead of by nearest neighbour.
 
     Returns:

@@ -215,7 +215,6 @@ def addVolumeNode(
     """Add a volume to the scene.
 
     Args:
-        name: The node's name; the scene makes it unique.
         volume: Voxels, copied, and geometry. Several channels make a vector volume.
         besideNode: Volume node in whose frame `volume` is: the new node gets its parent
             transform and its parent in the subject hierarchy, and refers to it as its source.
@@ -238,8 +237,8 @@ def addVolumeNode(
     )
     node.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
     image = vtk.vtkImageData()
-    isWhole = last.flags.c_contiguous and last.flags.writeable
-    isKept = isShared and isWhole and _isShownAsItIs(last)
+    isWhole = last.flags.c_contiguous and last.flags.writeable and last.dtype.isnative
+    isKept = isShared and isWhole and _displayable(last) is last
     node.SetAndObserveImageData(_wrapped(last, image) if isKept else _allocated(last, image))
     if besideNode is not None:
         node.SetAndObserveTransformNodeID(besideNode.GetTransformNodeID())
@@ -276,15 +275,15 @@ def moveBeside(node, besideNode) -> None:
         hierarchy.SetItemParent(item, hierarchy.GetItemParent(besideItem))
 
 
-def _isShownAsItIs(array: Array) -> bool:
-    """Return whether Slicer can display voxels of this type."""
-    isLong = array.dtype.itemsize == 8 and array.dtype.kind in "iu"
-    return (
-        array.dtype.isnative
-        and array.dtype.kind != "b"
-        and array.dtype != np.float16
-        and not isLong
-    )
+def _displayable(array: Array) -> Array:
+    """Return voxels in a type that Slicer can display; the same array where possible."""
+    if array.dtype.kind == "b":
+        return array.view(np.uint8)
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
+    if array.dtype.itemsize == 8 and array.dtype.kind in "iu":
+        return array.astype(np.float64)
+    return array
 
 
 def _wrapped(array: Array, image):
@@ -297,12 +296,7 @@ def _wrapped(array: Array, image):
 
 def _allocated(array: Array, image):
     """Copy voxels, (D, H, W) or (D, H, W, components), into `image`."""
-    if array.dtype.kind == "b":
-        array = array.view(np.uint8)
-    elif array.dtype == np.float16:
-        array = array.astype(np.float32)
-    elif array.dtype.itemsize == 8 and array.dtype.kind in "iu":  # Slicer cannot display them
-        array = array.astype(np.float64)
+    array = _displayable(array)
     depth, height, width = array.shape[:3]
     image.SetDimensions(width, height, depth)
     components = array.shape[3] if array.ndim == 4 else 1

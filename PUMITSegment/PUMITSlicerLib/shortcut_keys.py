@@ -15,7 +15,6 @@ class Shortcut:
 
     Attributes:
         keys: Key sequences as Qt writes them.
-        text: Description of the action, translated.
         repeats: Whether the action repeats while the key is held.
     """
 
@@ -58,11 +57,7 @@ def _isTyping() -> bool:
 
 
 class ShortcutKeys:
-    """Shortcuts that work in every window of the application while installed.
-
-    Args:
-        onHideKey: Callback when the key that hides segments is pressed and when it is released.
-    """
+    """Shortcuts that work in every window of the application while installed."""
 
     def __init__(
         self, shortcuts: list[Shortcut], onHideKey: Callable[[bool], None] = lambda isHeld: None

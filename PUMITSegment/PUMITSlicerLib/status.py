@@ -47,11 +47,7 @@ class Status:
 
 
 class StatusBoard:
-    """Holder of the latest status, which notifies listeners.
-
-    Attributes:
-        listeners: Callbacks for each new status.
-    """
+    """Holder of the latest status, which notifies listeners."""
 
     def __init__(self) -> None:
         self.current = Status(Activity.WAITING, "")

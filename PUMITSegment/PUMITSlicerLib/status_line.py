@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import qt
 from slicer.i18n import tr as _
 
@@ -16,6 +18,13 @@ COLOURS = {
     Activity.CAUTION: "#c75000",
     Activity.DONE: "#1f8f4e",
 }
+
+
+def stepsHtml(steps: list[str], tutorialUrl: str) -> str:
+    """Return instructions step by step with a link to the tutorial, as rich text."""
+    items = "".join(f"<li>{escape(step)}</li>" for step in steps)
+    link = f'<a href="{tutorialUrl}">{escape(_("Tutorial with pictures"))}</a>'
+    return f"<ol style='margin-left: 16px; -qt-list-indent: 0;'>{items}</ol><p>{link}</p>"
 
 
 class StatusLine:

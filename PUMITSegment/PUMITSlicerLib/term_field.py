@@ -9,7 +9,7 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.status import Choice, StatusBoard
-from PUMITSlicerLib.term_search import Term, TermSearch
+from PUMITSlicerLib.terms import Term, TermSearch
 
 # Maximum length of user text quoted in a sentence.
 _MOST_SHOWN = 40
@@ -19,9 +19,7 @@ class TermField:
     """Line edit that searches coded terms; a similar name is asked about first.
 
     Args:
-        edit: The line edit.
         status: Board for names that no term has.
-        onTerm: Called with the term that was typed or chosen.
         subject: Function that returns what the term is for; an answer for an earlier one is
             ignored.
         ask: Shows a question with an answer per similar name; by default on the board.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pumit.runs import runs_folder
 from PUMITSlicerLib.computing.availability import Availability, read_availability
@@ -13,27 +12,15 @@ from PUMITSlicerLib.computing.background import Background, QtBackground
 from PUMITSlicerLib.computing.dependencies import why_not_installed
 from PUMITSlicerLib.computing.settings import ComputeMode, SettingsStore, slicer_settings
 
-from PUMITTrainLib.processes.launching import CorePrograms, DetachedLauncher, Launcher, Programs
-from PUMITTrainLib.processes.recipe_checker import CheckerProgram, RecipeChecker
-
-
-class Timer(Protocol):
-    """Timer that calls a function once or repeatedly."""
-
-    def start(self, interval_ms: int) -> None:
-        """Start or restart the timer."""
-
-    def stop(self) -> None:
-        """Stop the timer."""
+from PUMITTrainLib.processes import (
+    CheckerProgram,
+    CorePrograms,
+    DetachedLauncher,
+)
 
 
 class QtTimer:
-    """Timer on the GUI thread.
-
-    Args:
-        callback: Function to call.
-        isSingle: Whether it is called once per start.
-    """
+    """Timer on the GUI thread."""
 
     def __init__(self, callback: Callable[[], None], isSingle: bool = False) -> None:
         import qt
@@ -56,22 +43,18 @@ class Collaborators:
     """Parts that tests replace.
 
     Attributes:
-        background: Threads whose results arrive on the GUI thread.
         programs: Runner of the core's commands, which reads their output.
-        launcher: Launcher of trainings.
-        checker: Checker of recipes while they are typed.
         makeTimer: Factory of timers, from a callback and whether it is called once.
         store: The user's settings, shared with PUMITSegment.
         whyNotInstalled: Function that names what is missing, or returns ""; called on a thread.
         readAvailability: Function that lists this machine's devices; called on a thread.
-        root: Folder of the user's runs.
     """
 
     background: Background
-    programs: Programs
-    launcher: Launcher
-    checker: RecipeChecker
-    makeTimer: Callable[[Callable[[], None], bool], Timer]
+    programs: CorePrograms
+    launcher: DetachedLauncher
+    checker: CheckerProgram
+    makeTimer: Callable[[Callable[[], None], bool], QtTimer]
     store: SettingsStore
     whyNotInstalled: Callable[[], str]
     readAvailability: Callable[[], Availability]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from PUMITSlicerLib.readable_parameters import readableParameters
+import slicer
+import vtk
+from PUMITSlicerLib.scene_observer import SceneObserver, readableParameters
 from PUMITSlicerLib.status import StatusBoard
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITTrainLib.campaign.campaign_work import CampaignWork
 from PUMITTrainLib.campaign.checking import Checking
+from PUMITTrainLib.cases.case_edits import ClassMemory
 from PUMITTrainLib.cases.case_table import CaseTable
-from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.cases.class_memory import ClassMemory
+from PUMITTrainLib.cases.checks import CaseCheck, removeAbandonedDrafts
 from PUMITTrainLib.cases.scan_classes import ScanClasses
-from PUMITTrainLib.cases.scene_follower import SceneFollower
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
-from PUMITTrainLib.draft import removeAbandonedDrafts
 from PUMITTrainLib.pair_comparison import PairComparison
 from PUMITTrainLib.parameters import TrainParameters
 from PUMITTrainLib.plan.planning import Planning
@@ -25,6 +26,35 @@ from PUMITTrainLib.plan.starter import Starter
 from PUMITTrainLib.runs.results import Results
 from PUMITTrainLib.runs.runs import Runs
 from PUMITTrainLib.setup import Setup
+
+
+class SceneFollower(SceneObserver):
+    """Observer of the scene and the parameter node."""
+
+    def open(self) -> None:
+        """Start observing the scene."""
+        self.watchScene()
+        scene = slicer.mrmlScene
+        self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
+        self.addObserver(scene, scene.NodeAddedEvent, self._onNodeAdded)
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeRemoved(self, caller: object, event: str, node: Any) -> None:
+        if node is not None and node is self._parameterNode:
+            self._listener.onSceneAboutToChange()
+            self._listener.onSceneChanged()
+        elif _isOfCase(node):
+            self._listener.onNodesChanged()
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeAdded(self, caller: object, event: str, node: Any) -> None:
+        if _isOfCase(node):
+            self._listener.onNodesChanged()
+
+
+def _isOfCase(node: Any) -> bool:
+    isImage = node is not None and node.IsA("vtkMRMLVolumeNode")
+    return isImage or (node is not None and node.IsA("vtkMRMLSegmentationNode"))
 
 
 class PUMITTrainLogic(ScriptedLoadableModuleLogic):
@@ -37,14 +67,11 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         collaborators: Parts that compute; by default programs on this computer.
 
     Attributes:
-        background: Threads whose results arrive on the GUI thread.
         listeners: Callbacks after any change that a panel shows.
         parameters: Parameter node; None while the scene changes or nothing is open.
         setup: State of the installation.
-        cases: Table of the training cases.
         scans: Scans of a classification.
         planning: Estimate of the effort, and the recipe.
-        runs: Trainings of the user.
         results: Results of the run that is shown.
         comparison: Comparison of two segmentations of the scene.
         campaign: The open campaign.
@@ -133,11 +160,6 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     def cancel(self) -> None:
         """Cancel reading, planning, export or installation; a training continues."""
         self.status.cancel()
-
-    @property
-    def devices(self) -> tuple[tuple[str, str], ...]:
-        """Names and titles of devices; () while unknown, see `setup.requestDevices`."""
-        return tuple((device.name, device.title) for device in self.setup.devices)
 
     # Scene events
 

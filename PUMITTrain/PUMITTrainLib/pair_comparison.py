@@ -16,8 +16,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.processes.launching import recordOf
+from PUMITTrainLib.processes import recordOf, sentenceOf
 from PUMITTrainLib.setup import Setup
 
 _MOST_PLACES = 6
@@ -29,8 +28,6 @@ class ClassAgreement:
     """Agreement of a class in two segmentations; None for undefined values.
 
     Attributes:
-        name: Name of the class.
-        dice: Dice coefficient.
         nsd: Normalized surface Dice: fraction of both surfaces within the tolerance of each
             other.
         hd95Mm: 95th percentile of the distances between the surfaces, mm.
@@ -58,7 +55,6 @@ class DifferentPlace:
     """Place where two segmentations differ.
 
     Attributes:
-        name: Name of the class.
         isMissing: Whether the compared segmentation lacks voxels of the reference there.
         depthMm: Distance to where both agree, mm.
         ras: World position, RAS mm.
@@ -72,11 +68,6 @@ class DifferentPlace:
 
 class PairComparison:
     """Comparison of a segmentation with a reference in a subprocess; both may change while it runs.
-
-    Args:
-        parts: Collaborators of the module.
-        setup: State of the installation.
-        onChanged: Callback after any change.
 
     Attributes:
         classes: Agreement of each class.
@@ -111,8 +102,6 @@ class PairComparison:
         """Start a comparison; earlier results are discarded.
 
         Args:
-            reference: Segmentation or label map that serves as ground truth.
-            compared: Segmentation or label map that is compared with it.
             toleranceMm: Distance of surfaces that counts as agreement, mm.
         """
         if self.isRunning:

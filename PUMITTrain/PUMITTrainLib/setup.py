@@ -13,16 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Setup:
-    """State of the installation; PUMITSegment's installer installs missing packages.
-
-    Args:
-        parts: Collaborators of the module.
-        onChanged: Callback after each change.
-
-    Attributes:
-        sentence: What is missing, in words; empty for nothing, or if unknown yet.
-        devices: Devices of the machine; empty until known.
-    """
+    """State of the installation; PUMITSegment's installer installs missing packages."""
 
     def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
         self._parts = parts

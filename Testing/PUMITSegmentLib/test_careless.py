@@ -13,8 +13,7 @@ import slicer
 import vtk
 from found_structures import found
 from panel_scene import Panel
-from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.prompts.tag import promptNodesOf
+from PUMITSegmentLib.prompts.tag import PromptKind, promptNodesOf
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import slicer
 import vtk
 from found_structures import found
 from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.parameters import SegmentParameters
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentNames
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, LogicScene, box
@@ -21,16 +24,6 @@ A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
 
 # --- from prompts to masks ------------------------------------------------------------------------
-
-
-def test_nothing_is_requested_while_updating_is_switched_off(made: LogicScene) -> None:
-    made.logic.parameters.updateAutomatically = False
-    made.click()
-    assert made.worker.requests == []
-    assert "Update" in made.status
-    made.logic.update()
-    made.answer(A)
-    assert np.array_equal(made.mask(made.logic.segmentID), A)
 
 
 def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -> None:
@@ -45,15 +38,6 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -
     made.click((12, 12, 12))
     made.answer(B)
     assert np.array_equal(made.mask(made.logic.segmentID), B)
-
-
-def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made: LogicScene) -> None:
-    made.click()
-    made.answer(A)
-    segmentation = made.logic.segmentationNode.GetSegmentation()
-    provenance = provenanceOf(segmentation.GetSegment(made.logic.segmentID))
-    assert (provenance.type, provenance.version) == ("SEMIAUTOMATIC", "7")
-    assert provenance.name == "PUMIT fake 7"
 
 
 def test_without_a_scan_the_status_says_what_to_do(slicerApp: Any) -> None:
@@ -78,19 +62,6 @@ def test_removing_the_last_prompt_empties_the_segment(made: LogicScene) -> None:
 
 
 # --- segments -------------------------------------------------------------------------------------
-
-
-def test_segments_have_prompts_of_their_own_and_start_positive(made: LogicScene) -> None:
-    first = made.logic.newSegment()
-    made.logic.setPositive(False)
-    made.click((14, 12, 10))
-    second = made.logic.newSegment()
-    assert made.logic.parameters.isPositive
-    made.click((10, 12, 10))
-    made.click((9, 12, 10))
-    assert made.logic.promptCount(first) == 1
-    assert made.logic.promptCount(second) == 2
-    assert made.worker.requests[-1].prompts[0].is_positive
 
 
 def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> None:
@@ -178,38 +149,7 @@ def test_a_segment_that_is_removed_while_computed_is_not_written(made: LogicScen
     assert not made.logic.isComputing
 
 
-def test_following_and_preceding_segments_are_selected_round_the_end(made: LogicScene) -> None:
-    ids = [made.logic.newSegment() for _ in range(3)]
-    made.logic.selectFollowingSegment(1)
-    assert made.logic.segmentID == ids[0]
-    made.logic.selectFollowingSegment(-1)
-    assert made.logic.segmentID == ids[2]
-
-
 # --- steps ----------------------------------------------------------------------------------------
-
-
-def test_every_step_over_two_segments_can_be_undone_and_repeated(made: LogicScene) -> None:
-    masks = [box((2, 2, 2), (5 + i, 6, 7)) for i in range(5)]
-    first = made.logic.newSegment("First")
-    states = []
-
-    def remember() -> None:
-        ids = [made.logic.segmentationNode.GetSegmentation().GetNthSegmentID(0)]
-        states.append([(made.logic.promptCount(i), made.mask(i).sum()) for i in ids])
-
-    remember()
-    for i, mask in enumerate(masks):
-        made.click((5 + i, 5, 5))
-        made.answer(mask)
-        remember()
-    for expected in states[-2::-1]:
-        assert made.logic.undo()
-        assert [(made.logic.promptCount(first), made.mask(first).sum())] == expected
-    for expected in states[1:]:
-        assert made.logic.redo()
-        assert [(made.logic.promptCount(first), made.mask(first).sum())] == expected
-    assert not made.logic.canRedo
 
 
 def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
@@ -346,3 +286,182 @@ def test_several_structures_that_were_found_can_be_undone_and_repeated(made: Log
     assert made.logic.redo()
     assert list(segmentNames(made.logic.segmentationNode)) == names  # their order numbers labels
     assert not made.logic.canRedo
+
+
+# --- the scene changes ----------------------------------------------------------------------------
+
+
+def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: LogicScene) -> None:
+    made.click()
+    slicer.mrmlScene.Clear()
+    made.worker.requests[0].answer(A)
+    assert made.logic.segmentationNode is None
+    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
+    made.volumeNode = made.addScan()
+    made.logic.parameters.sourceVolume = made.volumeNode
+    made.click()
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_a_saved_scene_brings_everything_back(made: LogicScene, tmp_path: Path) -> None:
+    first = made.logic.newSegment("First")
+    made.click()
+    made.answer(A)
+    second = made.logic.newSegment("Second")
+    made.click((10, 10, 10))
+    made.click((11, 10, 10))
+    made.answer(B)
+    made.logic.parameters.updateAutomatically = False
+    folder = tmp_path / "scene"
+    folder.mkdir()
+    slicer.app.applicationLogic().SaveSceneToSlicerDataBundleDirectory(str(folder), None)
+    slicer.mrmlScene.Clear()
+    assert made.logic.segmentationNode is None
+    (path,) = folder.glob("*.mrml")
+    slicer.util.loadScene(str(path))
+    assert made.logic.segmentID == second
+    assert not made.logic.parameters.updateAutomatically
+    assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 2)
+    assert np.array_equal(made.mask(first), A)
+    assert np.array_equal(made.mask(second), B & ~A)
+
+
+@pytest.mark.parametrize("what", ["volume", "segmentation", "parameters", "points"])
+def test_deleting_a_node_while_computing_leaves_nothing_dangling(
+    made: LogicScene, what: str
+) -> None:
+    made.click()
+    nodes = {
+        "volume": made.volumeNode,
+        "segmentation": made.logic.segmentationNode,
+        "parameters": made.logic.parameters.parameterNode,
+        "points": slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")[0],
+    }
+    slicer.mrmlScene.RemoveNode(nodes[what])
+    made.worker.requests[0].answer(A)
+    segmentations = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+    if what != "segmentation":
+        segmentID = segmentations[0].GetSegmentation().GetNthSegmentID(0)
+        array = slicer.util.arrayFromSegmentInternalBinaryLabelmap(segmentations[0], segmentID)
+        assert array is None or not array.any()
+    # It continues.
+    made.logic.parameters.sourceVolume = made.volumeNode = made.addScan("Other")
+    made.click()
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, (10, 12, 14)])
+def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(
+    made: LogicScene, shape: tuple[int, int, int]
+) -> None:
+    made.click()
+    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(shape, np.int16))
+    made.worker.requests[0].answer(A)
+    assert not made.mask(made.logic.segmentID).any()
+    assert "changed" in made.status
+
+
+def otherSpacing(node: Any) -> None:
+    node.SetSpacing(1.0, 1.0, 2.0)
+
+
+def otherVoxels(node: Any) -> None:
+    slicer.util.arrayFromVolume(node)[:] *= 2
+    slicer.util.arrayFromVolumeModified(node)
+
+
+@pytest.mark.parametrize("change", [otherSpacing, otherVoxels])
+def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(
+    made: LogicScene, change: Callable[[Any], None]
+) -> None:
+    made.click()
+    change(made.volumeNode)
+    made.answer(A)
+    assert not made.logic.maskOf(made.logic.segmentID).any()
+    assert "press Update" in made.status
+    made.logic.update()
+    made.answer(A)
+    assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
+
+
+def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    other = slicer.util.addVolumeFromArray(np.zeros((4, 5, 6), np.int16))
+    made.logic.parameters.sourceVolume = other
+    assert not made.logic.canUndo
+    made.click((2, 2, 2))
+    made.answer(np.ones((4, 5, 6), dtype=bool))
+    assert made.mask(made.logic.segmentID).all()
+
+
+def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> None:
+    from harness.program.scene_state import countPythonObservers
+
+    scene = slicer.mrmlScene
+    before = countPythonObservers(scene)
+    made = LogicScene()
+    made.click()
+    made.answer(A)
+    node, volume = made.logic.segmentationNode, made.volumeNode
+    parameterNode = made.logic.parameters.parameterNode
+    made.logic.close()
+    assert made.worker.isClosed
+    assert countPythonObservers(scene) == before
+    for observed in (node, volume):
+        assert countPythonObservers(observed) == 0
+    del parameterNode
+
+
+def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) -> None:
+    sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode")
+    sequence.SetIndexName("time")
+    for time, level in enumerate((100, 200)):
+        frame = slicer.util.addVolumeFromArray(np.full(SHAPE, level, np.int16))
+        sequence.SetDataNodeAtValue(frame, str(time))
+        slicer.mrmlScene.RemoveNode(frame)
+    browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode")
+    browser.SetAndObserveMasterSequenceNodeID(sequence.GetID())
+    logic = slicer.modules.sequences.logic()
+    logic.UpdateProxyNodesFromSequences(browser)
+    proxy = made.volumeNode = browser.GetProxyNode(sequence)
+    made.logic.parameters.sourceVolume = proxy
+    made.click()
+    first = made.worker.requests[-1]
+    browser.SetSelectedItemNumber(1)
+    logic.UpdateProxyNodesFromSequences(browser)
+    first.answer(A)
+    assert not made.mask(made.logic.segmentID).any()
+    made.logic.update()
+    assert made.worker.requests[-1] is first  # each frame has its own prompts
+    made.click()
+    second = made.worker.requests[-1]
+    assert (int(first.volume.array.max()), int(second.volume.array.max())) == (100, 200)
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+@pytest.fixture
+def node(slicerApp: Any) -> Any:
+    return slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode")
+
+
+def test_a_label_map_or_model_cannot_be_the_segmentation(node: Any) -> None:
+    model = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLModelNode")
+    with pytest.raises(Exception, match=r"egmentation|type"):
+        SegmentParameters(node).segmentation = model
+
+
+def test_damaged_settings_of_a_scene_become_the_usual_ones(slicerApp: Any) -> None:
+    made = LogicScene()
+    node = made.logic.parameters.parameterNode
+    names = [name for name in node.GetParameterNames() if node.GetParameter(name)]
+    made.logic.close()
+    for name in names:
+        node.SetParameter(name, "nonsense")
+    again = LogicScene()
+    assert again.logic.parameters is not None
+    assert again.logic.parameters.overwriteMode is OverwriteMode.STOP
+    again.logic.close()

@@ -167,6 +167,7 @@ class FakeSetup:
 
     isMissing: bool = False
     sentence: str = ""
+    devices: tuple[Any, ...] = ()
 
     def check(self) -> None:
         """Nothing to look for."""
@@ -215,7 +216,7 @@ class FakeTrainLogic:
         self.scans = FakeScans()
         self.runs, self.results = FakeRuns(self.calls), FakeResults(self.calls)
         self.comparison = FakeComparison(self.calls)
-        self.setup, self.devices = FakeSetup(), ()
+        self.setup = FakeSetup()
         self.campaign, self.checking = FakeCampaign(), FakeChecking()
         for name in ("open", "close", "enter", "exit"):
             setattr(self, name, self.calls.of(name))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import slicer
 from pumit.errors import DiskFullError
 from pumit.runs import LOG, STATUS, RunStatus, read_status, write_status
-from PUMITTrainLib.draft import MARK, removeAbandonedDrafts
+from PUMITTrainLib.cases.checks import MARK, removeAbandonedDrafts
 from train_scene import TrainScene
 
 
@@ -181,3 +184,34 @@ def test_a_draft_whose_mark_is_damaged_stays_and_stops_nothing(train: Any) -> No
     (later / MARK).write_text("999999999 1.0", encoding="utf-8")
     removeAbandonedDrafts(train.root)
     assert not later.exists()
+
+
+MODULES = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
+    loaded = loadModule(MODULES / "PUMITTrain" / "PUMITTrain.py")
+    loaded.widgetRepresentation()
+    slicer.util.getModuleWidget("PUMITTrain").enter()
+    yield loaded
+    slicer.util.getModuleWidget("PUMITTrain").exit()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("module")
+def test_the_self_test_passes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    slicer.modules.PUMITTrainInstance.runTest(msec=0)
+
+
+@pytest.mark.usefixtures("module")
+def test_the_self_test_says_what_it_skips_where_nothing_is_installed(
+    caplog: Any,
+) -> None:
+    logic = slicer.util.getModuleWidget("PUMITTrain").logic
+    object.__setattr__(logic._parts, "whyNotInstalled", lambda: "PyTorch is missing.")
+    with caplog.at_level(logging.INFO):
+        slicer.modules.PUMITTrainInstance.runTest(msec=0)
+    assert "PyTorch is missing" in caplog.text

@@ -15,7 +15,7 @@ import slicer
 from labelled_scans import TINY_SIZES, ball_and_box
 from pumit.runs import list_runs, read_status
 from PUMITSlicerLib.computing.python_executable import SlicerPython
-from PUMITTrainLib.processes.launching import DetachedLauncher
+from PUMITTrainLib.processes import DetachedLauncher
 from train_scene import TrainScene
 
 

@@ -5,7 +5,6 @@ Only quick checks: the main thread runs them at every change.
 
 from __future__ import annotations
 
-import enum
 import importlib.util
 import os
 import shutil
@@ -49,39 +48,12 @@ _PLACES = ("ImagePositionPatient", "DetectorInformationSequence")
 _MOST_NAMES = 3
 
 
-class Severity(enum.Enum):
-    """Severity of a problem: whether it prevents the export."""
-
-    STOPS = "stops"
-    WARNS = "warns"
-
-
-class Repair(enum.Enum):
-    """Part of the panel that solves a problem."""
-
-    NONE = "none"
-    ASSIGN_TERM = "assign term"
-    RENAME = "rename"
-    CHOOSE_FOLDER = "choose folder"
-    CHOOSE_FORMAT = "choose format"
-    INSTALL = "install"
-
-
 @dataclass(frozen=True)
 class Problem:
-    """Problem of an export.
+    """Problem of an export, and whether it prevents it."""
 
-    Attributes:
-        severity: Whether it prevents the export.
-        sentence: Problem and remedy, for the user.
-        repair: Part of the panel that helps.
-        segmentIDs: Segments concerned; empty for none in particular.
-    """
-
-    severity: Severity
     sentence: str
-    repair: Repair = Repair.NONE
-    segmentIDs: tuple[str, ...] = ()
+    isStop: bool
 
 
 def findProblems(
@@ -95,9 +67,6 @@ def findProblems(
     """Find all problems, those that prevent the export first.
 
     Args:
-        segmentationNode: Segmentation to export, or None.
-        volumeNode: Volume that was segmented, or None.
-        addToDatabase: Whether a DICOM file should also be added to Slicer's database.
         database: Slicer's DICOM database; None for the application's.
     """
     # Only once: checking for an empty segment reads its voxels.
@@ -112,26 +81,22 @@ def findProblems(
     if choice.format.isDicom:
         problems += _dicom_problems(volumeNode, database)
         if addToDatabase and database is None and openDatabase() is None:
-            problems.append(
-                Problem(
-                    Severity.WARNS,
-                    _(
-                        "Slicer's DICOM database is not open, so the file is written to the folder "
-                        "only; open the DICOM module once to open the database."
-                    ),
-                )
+            words = _(
+                "Slicer's DICOM database is not open, so the file is written to the folder only; "
+                "open the DICOM module once to open the database."
             )
-    if not any(p.severity is Severity.STOPS for p in problems):
+            problems.append(_warn(words))
+    if not any(p.isStop for p in problems):
         problems += _space_problems(segmentationNode, IDs, volumeNode, choice)
-    return sorted(problems, key=lambda p: p.severity is Severity.WARNS)
+    return sorted(problems, key=lambda p: not p.isStop)
 
 
-def _stop(sentence: str, repair: Repair = Repair.NONE, segmentIDs: tuple[str, ...] = ()) -> Problem:
-    return Problem(Severity.STOPS, sentence, repair, segmentIDs)
+def _stop(sentence: str) -> Problem:
+    return Problem(sentence, True)
 
 
-def _warn(sentence: str, repair: Repair = Repair.NONE, segmentIDs: tuple[str, ...] = ()) -> Problem:
-    return Problem(Severity.WARNS, sentence, repair, segmentIDs)
+def _warn(sentence: str) -> Problem:
+    return Problem(sentence, False)
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -139,18 +104,14 @@ def _warn(sentence: str, repair: Repair = Repair.NONE, segmentIDs: tuple[str, ..
 
 def _folder_problems(folder: Path) -> Iterator[Problem]:
     if not str(folder).strip() or folder == Path():
-        yield _stop(_("No folder is chosen; choose where to write."), Repair.CHOOSE_FOLDER)
+        yield _stop(_("No folder is chosen; choose where to write."))
         return
     nearest = _existing(folder)
     if not nearest.is_dir():
-        yield _stop(
-            _("{path} is a file, not a folder; choose a folder.").format(path=nearest),
-            Repair.CHOOSE_FOLDER,
-        )
+        yield _stop(_("{path} is a file, not a folder; choose a folder.").format(path=nearest))
     elif not os.access(nearest, os.W_OK | os.X_OK):
         yield _stop(
-            _("No permission to write to {path}; choose another folder.").format(path=nearest),
-            Repair.CHOOSE_FOLDER,
+            _("No permission to write to {path}; choose another folder.").format(path=nearest)
         )
 
 
@@ -177,8 +138,7 @@ def _space_problems(
         yield _stop(
             _(
                 "The disk has {free} MB left and about {needed} MB are needed; free disk space."
-            ).format(free=free >> 20, needed=(needed >> 20) + 1),
-            Repair.CHOOSE_FOLDER,
+            ).format(free=free >> 20, needed=(needed >> 20) + 1)
         )
 
 
@@ -209,8 +169,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
                 _("{names} is empty; segment something in it, or remove it.")
                 if len(empty) == 1
                 else _("{names} are empty; segment something in them, or remove them.")
-            ).format(names=_namesOf(segmentation, empty)),
-            segmentIDs=empty,
+            ).format(names=_namesOf(segmentation, empty))
         )
         return
     for left, words in (
@@ -218,9 +177,9 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
         (empty, _("Left out, because empty: {names}; segment something in it, or remove it.")),
     ):
         if left:
-            yield _warn(words.format(names=_namesOf(segmentation, left)), segmentIDs=left)
+            yield _warn(words.format(names=_namesOf(segmentation, left)))
     named = {ID: segmentation.GetSegment(ID) for ID in IDs}
-    yield from _name_problems(named, choice.format)
+    yield from _name_problems([segment.GetName() for segment in named.values()], choice.format)
     uncoded = tuple(ID for ID in IDs if not hasCode(named[ID]))
     if uncoded and not choice.format.isStatistics:
         yield _warn(
@@ -228,9 +187,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
                 _("{names} has no code; choose a structure for it, or it is exported as tissue.")
                 if len(uncoded) == 1
                 else _("{names} have no code; choose structures, or they are exported as tissue.")
-            ).format(names=_quoted([named[ID].GetName() for ID in uncoded])),
-            Repair.ASSIGN_TERM,
-            uncoded,
+            ).format(names=_quoted([named[ID].GetName() for ID in uncoded]))
         )
     isOnePerVoxel = choice.format is Format.DICOM_LABELMAP or choice.format.isLabelMap
     isShared = isOnePerVoxel and _overlap(segmentation, IDs)
@@ -239,16 +196,14 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
             _(
                 "Segments overlap, and a LABELMAP DICOM-SEG allows one segment per voxel, so they "
                 "cannot be exported; DICOM-SEG of type BINARY and .seg.nrrd keep both."
-            ),
-            Repair.CHOOSE_FORMAT,
+            )
         )
     if choice.format.isLabelMap and isShared:
         yield _warn(
             _(
                 "Segments overlap, and a label map allows one label per voxel: the lower one in "
                 "the table is kept there; DICOM-SEG and .seg.nrrd keep both."
-            ),
-            Repair.CHOOSE_FORMAT,
+            )
         )
 
 
@@ -269,25 +224,17 @@ def _overlap(segmentation, IDs: list[str]) -> bool:
     return False
 
 
-def _name_problems(named: dict[str, Any], format_: Format) -> Iterator[Problem]:
-    isDicom = format_.isDicom
-    report = _stop if isDicom else _warn
-    for name, count in Counter(s.GetName() for s in named.values()).items():
+def _name_problems(names: list[str], format_: Format) -> Iterator[Problem]:
+    for name, count in Counter(names).items():
         if count > 1:
-            same = tuple(ID for ID, segment in named.items() if segment.GetName() == name)
-            yield report(
-                _("{count} segments are called {name}; give each a different name.").format(
-                    count=count, name=_quoted([name])
-                ),
-                Repair.RENAME,
-                same,
-            )
-    for ID, segment in named.items() if isDicom else ():
+            words = _("{count} segments are called {name}; give each a different name.")
+            yield Problem(words.format(count=count, name=_quoted([name])), format_.isDicom)
+    for name in names if format_.isDicom else ():
         try:
             # `Segment` checks what DICOM allows.
-            Segment(segment.GetName(), np.ones((1, 1, 1), dtype=bool))
+            Segment(name, np.ones((1, 1, 1), dtype=bool))
         except ExportError as error:
-            yield _stop(str(error), Repair.RENAME, (ID,))
+            yield _stop(str(error))
 
 
 def _namesOf(segmentation, IDs: tuple[str, ...]) -> str:
@@ -376,15 +323,13 @@ def _place_problems(segmentationNode, IDs: list[str], volumeNode) -> Iterator[Pr
             yield _stop(
                 _("{name} is outside the volume; is this the volume that was segmented?").format(
                     name=name
-                ),
-                segmentIDs=(ID,),
+                )
             )
         elif not _isInside(reach, whole):
             yield _warn(
                 _("{name} extends beyond the volume; the part outside is left out.").format(
                     name=name
-                ),
-                segmentIDs=(ID,),
+                )
             )
 
 
@@ -397,10 +342,7 @@ def _isInside(box: Box, whole: Box) -> bool:
 
 def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
     if importlib.util.find_spec("highdicom") is None:
-        yield _stop(
-            _("The DICOM writer is not installed; install it in the section Compute."),
-            Repair.INSTALL,
-        )
+        yield _stop(_("The DICOM writer is not installed; install it in the section Compute."))
     if volumeNode is None:
         return
     found = findDicomFiles(volumeNode, database)
@@ -409,16 +351,14 @@ def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
             _(
                 "The volume does not come from DICOM, and a DICOM file refers to DICOM images; "
                 "write .seg.nrrd, or load the scan from DICOM."
-            ),
-            Repair.CHOOSE_FORMAT,
+            )
         )
     elif found.missing:
         yield _stop(
             _(
                 "{missing} of {all} DICOM files of the volume are gone or not in Slicer's DICOM "
                 "database; import the scan again, or write .seg.nrrd."
-            ).format(missing=found.missing, all=found.missing + len(found.paths)),
-            Repair.CHOOSE_FORMAT,
+            ).format(missing=found.missing, all=found.missing + len(found.paths))
         )
     else:
         yield from _header_problems(found.paths)
@@ -435,8 +375,7 @@ def _header_problems(paths: tuple[Path, ...]) -> Iterator[Problem]:
             _(
                 "The volume comes from a multi-frame DICOM file that does not state the positions "
                 "of its frames, so nothing can refer to them; write .seg.nrrd."
-            ),
-            Repair.CHOOSE_FORMAT,
+            )
         )
 
 

@@ -41,7 +41,6 @@ def findDicomFiles(volumeNode, database=None) -> DicomFiles:
     A volume that was read from files directly has them in its storage node.
 
     Args:
-        volumeNode: The volume, or None.
         database: Slicer's DICOM database; None for the application's, if there is one.
     """
     if volumeNode is None:
@@ -124,7 +123,6 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     """Add the DICOM source to a volume, in slice order; reads every header, needs no scene.
 
     Args:
-        volume: The volume in its own LPS.
         files: Files of one series, single- or multi-frame, in the order in which the reader got
             them.
 
@@ -193,3 +191,42 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
         np.column_stack([first.column_lps, first.row_lps]) / spacing,
         normal,
     )
+
+
+def addToDatabase(path: Path, database=None) -> None:
+    """Copy a DICOM file into Slicer's database; main thread only.
+
+    Args:
+        database: The database; None for the application's.
+
+    Raises:
+        ExportError: If no database is open, or it rejects the file.
+    """
+    database = database if database is not None else openDatabase()
+    if database is None:
+        raise ExportError(
+            _(
+                "Slicer's DICOM database is not open; open the DICOM module, then import {file}."
+            ).format(file=path.name)
+        )
+    from pydicom import dcmread
+
+    uid = str(
+        dcmread(path, stop_before_pixels=True, specific_tags=["SOPInstanceUID"]).SOPInstanceUID
+    )
+    database.insert(str(path))
+    if not database.fileForInstance(uid):
+        raise ExportError(
+            _(
+                "Slicer's DICOM database did not accept {file}; import it in the DICOM module."
+            ).format(file=path.name)
+        )
+
+
+def databaseName() -> str:
+    """Return a display name of Slicer's DICOM database, with its folder if it is open."""
+    database = openDatabase()
+    folder = getattr(database, "databaseDirectory", "") if database is not None else ""
+    if not folder:
+        return _("Slicer's DICOM database")
+    return _("Slicer's DICOM database in {folder}").format(folder=folder)

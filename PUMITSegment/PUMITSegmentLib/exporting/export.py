@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pumit
@@ -24,8 +24,8 @@ from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.files import atomic_path
 from pumit.volume import Volume
 from PUMITSlicerLib.label_layers import (
-    LabelLayer,
-    copyLayers,
+    CopiedSegment,
+    copySegments,
     isEmptySegment,
     maskOnVolume,
 )
@@ -35,9 +35,156 @@ from PUMITSlicerLib.terms import uniqueText
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
-from PUMITSegmentLib.exporting.target import Target
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, tagOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
+
+# Lengths of DICOM's value representations LO and ST.
+_LONGEST, _LONGEST_TEXT = 64, 1024
+
+
+def writeDicomSeg(
+    segmentation: Segmentation,
+    provenances: Sequence[Provenance],
+    path: Path,
+    seriesDescription: str,
+    *,
+    descriptions: Sequence[str] = (),
+    kind: Literal["BINARY", "LABELMAP"] = "BINARY",
+) -> None:
+    """Write a DICOM-SEG; from any thread.
+
+    Args:
+        segmentation: Segments on a volume with its DICOM source.
+        seriesDescription: Description of the new series; truncated if too long.
+        descriptions: Description of each segment; empty for none.
+        kind: Segmentation type, BINARY or LABELMAP.
+
+    Raises:
+        ExportError: If segments of a LABELMAP overlap, the source cannot be referenced, or the
+            file cannot be written.
+    """
+    # highdicom takes a second to import.
+    from pumit.export.dicom_seg import write_dicom_seg
+
+    description = _description(seriesDescription)
+    algorithm = segmentation.algorithm
+    same = Provenance(algorithm.kind, algorithm.name, algorithm.version)
+    with atomic_path(path) as temporary:
+        write_dicom_seg(segmentation, temporary, kind=kind, series_description=description)
+        isDistinct = any((m.type, m.name) != (same.type, same.name) for m in provenances)
+        if isDistinct or any(descriptions):
+            _distinguish(temporary, provenances, descriptions or [""] * len(provenances))
+
+
+def writeRtStruct(segmentation: Segmentation, path: Path, seriesDescription: str) -> None:
+    """Write an RTSTRUCT; from any thread. See `writeDicomSeg` for arguments and errors."""
+    from pumit.export.rt_struct import write_rt_struct
+
+    write_rt_struct(segmentation, path, series_description=_description(seriesDescription))
+
+
+def _description(text: str) -> str:
+    """Return the text truncated and cleaned for DICOM."""
+    description = "".join(c for c in text if c.isprintable() and c != "\\")
+    # The standard counts characters, but validators count bytes.
+    description = description.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
+    return description.strip() or "PUMIT segmentation"
+
+
+def _distinguish(
+    path: Path, provenances: Sequence[Provenance], descriptions: Sequence[str]
+) -> None:
+    """Set each segment's description and algorithm; the file has the first model's for all."""
+    from pydicom import dcmread
+
+    dataset = dcmread(path)
+    # A LABELMAP also has an item for the background.
+    items = [item for item in dataset.SegmentSequence if item.SegmentNumber]
+    for item, provenance, text in zip(items, provenances, descriptions, strict=True):
+        if description := "".join(c for c in text if c.isprintable() and c != "\\").strip():
+            item.SegmentDescription = description[:_LONGEST_TEXT]
+        item.SegmentAlgorithmType = provenance.type
+        if provenance.type == "MANUAL":
+            for keyword in ("SegmentAlgorithmName", "SegmentationAlgorithmIdentificationSequence"):
+                if keyword in item:
+                    delattr(item, keyword)
+            continue
+        item.SegmentAlgorithmName = provenance.name
+        identification = item.SegmentationAlgorithmIdentificationSequence[0]
+        identification.AlgorithmName = provenance.name
+        identification.AlgorithmVersion = provenance.version or "unknown"
+    dataset.save_as(path, enforce_file_format=True)
+
+
+# Longest name without suffix: file systems accept 255 bytes.
+_LONGEST_BYTES = 180
+# Characters and device names that Windows forbids.
+_FORBIDDEN = set('<>:"/\\|?*')
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
+_MOST_COPIES = 10_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """Path of an export.
+
+    Attributes:
+        folder: Folder, created together with the file.
+        name: Name from the user; any characters.
+    """
+
+    folder: Path
+    name: str
+    suffix: str
+
+    def path(self, others: tuple[str, ...] = ()) -> Path:
+        """Return the first unused path: `liver.dcm`, then `liver_2.dcm`.
+
+        Args:
+            others: Suffixes of accompanying files, whose names must be unused too.
+
+        Raises:
+            ExportError: If there are thousands of files of that name.
+        """
+        stem = safeFileName(self.name.removesuffix(self.suffix))
+        for number in range(1, _MOST_COPIES):
+            numbered = stem if number == 1 else f"{stem}_{number}"
+            names = [f"{numbered}{suffix}" for suffix in (self.suffix, *others)]
+            if not any(_exists(self.folder / name) for name in names):
+                return self.folder / names[0]
+        raise ExportError(_("The folder is full of files of this name; choose another folder."))
+
+    def reserve(self, others: tuple[str, ...] = ()) -> Path:
+        """Create the folder and return the path to write.
+
+        Raises:
+            ExportError: If the folder cannot be created.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExportError(
+                _(
+                    "The folder cannot be created; choose an existing one that you have permission "
+                    "to write to."
+                )
+            ) from error
+        return self.path(others)
+
+
+def safeFileName(name: str) -> str:
+    """Convert text to a similar file name, without suffix, that is valid on every system."""
+    text = "".join("_" if c in _FORBIDDEN or not c.isprintable() else c for c in name)
+    text = text.encode("utf-8", "replace")[:_LONGEST_BYTES].decode("utf-8", "ignore")
+    text = text.strip(" .")
+    if not text.strip("_") or text.partition(".")[0].lower() in _DEVICES:
+        return f"segmentation{'_' + text if text else ''}"
+    return text
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
 
 # Tag in which Slicer's reader of DICOM-SEG stores a segment's description.
 _DESCRIPTION = "Description"
@@ -123,33 +270,6 @@ class ExportChoice:
 
 
 @dataclass(frozen=True, eq=False)
-class CollectedSegment:
-    """Segment, copied out of the scene.
-
-    Attributes:
-        segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
-        layer: Label map that contains it.
-        label: Label in that label map.
-    """
-
-    segmentID: str
-    segment: Any
-    provenance: Provenance
-    layer: LabelLayer
-    label: int
-
-    @property
-    def name(self) -> str:
-        """The segment's name."""
-        return self.segment.GetName()
-
-    @property
-    def entry(self) -> str:
-        """The segment's terminology entry; may be empty."""
-        return self.segment.GetTerminology() or ""
-
-
-@dataclass(frozen=True, eq=False)
 class Collected:
     """Input of `write`, copied out of the scene.
 
@@ -163,7 +283,7 @@ class Collected:
 
     choice: ExportChoice
     target: Target
-    segments: tuple[CollectedSegment, ...]
+    segments: tuple[CopiedSegment, ...]
     volume: Volume | None
     dicomFiles: tuple[Path, ...]
     seriesDescription: str
@@ -171,11 +291,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class Exported:
-    """Result of an export.
-
-    Attributes:
-        colorTablePath: Colour table of a label map, else None.
-    """
+    """Result of an export."""
 
     format: Format
     path: Path
@@ -202,7 +318,6 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
 
     Args:
         volumeNode: Volume that was segmented; not needed for `.seg.nrrd`.
-        database: Slicer's DICOM database; None for the application's.
 
     Raises:
         ExportError: If there is nothing to export.
@@ -214,18 +329,12 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     if not IDs:
         raise ExportError(_("There is no segment to export; show one, or segment something."))
     isPlaced = choice.format is not Format.SEG_NRRD
-    layers = copyLayers(segmentationNode, IDs, volumeNode if isPlaced else None)
+    segments = copySegments(segmentationNode, IDs, volumeNode if isPlaced else None)
     files: tuple[Path, ...] = ()
     if choice.format.isDicom:
         files = findDicomFiles(volumeNode, database).paths
     if not isPlaced:
-        _harden(segmentationNode, {id(layer): layer for layer, _label in layers}.values())
-    segmentation = segmentationNode.GetSegmentation()
-    segments = []
-    for segmentID, (layer, label) in zip(IDs, layers, strict=True):
-        copy = slicer.vtkSegment()
-        copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
-        segments.append(CollectedSegment(segmentID, copy, provenanceOf(copy), layer, label))
+        _harden(segmentationNode, {id(each.layer): each.layer for each in segments}.values())
     name = segmentationNode.GetName() or _("Segmentation")
     volume = None
     if choice.format.isStatistics:
@@ -235,7 +344,7 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     return Collected(
         choice,
         Target(choice.folder, choice.fileName or name, choice.format.value),
-        tuple(segments),
+        segments,
         volume,
         files,
         name,
@@ -265,7 +374,6 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
     one gets a number appended to its name.
 
     Args:
-        collected: Result of `collect`.
         isCancelled: Function called between steps; True stops the export.
 
     Raises:
@@ -286,14 +394,12 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
         )
         return Exported(format_, path)
     if format_.isDicom:
-        from PUMITSegmentLib.exporting.dicom_seg import writeDicomSeg, writeRtStruct
-
         volume = withSource(collected.volume, collected.dicomFiles)
         segmentation = _segmentation(collected, volume, isCancelled)
         if format_ is Format.RT_STRUCT:
             writeRtStruct(segmentation, path, collected.seriesDescription)
             return Exported(format_, path)
-        made = [segment.provenance for segment in collected.segments]
+        made = [provenanceOf(each.segment) for each in collected.segments]
         writeDicomSeg(
             segmentation,
             made,
@@ -309,7 +415,10 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
 
         write_statistics(segment_statistics(finite(collected.volume), segmentation.segments), path)
         return Exported(format_, path)
-    rows = [(s.name, s.segment.GetColor(), s.entry) for s in collected.segments]
+    rows = [
+        (s.segment.GetName(), s.segment.GetColor(), s.segment.GetTerminology() or "")
+        for s in collected.segments
+    ]
     table = path.with_name(path.name.removesuffix(format_.value) + ".csv")
     write_labelmap(segmentation, path, overlap="later_wins")
     with atomic_path(table) as temporary:
@@ -333,11 +442,11 @@ def _segmentation(
         if id(layer) not in onVolume:
             onVolume[id(layer)] = layer.labelsOnVolume()
         mask = maskOnVolume(onVolume[id(layer)], layer.box, given.label, volume.shape)
-        name = given.name
+        name = given.segment.GetName()
         if not collected.choice.format.isDicom:
             # The names go into a table, which accepts any name.
             name = uniqueText(_plain(name), {segment.name for segment in segments})
-        meaning = _meaning(given.entry)
+        meaning = _meaning(given.segment.GetTerminology() or "")
         red, green, blue = given.segment.GetColor()
         segments.append(
             Segment(
@@ -365,10 +474,10 @@ def _meaning(entry: str) -> SegmentTerminology:
         return SegmentTerminology()
 
 
-def _algorithm(segments: tuple[CollectedSegment, ...]) -> Algorithm:
+def _algorithm(segments: tuple[CopiedSegment, ...]) -> Algorithm:
     """Return the first model involved, or this program if there was none."""
     for segment in segments:
-        made = segment.provenance
+        made = provenanceOf(segment.segment)
         if made.type != "MANUAL":
             return Algorithm(made.name, made.version or "unknown", made.type)
     return Algorithm("PUMIT", pumit.__version__)

@@ -3,30 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from pumit.errors import VolumeError
 from pumit.segmentation import AnswerChoice, Quality
 from PUMITSlicerLib.label_layers import isEmptySegment
+from PUMITSlicerLib.mrml import ijkToRas
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
-from PUMITSegmentLib.masks.answer import Answer, Mask, emptyMask, gridOf
 from PUMITSegmentLib.masks.history import Changes, History, SegmentState
-from PUMITSegmentLib.prompts.excluded import isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.nodes import PromptNodes
-from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
+from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts, isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import canRead
 from PUMITSegmentLib.segments.editable_area import editingAnywhere
-from PUMITSegmentLib.segments.packed_mask import PackedMask
-from PUMITSegmentLib.segments.prepared_mask import unpacked
+from PUMITSegmentLib.segments.packed_mask import PackedMask, PreparedMask, prepare, unpacked
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
-from PUMITSegmentLib.segments.rating import Rating, rate, restoreRating
-from PUMITSegmentLib.segments.reviewed import review
+from PUMITSegmentLib.segments.rating import Rating, rate, restoreRating, review
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
+from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter, noVoxels
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Mask in the forms of the writer and of the history, made on a thread.
+
+    Attributes:
+        choice: Which of the answers to the prompts it is, and of how many.
+    """
+
+    prepared: PreparedMask
+    packed: PackedMask
+    choice: AnswerChoice = field(default_factory=AnswerChoice)
+
+    @staticmethod
+    def of(mask: Mask, choice: AnswerChoice | None = None) -> Answer:
+        """Prepare a mask, bool (D, H, W); needs no scene."""
+        return Answer(prepare(mask), PackedMask.of(mask), choice or AnswerChoice())
+
+
+def emptyMask(volumeNode) -> PackedMask:
+    """Return an empty mask on a scan's grid.
+
+    Raises:
+        VolumeError: If the scan has no voxels.
+    """
+    image = volumeNode.GetImageData()
+    if image is None:
+        raise VolumeError(noVoxels())
+    width, height, depth = image.GetDimensions()
+    return PackedMask((depth, height, width), None, b"")
+
+
+def gridOf(volumeNode) -> tuple:
+    """Return a key of a scan's grid; masks are interchangeable between scans with equal keys."""
+    if volumeNode is None or volumeNode.GetImageData() is None:
+        return ()
+    return (volumeNode.GetImageData().GetDimensions(), *ijkToRas(volumeNode).ravel().tolist())
+
 
 # Steps of one frame of a sequence: its history, and the states that were never answered.
 Steps = tuple[History, list[SegmentState]]
@@ -45,16 +85,6 @@ class SegmentBook:
     """Prompts, masks and history of one segmentation node, kept consistent.
 
     Masks are read only if another part of Slicer may have changed them: reading is slow.
-
-    Args:
-        node: The segmentation, in the scene.
-        volumeNode: The scan on whose grid masks are.
-        writer: Writer and reader of masks.
-        onPromptsChanged: Callback with the segment ID after the user changed its prompts.
-        onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
-
-    Attributes:
-        volumeNode: The scan, or None.
     """
 
     def __init__(
@@ -190,8 +220,6 @@ class SegmentBook:
         """Write the mask that answers a segment's current prompts, and rate the result.
 
         Args:
-            overwrite: Rule for other segments under it.
-            model: Name and version of the model that made it.
             quality: Estimated quality of the whole answer; None if unknown.
 
         Returns:
@@ -346,9 +374,6 @@ class SegmentBook:
 
     def addFound(self, found: FoundStructures, overwrite: OverwriteMode) -> list[str]:
         """Add an automatic model's result as one step.
-
-        Returns:
-            IDs of the new segments.
 
         Raises:
             PumitError: If one cannot be written; then none is added.

@@ -65,7 +65,6 @@ def clickedAgain(
 
     Args:
         prompts: Only the mask of another frame.
-        click: Click at its innermost point.
     """
     found = answer([click]).mask
     return [MaskPrompt(found)] if _overlap(prompts, found) >= LEAST_OVERLAP else prompts
@@ -76,12 +75,7 @@ def isFoundByClick(
     click: PointPrompt,
     answer: Callable[[Sequence[Prompt]], PromptAnswer],
 ) -> bool:
-    """Return whether a click reproduces a mask in its own frame; call it on a thread.
-
-    Args:
-        click: Click at its innermost point.
-        answer: Function that answers prompts in that frame.
-    """
+    """Return whether a click reproduces a mask in its own frame; call it on a thread."""
     return _overlap(prompts, answer([click]).mask) >= SAME_OVERLAP
 
 

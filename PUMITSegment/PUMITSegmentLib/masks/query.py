@@ -7,19 +7,14 @@ from dataclasses import dataclass
 
 from pumit.errors import PumitError
 from pumit.prompts import PointPrompt, Prompt
-from pumit.segmentation import UncertainRegion
+from pumit.segmentation import Mask, UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
 from PUMITSegmentLib.masks.book import SegmentBook
 from PUMITSegmentLib.masks.following import clickInside
-from PUMITSegmentLib.prompts.outside_image import locationText
-from PUMITSegmentLib.segments.packed_mask import Mask
+from PUMITSegmentLib.prompts.segment_prompts import locationText
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
-
-
-def _allowAll(mask: Mask) -> Mask:
-    return mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +22,6 @@ class MaskQuery:
     """A segment's prompts on a scan.
 
     Attributes:
-        name: Name of the segment, for the status.
         volumeKey: Key of the scan, which changes with its voxels and geometry.
         readVolume: Reader of the scan, for the GUI thread; called only before an upload.
         prompts: All prompts of the segment, in the order they were given.
@@ -43,7 +37,7 @@ class MaskQuery:
     volumeKey: Hashable
     readVolume: Callable[[], Volume]
     prompts: Sequence[Prompt]
-    allow: Callable[[Mask], Mask] = _allowAll
+    allow: Callable[[Mask], Mask] = lambda mask: mask
     isAllowed: Callable[[UncertainRegion], bool] = lambda place: True
     click: PointPrompt | None = None
     isOneClick: bool = False
@@ -52,10 +46,6 @@ class MaskQuery:
 
 def queryOf(book: SegmentBook | None, segmentID: str, volumeNode=None) -> MaskQuery | None:
     """Return the query for a segment's mask; None without such a segment or a scan.
-
-    Args:
-        book: The segmentation with its prompts.
-        volumeNode: Scan to segment; None for the current one.
 
     Raises:
         PumitError: If a prompt is outside the image.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import Cancelled, PumitError, ServiceError
 from pumit.prompts import Prompt
-from pumit.segmentation import AnswerChoice, PromptAnswer, UncertainRegion
+from pumit.segmentation import AnswerChoice, Mask, PromptAnswer, UncertainRegion
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import Background
@@ -20,7 +20,6 @@ from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.masks.following import clickedAgain, isFoundByClick, moved
-from PUMITSegmentLib.segments.packed_mask import Mask
 
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession
@@ -51,8 +50,6 @@ class Delivery:
     """Answer that arrived, to be written and reported.
 
     Attributes:
-        prepared: Result of `prepare`.
-        asked: Result of `asked` at the time of the request.
         answer: The answer; its mask is without the hard constraints.
         isMaskKept: Whether it started from the mask of another frame, since no click reproduced
             it.
@@ -104,8 +101,6 @@ class MaskRequests:
     for places to check. The scan is sent once for each key.
 
     Args:
-        compute: The worker or the server.
-        background: Threads for work that takes time.
         makeQuery: Function from a segment ID to its query; None if there is none.
         onMask: Callback on the GUI thread that writes an answer and reports it.
         prepare: Function on a thread that converts a mask and its answer choice to the form to

@@ -14,8 +14,8 @@ from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
-from PUMITSegmentLib.exporting.checks import Severity, findProblems
-from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
+from PUMITSegmentLib.exporting.checks import findProblems
+from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName
 from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
 from PUMITSegmentLib.scene.selection import Selection
 
@@ -85,7 +85,7 @@ class ExportSection:
         )
         ui.exportMissingLabel.text = "\n".join(f"• {problem.sentence}" for problem in problems)
         ui.exportMissingLabel.visible = bool(problems)
-        stops = [p.sentence for p in problems if p.severity is Severity.STOPS]
+        stops = [p.sentence for p in problems if p.isStop]
         ui.exportButton.enabled = not stops and self._job is None
         ui.exportButton.toolTip = (
             _("Write the segmentation")

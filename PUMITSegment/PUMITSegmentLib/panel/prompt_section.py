@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 
 import qt
+from PUMITSlicerLib.shortcut_keys import Shortcut
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
+from PUMITSegmentLib.scene.click_requests import ClickRequests
+from PUMITSegmentLib.scene.continuing import Continuing
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.editable_area import maskingInWords
@@ -135,3 +138,96 @@ def overwriteTexts() -> dict[OverwriteMode, str]:
         OverwriteMode.VISIBLE: _("Overwrite visible segments"),
         OverwriteMode.ALL: _("Overwrite all segments"),
     }
+
+
+def shortcutsOf(
+    selection: Selection,
+    actions: SegmentActions,
+    *,
+    toggle: Callable[[PromptKind], None],
+    checkHere: Callable[[], None],
+    editByHand: Callable[[], None],
+) -> list[Shortcut]:
+    """Return all shortcuts of the module."""
+
+    def changePolarity() -> None:
+        if selection.parameters is not None:
+            actions.setPositive(not selection.parameters.isPositive)
+
+    def resetSegment() -> None:
+        if selection.segmentID:
+            actions.reset(selection.segmentID)
+
+    return [
+        Shortcut(("P",), _("Point"), lambda: toggle(PromptKind.POINT)),
+        Shortcut(("X",), _("3D box"), lambda: toggle(PromptKind.BOX_3D)),
+        Shortcut(("D",), _("2D box"), lambda: toggle(PromptKind.BOX_2D)),
+        Shortcut(("S",), _("Scribble"), lambda: toggle(PromptKind.SCRIBBLE)),
+        Shortcut(("L",), _("Lasso"), lambda: toggle(PromptKind.LASSO)),
+        Shortcut(("Esc",), _("Stop placing"), actions.stopPlacing),
+        Shortcut(("I",), _("Inside or outside"), changePolarity),
+        Shortcut(("U",), _("Update now"), actions.update),
+        Shortcut(("O",), _("Another answer"), actions.showAnotherAnswer),
+        Shortcut(("C",), _("Next doubtful place"), checkHere),
+        Shortcut(("N",), _("New segment"), lambda: actions.newSegment()),
+        Shortcut((".",), _("Next segment"), lambda: selection.selectFollowingSegment(1)),
+        Shortcut((",",), _("Previous segment"), lambda: selection.selectFollowingSegment(-1)),
+        Shortcut(("M",), _("Segment Editor"), editByHand),
+        Shortcut(("Ctrl+Z",), _("Undo"), actions.undo),
+        Shortcut(("Ctrl+Y", "Ctrl+Shift+Z"), _("Redo"), actions.redo),
+        Shortcut(("Ctrl+Backspace",), _("Reset the segment"), resetSegment),
+    ]
+
+
+class FrameRow:
+    """Row for the current frame, for sequences only."""
+
+    def __init__(self, ui, requests: ClickRequests, continuing: Continuing) -> None:
+        self._ui = ui
+        self._requests = requests
+        self._continuing = continuing
+        ui.continueButton.connect("clicked()", continuing.continueOnce)
+        ui.continueAllButton.connect("clicked()", continuing.continueToEnd)
+
+    def refresh(self) -> None:
+        """Show the frame, and what can be propagated."""
+        ui, frame = self._ui, self._continuing.frame
+        for widget in (ui.frameLabel, ui.frameRow):
+            widget.visible = frame is not None
+        if frame is None:
+            return
+        ui.frameLabel.text = _("Frame {number} of {count}:").format(
+            number=frame.number + 1, count=frame.count
+        )
+        source, following = self._continuing.source, self._continuing.following
+        ui.continueButton.text = _("Continue")
+        tip = _("Segment this frame, starting from the segments of that one; clicks correct it")
+        if source is not None:
+            ui.continueButton.text = _("Continue from {number}").format(number=source + 1)
+        elif following is not None:
+            ui.continueButton.text = _("Continue to {number}").format(number=following + 1)
+            tip = _("Show the next frame, and segment it, starting from the segments of this one")
+        ui.continueAllButton.text = _("To the end")
+        isFollowed = frame.number + 1 < frame.count or source is not None
+        wait = _("Wait for the answer, or cancel it above") if self._requests.isComputing else ""
+        nothing = _("No neighbouring frame has segments to continue from")
+        canContinue = source is not None or following is not None
+        _enable(ui.continueButton, wait or ("" if canContinue else nothing), tip)
+        nothing = (
+            ""
+            if source is not None or self._continuing.isSegmented
+            else _("Segment this frame first")
+        )
+        _enable(
+            ui.continueAllButton,
+            wait or nothing or ("" if isFollowed else _("No frame follows")),
+            _(
+                "Segment all frames that follow, each starting from the one before; stops at one "
+                "that has segments"
+            ),
+        )
+
+
+def _enable(button, why: str, tip: str) -> None:
+    button.enabled = not why
+    button.toolTip = why or tip

@@ -76,10 +76,8 @@ class TokenizerSection:
         return names[0] if names else ""
 
     def _whyNot(self) -> str:
-        if self._selection.volumeNode is None:
-            return _("Choose a scan first")
-        if self._work.isRunning:
-            return _("Running; wait, or cancel it above")
+        if self._work.whyNot:
+            return self._work.whyNot
         if self._compute.state is not ComputeState.READY:
             return self._compute.sentence
         if self._tokenizer():

@@ -8,37 +8,30 @@ from html import escape
 from typing import Any
 
 import slicer
-from PUMITSlicerLib.review_row import ReviewRow
+from PUMITSlicerLib.review import ReviewRow
 from PUMITSlicerLib.shortcut_keys import Shortcut, ShortcutKeys
-from PUMITSlicerLib.status_line import StatusLine
+from PUMITSlicerLib.status_line import StatusLine, stepsHtml
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.follow_up import FollowUpWork
 from PUMITSegmentLib.logic import PUMITSegmentLogic
-from PUMITSegmentLib.panel.automatic.batch_section import BatchSection
-from PUMITSegmentLib.panel.automatic.find_section import FindSection
-from PUMITSegmentLib.panel.automatic.follow_up_section import FollowUpSection
-from PUMITSegmentLib.panel.automatic_section import AutomaticSection
-from PUMITSegmentLib.panel.compute_section import ComputeSection
-from PUMITSegmentLib.panel.display_row import DisplayRow
-from PUMITSegmentLib.panel.downloaded_data import DownloadedData
+from PUMITSegmentLib.panel.automatic_section import (
+    AutomaticSection,
+    BatchSection,
+    FindSection,
+    FollowUpSection,
+)
+from PUMITSegmentLib.panel.compute_section import ComputeSection, DownloadedData, InstallSection
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
-from PUMITSegmentLib.panel.frame_row import FrameRow
-from PUMITSegmentLib.panel.install_section import InstallSection
-from PUMITSegmentLib.panel.prompt_section import PromptSection
+from PUMITSegmentLib.panel.prompt_section import FrameRow, PromptSection, shortcutsOf
 from PUMITSegmentLib.panel.question import confirm
-from PUMITSegmentLib.panel.segment_columns import SegmentColumns
-from PUMITSegmentLib.panel.segment_section import SegmentSection
-from PUMITSegmentLib.panel.shortcuts import shortcutsOf
+from PUMITSegmentLib.panel.segment_section import DisplayRow, SegmentColumns, SegmentSection
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
-from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.offered_segmentation import OfferedSegmentation
-from PUMITSegmentLib.scene.picking import SegmentPicking
-from PUMITSegmentLib.scene.view_cursor import ViewCursor
-from PUMITSegmentLib.scene.view_gate import ViewGate
-from PUMITSegmentLib.scene.view_status import ViewStatus
+from PUMITSegmentLib.scene.view_gate import SegmentPicking, ViewCursor, ViewGate
+from PUMITSegmentLib.scene.view_status import BoxEdges, ViewStatus
 from PUMITSegmentLib.session_work import SessionWork
 
 TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"
@@ -61,9 +54,7 @@ def helpText() -> str:
         ),
         _("Export the result in section 7."),
     ]
-    items = "".join(f"<li>{escape(step)}</li>" for step in steps)
-    link = f'<a href="{TUTORIAL_URL}">{escape(_("Tutorial with pictures"))}</a>'
-    return f"<ol style='margin-left: 16px; -qt-list-indent: 0;'>{items}</ol><p>{link}</p>"
+    return stepsHtml(steps, TUTORIAL_URL)
 
 
 def shortcutsText(shortcuts: list[Shortcut]) -> str:
@@ -85,17 +76,7 @@ def _byMouse() -> list[Shortcut]:
 
 
 class SegmentWidget:
-    """Panel of the module.
-
-    Args:
-        resources: The module's folder `Resources`.
-        logic: The module's logic; opened and closed here.
-
-    Attributes:
-        widget: The panel, to be added to a layout.
-        ui: Named children of the panel.
-        shortcuts: Shortcuts that work while the module is open.
-    """
+    """Panel of the module."""
 
     def __init__(self, resources: str, logic: PUMITSegmentLogic) -> None:
         self.logic = logic

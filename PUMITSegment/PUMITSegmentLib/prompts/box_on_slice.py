@@ -20,7 +20,6 @@ def sliceAt(pointWorld: npt.ArrayLike, candidates: list):
     """Return the first slice node whose plane contains a point, or None.
 
     Args:
-        pointWorld: World RAS mm.
         candidates: Slice nodes, likely ones first; None is skipped.
     """
     for sliceNode in candidates:
@@ -64,7 +63,6 @@ def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
 
     Args:
         roiNode: Box aligned with the slice view.
-        sliceNode: Slice in which it was drawn.
         pointWorld: Starting point, world RAS mm.
     """
     toNode = _nodeFromWorld(roiNode)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
-from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.prompts.tag import BOXES, CURVES, PromptKind, PromptTag
 
 _POSITIVE_RGB = (0.1, 0.8, 0.2)
 _NEGATIVE_RGB = (0.95, 0.15, 0.1)

@@ -12,10 +12,8 @@ from pumit.gestures.middle_line import LASSO_INNER, inner_path
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
 from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
-from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
-from PUMITSegmentLib.prompts.order import definedIndices, keysOf
-from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.prompts.tag import BOXES, CURVES, PromptKind, PromptTag, definedIndices, keysOf
 
 Points = npt.NDArray[np.float64]
 # Grid cells along the longer side of the area.

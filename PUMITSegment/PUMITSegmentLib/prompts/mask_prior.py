@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pumit.prompts import MaskPrompt, Prompt
-from PUMITSlicerLib.mrml import ijkToRas
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, sampled
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage
 
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 
@@ -18,8 +19,6 @@ Mask = npt.NDArray[np.bool_]
 Matrix = npt.NDArray[Any]
 _GRID = "grid"
 _BITS = "bits"
-# Voxel centres closer than this, in voxels, count as equal.
-_SAME_VOXEL = 0.01
 
 
 @dataclass(frozen=True)
@@ -82,40 +81,22 @@ class MaskPrior:
             return None  # edited by hand
 
     def on(self, shape: tuple[int, ...], ijkToRas: Matrix) -> Mask:
-        """Return the mask on a grid, bool (D, H, W), resampled if the grid differs.
+        """Return the mask on a grid, bool (D, H, W), by nearest neighbour if the grid differs.
 
         Args:
-            shape: (D, H, W).
             ijkToRas: 4 x 4 matrix of that grid, in the same frame.
         """
-        own = np.array(self.ijkToRas).reshape(4, 4)
-        fromTarget = np.linalg.inv(own) @ ijkToRas
-        corners = _corners([(0, size - 1) for size in shape])
-        drift = np.abs(_moved(corners, fromTarget) - corners).max()
-        if tuple(shape) == self.packed.shape and drift < _SAME_VOXEL:
-            return self.packed.mask()
-        return self._sampled(shape, fromTarget)
-
-    def _sampled(self, shape: tuple[int, ...], fromTarget: Matrix) -> Mask:
-        """Resample by nearest neighbour, within the mask's box on the other grid."""
-        target = np.zeros(shape, dtype=bool)
+        depth, height, width = shape
+        target, whole = np.zeros(shape, dtype=bool), Box((0, 0, 0), (depth, height, width))
         if self.packed.box is None:
             return target
-        edges = [(start - 0.5, stop - 0.5) for start, stop in self.packed.box]
-        reached = _moved(_corners(edges), np.linalg.inv(fromTarget))
-        low = np.clip(np.floor(reached.min(axis=0)), 0, shape).astype(int)
-        high = np.clip(np.ceil(reached.max(axis=0)) + 1, 0, shape).astype(int)
-        if (high <= low).any():
-            return target
-        inside = self.packed.inside()
-        start = np.array([first for first, _ in self.packed.box])
-        for d in range(low[0], high[0]):  # slice by slice to save memory
-            plane = np.moveaxis(np.mgrid[d : d + 1, low[1] : high[1], low[2] : high[2]], 0, -1)
-            index = np.rint(_moved(plane.reshape(-1, 3), fromTarget)).astype(int) - start
-            isIn = ((index >= 0) & (index < inside.shape)).all(axis=1)
-            values = np.zeros(len(index), dtype=bool)
-            values[isIn] = inside[tuple(index[isIn].T)]
-            target[d, low[1] : high[1], low[2] : high[2]] = values.reshape(plane.shape[1:3])
+        own = np.array(self.ijkToRas).reshape(4, 4)
+        d, h, w = (start for start, _stop in self.packed.box)
+        inside = self.packed.inside()  # the image uses its memory
+        image = orientedImage(inside, own, (d, h, w))
+        box = GridMap(own, ijkToRas, None, None).covering(Box.ofImage(image)).cut(whole)
+        found = sampled(image, box, GridMap(ijkToRas, own, None, None))
+        target[box.within(whole)] = found.view(bool)
         return target
 
 
@@ -129,7 +110,6 @@ class MaskPrompts:
         """Return the prompt in a node with its key; none if it is outside the scan.
 
         Args:
-            node: A node that contains a prior.
             volumeNode: Scan on whose grid it is computed; None for its own grid.
         """
         prior = MaskPrior.read(node)
@@ -145,13 +125,3 @@ class MaskPrompts:
             # Only the latest, since whole masks are large.
             self._cache = {node: (cacheKey, [("", MaskPrompt(mask))] if mask.any() else [])}
         return self._cache[node][1]
-
-
-def _corners(edges: list[tuple[float, float]]) -> Matrix:
-    """Return the eight corners of a box, (8, 3), from its (low, high) along each axis."""
-    return np.stack(np.meshgrid(*edges, indexing="ij"), axis=-1).reshape(-1, 3).astype(float)
-
-
-def _moved(index_dhw: Matrix, matrix: Matrix) -> Matrix:
-    """Transform indices (N, 3) in (d, h, w) order by a 4 x 4 matrix for (i, j, k)."""
-    return (index_dhw[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3])[:, ::-1]

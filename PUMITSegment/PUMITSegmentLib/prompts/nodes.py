@@ -15,25 +15,71 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, volumeKey
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.box_on_slice import keepFlat
-from PUMITSegmentLib.prompts.display import rename, show
+from PUMITSegmentLib.prompts.display import applyStyle, nameOf, rename, show
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
-from PUMITSegmentLib.prompts.drawing.making import addPromptNode
+from PUMITSegmentLib.prompts.drawing.placing import keepingPlaceTarget
 from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
-from PUMITSegmentLib.prompts.excluded import excludedBox, isExcluding
-from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
+from PUMITSegmentLib.prompts.folder import putIntoFolder, removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
-from PUMITSegmentLib.prompts.kinds import PromptKind, choicesOf, setChoices
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
-from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
-from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage
-from PUMITSegmentLib.prompts.scan_follower import ScanFollower
-from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts, outlinesOf
+from PUMITSegmentLib.prompts.segment_prompts import (
+    SegmentPrompts,
+    excludedBox,
+    isExcluding,
+    outlinesOf,
+    promptsOutsideImage,
+)
 from PUMITSegmentLib.prompts.snapshot import NodeSnapshot, PromptSnapshot, removePoints
-from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
-from PUMITSegmentLib.prompts.watch import PromptWatch
+from PUMITSegmentLib.prompts.tag import (
+    MASK_PRIOR_CLASS,
+    NODE_CLASSES,
+    PromptKind,
+    PromptTag,
+    choicesOf,
+    keysOf,
+    makeLatest,
+    nodesByKey,
+    numbersOf,
+    promptNodesOf,
+    setChoices,
+    setKey,
+    tagOf,
+)
+from PUMITSegmentLib.prompts.watch import PromptWatch, ScanFollower
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.scan_of import scanOf
 from PUMITSegmentLib.segments.segment_list import segmentNames
+
+
+def addPromptNode(segmentationNode, tag: PromptTag):
+    """Add an empty prompt node to the segmentation's scene."""
+    scene = segmentationNode.GetScene()
+    segment = segmentationNode.GetSegmentation().GetSegment(tag.segmentID)
+    name = nameOf(tag, segment.GetName() if segment else tag.segmentID)
+    if tag.kind is None:
+        node = scene.AddNewNodeByClass(MASK_PRIOR_CLASS, name)
+        node.SetHideFromEditors(True)
+        tag.write(node, segmentationNode)
+        return node
+    if tag.kind is not PromptKind.POINT:
+        name = scene.GenerateUniqueName(name)
+    with keepingPlaceTarget(scene):
+        node = scene.AddNewNodeByClass(NODE_CLASSES[tag.kind], name)
+    tag.write(node, segmentationNode)
+    _putIntoVolumeFrame(node, segmentationNode)
+    applyStyle(node, tag)
+    putIntoFolder(node, segmentationNode)
+    return node
+
+
+def _putIntoVolumeFrame(node, segmentationNode) -> None:
+    """Put a node under the scan's transform, so that it moves with the scan."""
+    leader = scanOf(segmentationNode) or segmentationNode
+    transform = leader.GetParentTransformNode()
+    # A non-linear transform would deform a box.
+    if transform is not None and transform.IsTransformToWorldLinear():
+        node.SetAndObserveTransformNodeID(transform.GetID())
+
 
 Mask = npt.NDArray[np.bool_]
 
@@ -45,12 +91,6 @@ class PromptNodes(VTKObservationMixin):
     with the scene and found again after loading. Changes by the user in the views, in other modules
     or by keys are reported, a drag at its end. Changes by the methods of this class are not
     reported.
-
-    Args:
-        segmentationNode: The segmentation; must be in a scene.
-        onChanged: Callback with the segment ID after the user changed its prompts.
-        sliceViews: Function that returns the slice views for freehand drawing.
-        onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
     """
 
     def __init__(
@@ -119,9 +159,6 @@ class PromptNodes(VTKObservationMixin):
 
         A 3D box asks for its depth after its corners. A scribble or lasso is drawn click by click,
         ended by a right click, or by a freehand stroke.
-
-        Args:
-            isPositive: Whether the prompt is inside the segment.
         """
         self.stopPlacing()
         self._tool.start(kind, segmentID, isPositive)
@@ -134,11 +171,7 @@ class PromptNodes(VTKObservationMixin):
     # Reading the prompts
 
     def read(self, segmentID: str, volumeNode) -> SegmentPrompts:
-        """Return the prompts of a segment on a scan, read again only after a change.
-
-        Args:
-            volumeNode: The scan; None for none.
-        """
+        """Return the prompts of a segment on a scan, read again only after a change."""
         nodes, scan = self._watch.finished(segmentID), scanOf(self._segmentationNode)
         parent = volumeNode.GetParentTransformNode() if volumeNode is not None else None
         moved = parent.GetTransformToWorldMTime() if parent is not None else None
@@ -235,7 +268,6 @@ class PromptNodes(VTKObservationMixin):
         Args:
             mask: Mask of the segment, bool (D, H, W); an empty one only removes the earlier
                 one.
-            volumeNode: Scan on whose grid the mask is.
             isContinued: Whether it comes from another frame and not from manual edits.
             isClicked: Whether a single click made it there.
         """
@@ -258,7 +290,6 @@ class PromptNodes(VTKObservationMixin):
         Placing of points continues, and another box or curve can be drawn.
 
         Args:
-            snapshot: Earlier prompts of the segment.
             isInEvent: Whether a view is still handling an event of a node: then nodes are
                 emptied instead of removed.
         """

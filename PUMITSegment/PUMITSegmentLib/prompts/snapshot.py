@@ -10,10 +10,17 @@ from pumit.segmentation import AnswerChoice
 
 from PUMITSegmentLib.prompts.box_on_slice import planeText, setPlaneText
 from PUMITSegmentLib.prompts.geometry import definedPoints
-from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind, choicesOf, setChoices
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
-from PUMITSegmentLib.prompts.order import keysOf, numbersOf, setNumbers
-from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.prompts.tag import (
+    BOXES,
+    PromptKind,
+    PromptTag,
+    choicesOf,
+    keysOf,
+    numbersOf,
+    setChoices,
+    setNumbers,
+)
 
 Point = tuple[float, float, float]
 _BYTES_PER_POINT = 100  # three Python floats and their tuple

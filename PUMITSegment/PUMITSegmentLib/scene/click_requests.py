@@ -10,12 +10,11 @@ from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
-from PUMITSegmentLib.masks.answer import Answer
+from PUMITSegmentLib.masks.book import Answer
 from PUMITSegmentLib.masks.query import queryOf
 from PUMITSegmentLib.masks.requests import Delivery, MaskRequests
 from PUMITSegmentLib.next_step import exclusionInWords, whyEmpty
-from PUMITSegmentLib.prompts.outside_image import refusalText
-from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts
+from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts, refusalText
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.scene.write_permission import whyNotWritten
 from PUMITSegmentLib.segments.editable_area import EditableArea
@@ -32,9 +31,6 @@ class ClickRequests(MaskRequests):
     requested; the answer is written (`_onAnswer`), and the listeners of the selection are notified.
     The reported rating applies to the written mask. If other segments keep more than a tenth of an
     answer, the message names them, with buttons for the two other overwrite rules.
-
-    Args:
-        selection: The selected scan and segmentation, whose prompts are followed.
 
     Attributes:
         onAnswered: Callbacks after an answer was written, with the mask before and after.

@@ -5,9 +5,43 @@ from __future__ import annotations
 import numpy as np
 import slicer
 
-from PUMITSegmentLib.scene.own_views import limitToViews
+from PUMITSegmentLib.prompts.tag import promptNodesOf
 from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
 from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, scanOf, segmentationsOf
+
+# Distinguishes our limits from the user's.
+_OURS = "PUMITSegment.OwnViews"
+
+
+def limitToViews(segmentationNode, viewIDs: list[str]) -> None:
+    """Limit a segmentation and its prompts to some views; an empty list means all.
+
+    Limits that the user set in another module are kept.
+    """
+    for node in (segmentationNode, *promptNodesOf(segmentationNode)):
+        for index in range(getattr(node, "GetNumberOfDisplayNodes", int)()):
+            _limit(node.GetNthDisplayNode(index), viewIDs)
+
+
+def limitNothing() -> None:
+    """Remove all limits that were set here."""
+    for display in slicer.util.getNodesByClass("vtkMRMLDisplayNode"):
+        if display.GetAttribute(_OURS):
+            _limit(display, [])
+
+
+def _limit(display, viewIDs: list[str]) -> None:
+    if display is None:
+        return
+    present, ours = list(display.GetViewNodeIDs()), display.GetAttribute(_OURS) or ""
+    if present == viewIDs or " ".join(present) != ours:
+        return
+    modified = display.StartModify()
+    display.RemoveAllViewNodeIDs()
+    for viewID in viewIDs:
+        display.AddViewNodeID(viewID)
+    display.SetAttribute(_OURS, " ".join(viewIDs) or None)
+    display.EndModify(modified)
 
 
 class ScanViews:
@@ -24,11 +58,7 @@ class ScanViews:
         self._emptyID = ""
 
     def show(self, volumeNode, segmentationNode) -> None:
-        """Show a scan in all slice views, without the segmentations of other scans.
-
-        Args:
-            segmentationNode: Its current segmentation, which is made visible; or None.
-        """
+        """Show a scan in all slice views, without the segmentations of other scans."""
         if segmentationNode is not None:
             segmentationNode.SetDisplayVisibility(True)
         for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):

@@ -11,9 +11,9 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.masks.book import SegmentBook
-from PUMITSegmentLib.masks.step_words import isOfSeveral, segmentOfStep, stepInWords
+from PUMITSegmentLib.masks.history import isOfSeveral, segmentOfStep, stepInWords
 from PUMITSegmentLib.next_step import whyNoSegment
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.scene.click_requests import ClickRequests
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.at_place import showSegment

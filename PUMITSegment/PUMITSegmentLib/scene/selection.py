@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import slicer
+import vtk
 from PUMITSlicerLib.mrml import volumeKey
+from PUMITSlicerLib.scene_observer import SceneObserver
 from PUMITSlicerLib.status import StatusBoard
 
 from PUMITSegmentLib.masks.book import BookState, SegmentBook
@@ -15,12 +17,9 @@ from PUMITSegmentLib.next_step import nextStepInWords
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.prompts.folder import removePrompts
 from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
-from PUMITSegmentLib.scene.frames import keepPerFrame
-from PUMITSegmentLib.scene.kept_frames import KeptFrames
-from PUMITSegmentLib.scene.own_views import limitNothing
-from PUMITSegmentLib.scene.scan_views import ScanViews
+from PUMITSegmentLib.scene.frames import KeptFrames, keepPerFrame
+from PUMITSegmentLib.scene.scan_views import ScanViews, limitNothing
 from PUMITSegmentLib.scene.view_guard import ViewGuard
-from PUMITSegmentLib.scene.watch import SceneWatch
 from PUMITSegmentLib.segments.scan_of import (
     isOfAnotherScan,
     recordScanName,
@@ -31,6 +30,69 @@ from PUMITSegmentLib.segments.scan_of import (
 from PUMITSegmentLib.segments.segment_list import adoptGrid, followingID, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
+
+class SceneWatch(SceneObserver):
+    """Observer of the scene, the parameter node, the scan and the segmentation."""
+
+    def __init__(self, listener: Any) -> None:
+        super().__init__(listener)
+        self._volumeNode = None
+        self._segmentationNode = None
+        self._deletedDisplays: list[Any] = []
+
+    def watchScene(self) -> None:
+        """Start observing the scene."""
+        super().watchScene()
+        scene = slicer.mrmlScene
+        self.addObserver(scene, scene.NodeAboutToBeRemovedEvent, self._onNodeAboutToBeRemoved)
+        self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
+
+    def watchVolume(self, node: Any) -> None:
+        """Observe this scan instead of the previous one; None for none."""
+        modified = slicer.vtkMRMLVolumeNode.ImageDataModifiedEvent
+        self._volumeNode = self._instead(self._volumeNode, node, {modified: self._onVoxelsModified})
+
+    def watchSegmentation(self, node: Any) -> None:
+        """Observe this segmentation instead of the previous one; None for none."""
+        segmentation = slicer.vtkSegmentation
+        callbacks = {
+            segmentation.SourceRepresentationModified: self._onMasksModified,
+            segmentation.SegmentAdded: self._onSegmentsChanged,
+            segmentation.SegmentRemoved: self._onSegmentsChanged,
+            segmentation.SegmentModified: self._onSegmentsChanged,
+        }
+        self._segmentationNode = self._instead(self._segmentationNode, node, callbacks)
+
+    def close(self) -> None:
+        """Remove all observers."""
+        super().close()
+        self._volumeNode = self._segmentationNode = None
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeAboutToBeRemoved(self, caller: Any, event: str, node: Any) -> None:
+        # A slice view of Slicer keeps the address of the display node that Ctrl+drag made
+        # transparent (vtkMRMLSliceIntersectionWidget::StartActionSegmentationDisplayNode) and reads
+        # it at the next Ctrl+click: Slicer would crash if that was freed. The nodes kept here are
+        # small.
+        if node.IsA("vtkMRMLSegmentationDisplayNode"):
+            self._deletedDisplays.append(node)
+        self._listener.onNodeAboutToBeRemoved(node)
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeRemoved(self, caller: Any, event: str, node: Any) -> None:
+        self._listener.onNodeRemoved(node)
+
+    def _onVoxelsModified(self, caller: Any, event: str) -> None:
+        self._listener.onVoxelsModified()
+
+    def _onMasksModified(self, caller: Any, event: str) -> None:
+        # Events collected during a modification do not name the segment.
+        self._listener.onMasksModified()
+
+    def _onSegmentsChanged(self, caller: Any, event: str) -> None:
+        self._listener.onSegmentsChanged()
+
+
 # Segmentations that are not selected and whose steps are kept, each up to the limit of a history.
 _MOST_LEFT = 4
 
@@ -40,19 +102,10 @@ class Selection:
 
     Those who react to the scene set the callbacks; the selection knows none of them.
 
-    Args:
-        status: Status for problems and the next step.
-        writer: Writer and reader of masks.
-        makeParameters: Function that returns the parameter node wrapper, creating the node if
-            needed.
-
     Attributes:
         parameters: Parameter node; None while the scene changes or nothing is open.
-        volumeNode: The scan, or None.
         book: The segmentation with its prompts and history, or None.
         segmentID: The selected segment; empty for none.
-        frames: Prompts and history of the frames of a sequence that are not shown.
-        views: Display of the scan in the views.
         guard: Check before segments are changed that their scan is shown.
         listeners: Callbacks after any change that a panel shows.
         onPrompts: Callback with the segment ID after the user changed its prompts.

@@ -35,9 +35,6 @@ def obstacle(volumeNode, viewNode=None) -> Obstacle | None:
     The scan must be visible in the view, and every other scan there must be of the same patient in
     the same position. Actions without a view, such as keys or *Find*, need one view that fulfils
     this, or views that show no scan at all, which cannot mislead.
-
-    Args:
-        viewNode: Slice or 3D view; None for actions without a view.
     """
     inView = None
     if viewNode is not None and _isOpen(viewNode):

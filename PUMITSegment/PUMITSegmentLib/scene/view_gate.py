@@ -1,4 +1,4 @@
-"""Observer of the user's actions in views, which refuses prompts before Slicer places them."""
+"""The mouse in the views: its pointer, segments that it picks, and prompts that are refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,145 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import qt
 import slicer
 import vtk
 from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.prompts.drawing.freehand import BEFORE_SLICER, DrawnView, ViewEvents
+from PUMITSegmentLib.prompts.drawing.freehand import (
+    BEFORE_SLICER,
+    DrawnView,
+    ViewEvents,
+    openSliceViews,
+    openSliceWidgets,
+)
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
+from PUMITSegmentLib.segments.at_place import segmentsAt
+
+# Pixels: press and release farther apart are a drag, which adjusts the window or pans.
+_CLICK = 3
+
+
+class SegmentPicking:
+    """Selection of segments by clicks in slice views; Slicer still gets every event."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._pressed: tuple[Any, tuple[int, int]] | None = None
+        self._events = ViewEvents(0.0)
+
+    def open(self) -> None:
+        """Observe the views of the current layout."""
+        self.close()
+        for view in openSliceViews():
+            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
+            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
+
+    def close(self) -> None:
+        """Remove all observers."""
+        self._events.close()
+
+    def _onPress(self, view: DrawnView) -> bool:
+        interactor = view.interactor
+        isPlain = not (interactor.GetShiftKey() or interactor.GetControlKey())
+        canPick = isPlain and not self._selection.isPlacing
+        self._pressed = (interactor, interactor.GetEventPosition()) if canPick else None
+        return False
+
+    def _onRelease(self, view: DrawnView) -> bool:
+        self._pick(view)
+        return False
+
+    def _pick(self, view: DrawnView) -> None:
+        pressed, self._pressed = self._pressed, None
+        node = self._selection.segmentationNode
+        if pressed is None or pressed[0] is not view.interactor or node is None:
+            return
+        x, y = view.interactor.GetEventPosition()
+        isDragged = max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK
+        if isDragged or self._selection.isPlacing:
+            return
+        if not self._selection.guard.nameIn(view.sliceNode):
+            return  # another scan is shown here
+        found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
+        if found:
+            self._selection.selectSegment(found[0])
+
+
+_SIZE, _MIDDLE, _GAP = 32, 15, 4
+_SIGN = (21, 31)  # lower right of the cross
+# The colours of points, outlined in black to be visible on any image.
+_INSIDE_RGB, _OUTSIDE_RGB = (60, 220, 90), (255, 70, 60)
+
+
+class ViewCursor:
+    """Mouse pointer of the slice views while prompts are placed."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        # Views with their slice nodes, and the views that have our pointer.
+        self._views: list[tuple[Any, Any]] = []
+        self._pointed: list[Any] = []
+
+    def open(self) -> None:
+        """Use the views of the current layout."""
+        self.close()
+        self._views = [(w.sliceView(), w.mrmlSliceNode()) for w in openSliceWidgets()]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Update the pointer, also if Slicer has replaced it."""
+        placed = self._selection.placed
+        pointed = []
+        if placed is not None:
+            pointed = [view for view, node in self._views if self._selection.guard.nameIn(node)]
+        self._set([view for view in self._pointed if view not in pointed], qt.QCursor())
+        self._pointed = pointed
+        if pointed:
+            self._set(pointed, pointer(placed.isPositive))
+
+    def close(self) -> None:
+        """Restore the views' usual pointer."""
+        self._set(self._pointed, qt.QCursor())
+        self._views, self._pointed = [], []
+
+    @staticmethod
+    def _set(views: list[Any], cursor: Any) -> None:
+        for view in views:
+            # As Slicer does: the current pointer, and the one after hovering over an object.
+            view.setViewCursor(cursor)
+            view.setDefaultViewCursor(cursor)
+
+
+def pointer(isPositive: bool) -> Any:
+    """Return a cross with an open centre; sign and colour show the polarity."""
+    picture = qt.QPixmap(_SIZE, _SIZE)
+    picture.fill(qt.QColor(0, 0, 0, 0))
+    rgb = _INSIDE_RGB if isPositive else _OUTSIDE_RGB
+    first, last = _SIGN
+    half = (first + last) // 2
+    lines = [
+        (_MIDDLE, 0, _MIDDLE, _MIDDLE - _GAP),
+        (_MIDDLE, _MIDDLE + _GAP, _MIDDLE, 2 * _MIDDLE),
+        (0, _MIDDLE, _MIDDLE - _GAP, _MIDDLE),
+        (_MIDDLE + _GAP, _MIDDLE, 2 * _MIDDLE, _MIDDLE),
+        (first, half, last, half),
+    ]
+    if isPositive:
+        lines.append((half, first, half, last))
+    painter = qt.QPainter(picture)
+    for colour, width in ((qt.QColor(0, 0, 0), 3), (qt.QColor(*rgb), 1)):
+        pen = qt.QPen(colour)
+        pen.setWidth(width)
+        painter.setPen(pen)
+        for line in lines:
+            painter.drawLine(*line)
+    painter.end()
+    return qt.QCursor(picture, _MIDDLE, _MIDDLE)
+
 
 _ACTS = (
     *("LeftButtonPressEvent", "LeftButtonDoubleClickEvent", "LeftButtonReleaseEvent"),
@@ -28,11 +158,7 @@ _REACH = 8
 
 
 class ViewGate(VTKObservationMixin):
-    """Observer of the user's actions in all slice and 3D views, called before all others.
-
-    Args:
-        onViewsChanged: Callback after views show something else.
-    """
+    """Observer of the user's actions in all slice and 3D views, called before all others."""
 
     def __init__(
         self, selection: Selection, actions: SegmentActions, onViewsChanged: Callable[[], None]
@@ -116,8 +242,7 @@ def _openViews() -> list[DrawnView]:
     manager = slicer.app.layoutManager()
     if manager is None:
         return []
-    slices = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
-    views = [(each.sliceView(), each.mrmlSliceNode()) for each in slices if each is not None]
+    views = [(each.sliceView(), each.mrmlSliceNode()) for each in openSliceWidgets()]
     solids = [manager.threeDWidget(index) for index in range(manager.threeDViewCount)]
     views += [(each.threeDView(), each.mrmlViewNode()) for each in solids if each is not None]
     return [DrawnView(view.interactorStyle().GetInteractor(), node) for view, node in views]

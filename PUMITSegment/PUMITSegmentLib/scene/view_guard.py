@@ -31,9 +31,6 @@ class Asked:
 class ViewGuard:
     """Guard before everything that changes segments.
 
-    Args:
-        selection: The `Selection` to guard.
-
     Attributes:
         eventView: View of the layout whose event is being handled, or None.
         permission: Question before the segmentation of another scan is changed.

@@ -9,11 +9,11 @@ from pumit.errors import PumitError, VolumeError
 from pumit.geometry import Floats
 from pumit.io.labels.planar_contours import fill_contours
 from PUMITSlicerLib.labelmap_grid import emptyImage
-from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, orientedImage
+from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, orientedImage, transformBetween
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.packed_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 
 PLANAR_CONTOUR = "Planar contour"
@@ -65,9 +65,7 @@ def _contoursWorld(segmentationNode, contours: vtk.vtkPolyData | None) -> list[F
     """Return the vertices of each closed contour, (N, 3) world RAS mm."""
     if contours is None or contours.GetPoints() is None:
         return []
-    toWorld = vtk.vtkGeneralTransform()
-    parent = segmentationNode.GetParentTransformNode()
-    slicer.vtkMRMLTransformNode.GetTransformBetweenNodes(parent, None, toWorld)
+    toWorld = transformBetween(segmentationNode.GetParentTransformNode(), None)
     points = np.array([toWorld.TransformPoint(p) for p in _rows(contours.GetPoints())])
     found = []
     for cells in (contours.GetLines(), contours.GetPolys()):

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import slicer
-import vtk
 from PUMITSlicerLib.labelmap_grid import imageGrid
-from PUMITSlicerLib.mrml import orientedImageArray
+from PUMITSlicerLib.mrml import orientedImageArray, transformBetween
 
 from PUMITSegmentLib.segments.editable_area import visibleSegmentIDs
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
@@ -21,7 +20,8 @@ def segmentsAt(segmentationNode, ras: Point) -> list[str]:
 
     Where segments overlap, the smallest is the likely target, such as a tumour in its organ.
     """
-    local = _toSegmentation(segmentationNode, ras)
+    toSegmentation = transformBetween(None, segmentationNode.GetParentTransformNode())
+    local = toSegmentation.TransformPoint(ras)
     found = []
     for segmentID in visibleSegmentIDs(segmentationNode):
         segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
@@ -47,10 +47,3 @@ def showSegment(segmentationNode, segmentID: str) -> bool:
     for sliceNode in slicer.util.getNodesByClass("vtkMRMLSliceNode"):
         sliceNode.JumpSliceByCentering(*middle)
     return True
-
-
-def _toSegmentation(segmentationNode, ras: Point) -> list[float]:
-    transform = vtk.vtkGeneralTransform()
-    parent = segmentationNode.GetParentTransformNode()
-    slicer.vtkMRMLTransformNode.GetTransformBetweenNodes(None, parent, transform)
-    return list(transform.TransformPoint(ras))

@@ -84,9 +84,6 @@ class EditableArea:
         Args:
             box: Box of the result, on `grid`.
             grid: Matrix from (i, j, k) to the segmentation's RAS.
-            segmentationNode: Segmentation whose segments allow or forbid changes.
-            segmentID: Segment to be changed.
-            volumeNode: Volume of the intensity range.
 
         Returns:
             bool, of the shape of `box`.
@@ -142,11 +139,7 @@ def editingAnywhere() -> Iterator[None]:
 
 
 def maskingInWords(segmentationNode) -> str:
-    """Describe where masks may be written; "" if everywhere.
-
-    Args:
-        segmentationNode: Segmentation of a segment that may be the mask; or None.
-    """
+    """Describe where masks may be written; "" if everywhere."""
     editor = slicer.mrmlScene.GetSingletonNode("SegmentEditor", "vtkMRMLSegmentEditorNode")
     if editor is None:
         return ""

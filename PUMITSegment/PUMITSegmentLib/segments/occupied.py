@@ -16,7 +16,6 @@ def occupied(segmentation, segmentIDs: Iterable[str], box: Box, grid: Floats) ->
     """Return where any of the segments has a voxel.
 
     Args:
-        segmentation: A vtkSegmentation with binary label maps.
         segmentIDs: Segments of it; missing ones are ignored.
         grid: The box's grid, from (i, j, k) to the segmentation's RAS.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import slicer
 from pumit.segmentation import QUALITIES, Quality
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
@@ -44,7 +45,6 @@ class Rating:
         """Return the rating of the written part of an answer.
 
         Args:
-            quality: Estimated quality of the whole answer; None if unknown.
             kept: Fraction of the answer that was written, 0 to 1.
         """
         if kept < HALF:
@@ -112,3 +112,35 @@ def ratingOf(segment, digest: str | None = None) -> Rating | None:
         return Rating(word, float(kept)) if rated == digest else None
     except ValueError:  # written by another program
         return None
+
+
+REVIEWED_TAG = "PUMIT.Reviewed"
+
+
+def isReviewed(segment, digest: str) -> bool:
+    """Return whether a segment was reviewed with its current voxels.
+
+    Args:
+        digest: Digest of its current voxels.
+    """
+    logic = slicer.vtkSlicerSegmentationsModuleLogic
+    isCompleted = logic.GetSegmentStatus(segment) == logic.Completed
+    # Without a digest the status was set in another module.
+    return isCompleted and tagOf(segment, REVIEWED_TAG) in ("", digest)
+
+
+def review(segment, digest: str | None) -> None:
+    """Mark a segment as reviewed or not, in Slicer's own status.
+
+    Args:
+        digest: Digest of its current voxels; None for not reviewed.
+    """
+    logic = slicer.vtkSlicerSegmentationsModuleLogic
+    if digest is not None:
+        segment.SetTag(REVIEWED_TAG, digest)
+        logic.SetSegmentStatus(segment, logic.Completed)
+        return
+    if segment.HasTag(REVIEWED_TAG):
+        segment.RemoveTag(REVIEWED_TAG)
+    if logic.GetSegmentStatus(segment) == logic.Completed:
+        logic.SetSegmentStatus(segment, logic.InProgress)

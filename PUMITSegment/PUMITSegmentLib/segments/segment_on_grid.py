@@ -13,8 +13,8 @@ from PUMITSlicerLib.mrml import ijkToRas, orientedImage, orientedImageArray
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupants, occupied
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask
-from PUMITSegmentLib.segments.reviewed import review
+from PUMITSegmentLib.segments.packed_mask import PreparedMask
+from PUMITSegmentLib.segments.rating import review
 
 # VTK aborts the program if an allocation fails. On the scan's own grid no mask is larger than the
 # scan, which is in memory already.

@@ -134,7 +134,6 @@ class SurfaceRefresh:
         """Change segments inside the block without waiting for their surfaces.
 
         Args:
-            segmentationNode: Segmentation of the changed segments.
             segmentIDs: IDs of all segments that may be changed.
         """
         segmentation = segmentationNode.GetSegmentation()

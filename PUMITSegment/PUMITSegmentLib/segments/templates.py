@@ -12,6 +12,8 @@ from pumit.system.files import atomic_path
 from PUMITSlicerLib.terms import hasCode
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.segments.segment_list import segmentNames
+
 SUFFIX = ".pumit-list.json"
 
 
@@ -102,8 +104,8 @@ def addList(selection, actions, listed: tuple[TemplateSegment, ...]) -> int:
     """Add the missing segments of a list, empty, and select the first; return their number."""
     added = []
     for each in listed:
-        node = selection.segmentationNode
-        there = {name.casefold() for name in _namesIn(node)}
+        names = segmentNames(selection.segmentationNode).values()
+        there = {name.casefold() for name in names}
         if each.name.casefold() in there:
             continue
         segmentID = actions.newSegment(each.name)
@@ -127,14 +129,6 @@ def _coded(name: str) -> str:
         return serialize_terminology(concept_for(name))
     except PumitError:
         return ""
-
-
-def _namesIn(segmentationNode) -> list[str]:
-    if segmentationNode is None:
-        return []
-    segmentation = segmentationNode.GetSegmentation()
-    count = segmentation.GetNumberOfSegments()
-    return [segmentation.GetNthSegment(number).GetName() for number in range(count)]
 
 
 def _color(value) -> tuple[float, float, float] | None:

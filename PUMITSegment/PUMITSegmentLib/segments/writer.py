@@ -22,7 +22,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.editable_area import EditableArea, visibleSegmentIDs
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.packed_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.segment_on_grid import SegmentOnGrid, referenceGrid
 from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
 
@@ -92,7 +92,6 @@ class SegmentWriter:
             segmentationNode: Its source representation must be binary label maps. If it is
                 empty and has no reference geometry, it takes the volume's, and its transform.
             mask: bool, (D, H, W), on the volume's grid; or the result of `prepare`.
-            overwrite: Rule for other segments under the mask.
 
         Returns:
             Whether the segment now equals the mask in every voxel: same grid, nothing kept

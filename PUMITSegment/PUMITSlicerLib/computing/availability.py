@@ -19,12 +19,7 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class AvailableDevice:
-    """Device that the user can choose.
-
-    Attributes:
-        name: Name in the settings.
-        title: Name shown to the user.
-    """
+    """Device that the user can choose."""
 
     name: str
     title: str
@@ -35,10 +30,7 @@ class AvailableModel:
     """Model that the user can choose.
 
     Attributes:
-        name: Name in the settings.
         kind: `promptable`, `automatic` or `tokenizer`.
-        description: One sentence.
-        isHere: Whether the checkpoint is on this machine.
         licence: Licence of the weights.
     """
 

@@ -53,17 +53,6 @@ class BackgroundJob:
             self._onCancel()
 
 
-class Listening:
-    """Handle that keeps the timer running for listening threads until it is released."""
-
-    def __init__(self, onReleased: Callable[[Listening], None]) -> None:
-        self._onReleased = onReleased
-
-    def release(self) -> None:
-        """Release the handle."""
-        self._onReleased(self)
-
-
 class Background:
     """Runner of callables on threads; `poll` delivers their results.
 
@@ -75,7 +64,7 @@ class Background:
         self._deliveries: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._threads: set[threading.Thread] = set()
         self._jobs: set[BackgroundJob] = set()
-        self._listening: set[Listening] = set()
+        self._listening: set[object] = set()
         self._isClosed = False
 
     @property
@@ -121,16 +110,16 @@ class Background:
     def post(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on the GUI thread soon; thread-safe.
 
-        It is delivered only while a job runs or a `listen` handle is open.
+        It is delivered only while a job runs or a thread is listened for.
         """
         self._deliveries.put(lambda: function(*arguments))
 
-    def listen(self) -> Listening:
-        """Keep polling, at a low rate, for threads that run as long as something is open."""
-        listening = Listening(self._release)
+    def listen(self) -> Callable[[], None]:
+        """Keep polling, at a low rate, for threads that listen; return the function to end that."""
+        listening = object()
         self._listening.add(listening)
         self._tick()
-        return listening
+        return lambda: self._listening.discard(listening)
 
     def poll(self) -> None:
         """Let threads run for a few milliseconds, or until one has a result; deliver results."""
@@ -192,9 +181,6 @@ class Background:
         job._isDelivered = True
         if report is not None:
             report()
-
-    def _release(self, listening: Listening) -> None:
-        self._listening.discard(listening)
 
     def _tick(self) -> None:
         """Make sure that `poll` is called soon; for subclasses."""

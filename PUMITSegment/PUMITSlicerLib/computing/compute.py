@@ -12,11 +12,9 @@ from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.computing.availability import Availability, read_availability
-from PUMITSlicerLib.computing.background import Background, BackgroundJob, Listening
+from PUMITSlicerLib.computing.background import Background, BackgroundJob
 from PUMITSlicerLib.computing.connection import (
-    Connection,
     NotInstalled,
-    WorkerProcess,
     connect,
     describe,
     make_local_worker,
@@ -35,6 +33,7 @@ from PUMITSlicerLib.computing.settings import (
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
     from pumit.client.remote_session import RemoteSession
+    from pumit.client.worker import LocalWorker
     from pumit.nninteractive.client.session import NNInteractiveSession
 
 logger = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class ComputeState(enum.Enum):
 class _Attempt:
     """Worker of one connection, from before its creation until it ends."""
 
-    worker: WorkerProcess | None = None
+    worker: LocalWorker | None = None
 
 
 class Compute:
@@ -66,18 +65,10 @@ class Compute:
     which are for threads. Nothing is started before it is needed.
 
     Args:
-        background: Threads for work that takes time.
-        store: Store of the settings.
         makeWorker: Factory of a worker that is not started yet, from the settings and a
             callback for the exit status; called on a thread.
-        whyNotInstalled: Function that names what is missing for a mode, or returns ""; called
-            on a thread.
-        readAvailability: Function that lists this machine's devices and models; called on a
-            thread.
 
     Attributes:
-        state: State of the connection.
-        sentence: The state, explained to the user.
         onStateChanged: Callbacks, without arguments, after each change of state, sentence or
             capabilities.
         capabilities: The server's latest report on itself; None while disconnected.
@@ -90,7 +81,7 @@ class Compute:
         store: SettingsStore,
         *,
         makeWorker: Callable[
-            [ComputeSettings, Callable[[int], None]], WorkerProcess
+            [ComputeSettings, Callable[[int], None]], LocalWorker
         ] = make_local_worker,
         whyNotInstalled: Callable[[ComputeMode], str] = why_not_installed,
         readAvailability: Callable[[], Availability] = read_availability,
@@ -107,7 +98,7 @@ class Compute:
         self._client: Client | None = None
         self._opening: BackgroundJob | None = None
         self._refreshing: BackgroundJob | None = None
-        self._listening: Listening | None = None
+        self._endListening: Callable[[], None] | None = None
         self._waiters: list[tuple[Callable[[], None], OnError]] = []
         self.state = ComputeState.STOPPED
         self.sentence = _stopped_sentence(self._settings)
@@ -210,16 +201,14 @@ class Compute:
         """Connect and describe the worker or server; with the current settings, stay connected.
 
         Args:
-            onDone: Callback for the description.
-            onError: Callback for the reason, a `PumitError`.
             settings: Settings to try that are not in force yet; for a server only.
         """
         if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
 
             def read() -> str:
-                connection = connect(settings)
-                connection.client.close()
-                return describe(connection.capabilities)
+                client, capabilities = connect(settings)
+                client.close()
+                return describe(capabilities)
 
             self._background.submit(read, onDone, lambda error: onError(readable(error)))
             return
@@ -271,7 +260,6 @@ class Compute:
         """List this machine's devices and models in a subprocess; takes seconds.
 
         Args:
-            onDone: Callback for the lists.
             onError: Callback for the reason, a `PumitError`, such as a missing package.
         """
 
@@ -288,10 +276,6 @@ class Compute:
 
         Returns:
             The error to show: no address of this computer's own worker means anything to a user.
-
-        Args:
-            generation: Generation in which the request was sent.
-            error: Error of the request.
         """
         from pumit.client.http_client import NotAccepted, TimedOut, Unreachable
 
@@ -339,12 +323,12 @@ class Compute:
         else:
             self._become(ComputeState.STARTING, _("Connecting to the server."))
         # Before the worker starts: its exit is posted from a listening thread.
-        self._listening = self._background.listen()
+        self._endListening = self._background.listen()
 
         def exited(status: int) -> None:
             self._background.post(self._onWorkerExit, generation, status)
 
-        def open_connection() -> Connection:
+        def open_connection() -> tuple[Client, dict[str, Any]]:
             missing = self._whyNotInstalled(settings.mode)
             if missing:
                 raise NotInstalled(missing)
@@ -360,11 +344,11 @@ class Compute:
                     # Disconnected since, perhaps before the worker existed: only this ends it.
                     worker.close()
 
-        def take(connection: Connection) -> None:
+        def take(connection: tuple[Client, dict[str, Any]]) -> None:
             if generation != self.generation:
                 return
-            self._client, self.capabilities = connection.client, connection.capabilities
-            self._become(ComputeState.READY, describe(connection.capabilities))
+            self._client, self.capabilities = connection
+            self._become(ComputeState.READY, describe(self.capabilities))
             waiters, self._waiters = self._waiters, []
             for onReady, _onError in waiters:
                 onReady()
@@ -395,7 +379,7 @@ class Compute:
         self.generation += 1
         attempt, self._attempt = self._attempt, _Attempt()
         client, self._client = self._client, None
-        listening, self._listening = self._listening, None
+        endListening, self._endListening = self._endListening, None
         self.capabilities = None
         if self._opening is not None:
             self._opening.cancel()
@@ -409,8 +393,8 @@ class Compute:
 
         if client is not None or attempt.worker is not None:
             self._background.submit(end)
-        if listening is not None:
-            listening.release()
+        if endListening is not None:
+            endListening()
         self._become(state, sentence)
 
     def _refuse(self, error: Exception) -> None:

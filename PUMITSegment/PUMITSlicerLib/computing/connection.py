@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pumit.errors import PumitError, ServiceError
@@ -19,6 +18,7 @@ from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
     from pumit.client.remote_session import RemoteSession
+    from pumit.client.worker import LocalWorker
     from pumit.nninteractive.client.session import NNInteractiveSession
 
 logger = logging.getLogger(__name__)
@@ -30,36 +30,7 @@ class NotInstalled(ServiceError):
     """A required package is not installed."""
 
 
-class WorkerProcess(Protocol):
-    """Interface of `pumit.client.worker.LocalWorker`."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-
-    @property
-    def error_output(self) -> str:
-        """Last lines of its standard error."""
-
-    def start(self) -> None:
-        """Start the process and wait until it answers."""
-
-    def client(self) -> Client:
-        """Return a client of the worker."""
-
-    def close(self) -> None:
-        """End the process and wait for it; works while another thread is in `start`."""
-
-
-@dataclass(frozen=True)
-class Connection:
-    """Connection to a worker or a server."""
-
-    client: Client
-    capabilities: dict[str, Any]
-
-
-def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None]) -> WorkerProcess:
+def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None]) -> LocalWorker:
     """Create a worker in Slicer's Python, not started yet.
 
     Raises:
@@ -76,11 +47,10 @@ def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None])
     )
 
 
-def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> Connection:
-    """Start the worker, or reach the server, and read its capabilities; call it on a thread.
-
-    Args:
-        worker: Worker to start, for this machine only.
+def connect(
+    settings: ComputeSettings, worker: LocalWorker | None = None
+) -> tuple[Client, dict[str, Any]]:
+    """Start the worker, or reach the server; return client and capabilities; call it on a thread.
 
     Raises:
         PumitError: If it cannot be used; one sentence says why.
@@ -93,7 +63,7 @@ def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> C
     else:
         client = _remote_client(settings)
     try:
-        return Connection(client, client.capabilities())
+        return client, client.capabilities()
     except BaseException:
         client.close()
         raise

@@ -96,7 +96,6 @@ def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirem
     """Return the requirements of a mode, torch first.
 
     Args:
-        mode: Mode that has to work.
         withTorch: Whether to include the packages for training, automatic models and GPUs on
             this machine.
     """

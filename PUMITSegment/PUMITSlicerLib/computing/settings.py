@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pumit.system.gpu_driver import has_cuda_driver
 
 _PREFIX = "PUMIT/"
+SettingsStore = Any  # qt.QSettings, which has no types
 
 
 class ComputeMode(enum.Enum):
@@ -23,10 +24,8 @@ class ComputeSettings:
     """The user's compute settings.
 
     Attributes:
-        mode: This machine, or a server.
         model: Name from the model index, or a checkpoint file; this machine only.
         device: `auto`, `cpu`, `cuda:0`, `mps`; this machine only.
-        url: The server's address.
         token: The server's bearer token.
         rememberToken: Whether the token is saved in the settings file, unencrypted.
         certificateFile: PEM file to verify the server's certificate; "" for the system's
@@ -61,19 +60,6 @@ class ComputeSettings:
             return (self.model, self.device) == (other.model, other.device)
         own = (self.url, self.token, self.certificateFile, self.allowUnencrypted)
         return own == (other.url, other.token, other.certificateFile, other.allowUnencrypted)
-
-
-class SettingsStore(Protocol):
-    """Interface of `qt.QSettings`."""
-
-    def value(self, key: str, default: Any = None) -> Any:
-        """Return the stored value, or the default."""
-
-    def setValue(self, key: str, value: Any) -> None:
-        """Store a value."""
-
-    def remove(self, key: str) -> None:
-        """Remove a value."""
 
 
 def slicer_settings() -> SettingsStore:

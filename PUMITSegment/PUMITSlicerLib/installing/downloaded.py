@@ -21,12 +21,7 @@ INSTALL_PREFIX = "pumit-install-"
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Files of one kind that can be downloaded again.
-
-    Attributes:
-        what: Name shown to the user.
-        paths: Files and folders to remove.
-    """
+    """Files of one kind that can be downloaded again."""
 
     what: str
     paths: tuple[Path, ...]
@@ -40,10 +35,6 @@ def findDownloaded(
 
     The user's own models, licence agreements, scenes, exports, runs, and packages installed in
     Slicer's Python are not included.
-
-    Args:
-        environment: Environment variables, which may name pip's cache.
-        temporary: Folder for temporary files; None for the system's.
 
     Returns:
         Non-empty groups: downloaded models, compiled graphs, pip's cache, and leftovers of

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import email.parser
 import importlib
+import inspect
 import logging
 import re
+import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pumit.client.worker import signal_tree
 from pumit.errors import Cancelled, PumitError, ServiceError
 from slicer.i18n import tr as _
 
@@ -17,9 +24,218 @@ from PUMITSlicerLib.computing import dependencies
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.computing.dependencies import TORCH, Need, VersionOf, installed_version
+from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing.steps import InstallStep, Runner, find_runner
-from PUMITSlicerLib.installing.wheel_folder import wheel_problems
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+    from packaging.tags import Tag
+    from packaging.version import Version
+
+
+_REQUESTER = "PUMIT"
+
+
+@dataclass(frozen=True)
+class InstallStep:
+    """Call of a Python module that installs packages.
+
+    Attributes:
+        module: `pip`, or `light_the_torch`, which finds the torch for the graphics card.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+
+    def constrained(self, file: Path) -> InstallStep:
+        """Return this step with a constraints file."""
+        return replace(self, arguments=(*self.arguments, "-c", str(file)))
+
+
+class ProgramRunner:
+    """Runner of steps as subprocesses of Slicer's Python; a thread reads their output."""
+
+    def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
+        self._background = background
+        self._python = python
+
+    def run(
+        self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+    ) -> Callable[[], None]:
+        """Start a step; the callbacks are called on the GUI thread.
+
+        Returns:
+            Function that kills its process tree.
+        """
+        # No standard input, since questions cannot be answered.
+        process = self._python.open(step.module, step.arguments, stderr=subprocess.STDOUT)
+
+        def read() -> int:
+            assert process.stdout is not None
+            with process.stdout:
+                for line in process.stdout:
+                    text = line.decode("utf-8", errors="replace").rstrip()
+                    self._background.post(onLine, text)
+            return process.wait()
+
+        def end() -> None:
+            if process.poll() is None:
+                signal_tree(process, force=True)
+
+        self._background.submit(read, onFinished, onCancel=end)
+        return end
+
+
+class PackagingRunner:
+    """Runner of pip through `slicer.packaging`, and of everything else as a subprocess.
+
+    Args:
+        packaging: Module `slicer.packaging`, or its earlier name `slicer.pydeps`.
+        programs: Runner of everything but pip.
+    """
+
+    def __init__(self, packaging: Any, programs: ProgramRunner) -> None:
+        self._packaging = packaging
+        self._programs = programs
+
+    def run(
+        self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+    ) -> Callable[[], None] | None:
+        """Start a step; pip cannot be stopped this way."""
+        if step.module != "pip":
+            return self._programs.run(step, onLine, onFinished)
+        self._packaging.pip_install(
+            list(step.arguments[1:]),  # pip_install adds "install" itself
+            blocking=False,
+            show_progress=False,
+            requester=_REQUESTER,
+            logCallback=onLine,
+            completedCallback=onFinished,
+        )
+        return None
+
+
+def find_runner(background: Background) -> ProgramRunner | PackagingRunner:
+    """Return Slicer's installer if it can run without blocking the GUI, otherwise pip.
+
+    While Slicer runs its own tests its installer blocks the GUI, so it is not used then.
+    """
+    import slicer
+
+    programs = ProgramRunner(background)
+    app = getattr(slicer, "app", None)
+    if app is None or (hasattr(app, "testingEnabled") and app.testingEnabled()):
+        return programs
+    for name in ("slicer.packaging", "slicer.pydeps"):
+        try:
+            packaging = import_module(name)
+        except ImportError:
+            continue
+        install = getattr(packaging, "pip_install", None)
+        if install and "completedCallback" in inspect.signature(install).parameters:
+            return PackagingRunner(packaging, programs)
+    return programs
+
+
+@dataclass(frozen=True)
+class _Wheel:
+    file: Path
+    version: Version
+    tags: frozenset[Tag]
+
+
+def wheel_problems(
+    folder: Path, needed: Iterable[str], version_of: VersionOf = installed_version
+) -> list[str]:
+    """Return what prevents an installation from a folder, without installing anything.
+
+    Returns:
+        A sentence per problem; empty if pip will find all packages and their dependencies.
+    """
+    from packaging.requirements import Requirement
+    from packaging.tags import sys_tags
+    from packaging.utils import canonicalize_name
+
+    if not folder.is_dir():
+        return [_("The folder of packages, {name}, does not exist.").format(name=folder.name)]
+    wheels, problems = _read_folder(folder)
+    if not wheels:
+        return [*problems, _("The folder {name} has no .whl files.").format(name=folder.name)]
+    supported = frozenset(sys_tags())
+    waiting = [Requirement(line) for line in needed]
+    seen = set()
+    while waiting:
+        requirement = waiting.pop(0)
+        name = canonicalize_name(requirement.name)
+        isMeant = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if not isMeant or (name, str(requirement.specifier)) in seen:
+            continue
+        seen.add((name, str(requirement.specifier)))
+        version = version_of(requirement.name)
+        if version is not None and requirement.specifier.contains(version, prereleases=True):
+            continue
+        chosen = _choose(requirement, wheels.get(name, []), supported)
+        if isinstance(chosen, str):
+            problems.append(chosen)
+        else:
+            waiting += _needs_of(chosen.file)
+    return list(dict.fromkeys(problems))
+
+
+def _read_folder(folder: Path) -> tuple[dict[str, list[_Wheel]], list[str]]:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    wheels: dict[str, list[_Wheel]] = {}
+    problems = []
+    for file in sorted(folder.glob("*.whl")):
+        try:
+            name, version, _build, tags = parse_wheel_filename(file.name)
+        except InvalidWheelFilename:
+            problems.append(
+                _("{file} is not named as a wheel; download it again.").format(file=file.name)
+            )
+            continue
+        wheels.setdefault(name, []).append(_Wheel(file, version, tags))
+    return wheels, problems
+
+
+def _choose(
+    requirement: Requirement, wheels: list[_Wheel], supported: frozenset[Tag]
+) -> _Wheel | str:
+    """Return the wheel that pip would take, or a sentence on why there is none."""
+    required = f"{requirement.name}{requirement.specifier}"
+    if not wheels:
+        return _("{required} is needed, but it is not in the folder.").format(required=required)
+    right = [w for w in wheels if requirement.specifier.contains(w.version, prereleases=True)]
+    if not right:
+        there = ", ".join(sorted(str(wheel.version) for wheel in wheels))
+        return _("{required} is needed, but the folder has {there}.").format(
+            required=required, there=there
+        )
+    fitting = [wheel for wheel in right if wheel.tags & supported]
+    if not fitting:
+        from packaging.tags import sys_tags
+
+        return _("{file} is for another Python or system; {tag} is needed.").format(
+            file=right[-1].file.name, tag=next(sys_tags())
+        )
+    return max(fitting, key=lambda wheel: wheel.version)
+
+
+def _needs_of(wheel: Path) -> list[Requirement]:
+    """Return a wheel's requirements; none for a damaged wheel, which pip reports."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+            text = archive.read(names[0]).decode("utf-8", errors="replace")
+        lines = email.parser.HeaderParser().parsestr(text).get_all("Requires-Dist") or []
+        return [Requirement(line) for line in lines]
+    except (OSError, zipfile.BadZipFile, IndexError, InvalidRequirement):
+        return []
+
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +287,9 @@ def make_plan(
     """Plan the installation of what is missing; call it on a thread, since it reads files.
 
     Args:
-        mode: Mode that has to work.
         withTorch: Whether to include training, automatic models and GPUs.
-        wheelFolder: Folder to install from instead of the network.
         hasTorchExtension: Whether Slicer has the PyTorch extension, which finds the torch for
             this machine's graphics card.
-        allowsTorchFromIndex: Whether the user accepts torch from the package index.
-        version_of: Function that returns a package's installed version.
     """
     needs = dependencies.missing(mode, version_of, withTorch=withTorch)
     problems = dependencies.too_old(needs)
@@ -129,9 +341,7 @@ class Installer:
     """Installer that carries out a plan; used on the GUI thread, which never waits.
 
     Args:
-        background: Threads for work that takes time.
         runner: Runner of a step; None for Slicer's own installer.
-        version_of: Function that returns a package's installed version.
 
     Attributes:
         log: All output lines so far.
@@ -140,7 +350,7 @@ class Installer:
     def __init__(
         self,
         background: Background,
-        runner: Runner | None = None,
+        runner: ProgramRunner | PackagingRunner | None = None,
         version_of: VersionOf = installed_version,
     ) -> None:
         self._background = background
@@ -193,11 +403,8 @@ class Installer:
         """Carry out a plan that the user confirmed.
 
         Args:
-            plan: Result of `plan`.
             onDone: Callback when everything is installed; no restart is needed.
             onError: Callback for an error with one sentence; `Cancelled` after `cancel`.
-            onLine: Callback for each line of output.
-            onProgress: Callback for the current package and the finished fraction.
 
         Raises:
             ServiceError: If the plan is not possible, or another installation is running.

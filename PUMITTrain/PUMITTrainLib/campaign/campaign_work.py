@@ -4,24 +4,102 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumit.campaign import Campaign, NextAction
+from pumit.campaign import (
+    Campaign,
+    CampaignChart,
+    CampaignClass,
+    CampaignSettings,
+    NextAction,
+    ScanEntry,
+)
+from pumit.campaign.thumbnail import thumbnail_of
 from pumit.errors import PumitError
-from pumit.runs import ControlCommand, is_process_alive, send_command
+from pumit.runs import ControlCommand, RunStatus, is_process_alive, send_command
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.campaign.campaign_view import CampaignView, readCampaign
 from PUMITTrainLib.campaign.loading import drawThumbnail
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.processes.launching import last_words
+from PUMITTrainLib.processes import last_words, sentenceOf
+
+_UNKNOWN = 0.5  # certainty of a scan without a prediction
+_STAGES = ("checking", "predicted", "open", "later", "labelled", "accepted", "left_out")
+
+
+@dataclass(frozen=True)
+class CampaignView:
+    """Snapshot of a campaign.
+
+    Attributes:
+        scans: All scans, in the order of the list.
+        thumbnails: Scan identifier to thumbnail, if there is one.
+        trainingFolder: Run folder of the last round, or None.
+        atWork: Work of a running process on any computer: "train", "predict", or "".
+        toPredict: Number of scans that wait for a prediction.
+        failure: Why the last round failed; empty if it did not.
+        unknownNames: Segment name of no class to scans with it.
+    """
+
+    folder: Path
+    name: str
+    classes: tuple[CampaignClass, ...]
+    scans: tuple[ScanEntry, ...]
+    thumbnails: Mapping[str, Path]
+    action: NextAction
+    chart: CampaignChart
+    settings: CampaignSettings
+    training: RunStatus | None
+    trainingFolder: Path | None
+    atWork: str
+    toPredict: int
+    failure: str
+    unknownNames: Mapping[str, list[str]]
+
+    @property
+    def isTraining(self) -> bool:
+        """Whether a process on any computer is training."""
+        return self.training is not None and self.training.is_alive
+
+    def count(self, *states: str) -> int:
+        """Return the number of scans in some states, regardless of who has them open."""
+        return sum(scan.stored_state in states for scan in self.scans)
+
+
+def readCampaign(campaign: Campaign) -> CampaignView:
+    """Read a campaign; call on a worker thread."""
+    scans = campaign.scans()
+    settings, rounds = campaign.settings, campaign.rounds
+    found = ((scan.id, thumbnail_of(campaign, scan)) for scan in scans)
+    last = rounds[-1] if rounds else None
+    return CampaignView(
+        campaign.folder,
+        campaign.name,
+        campaign.classes,
+        tuple(sorted(scans, key=_uncertain) if settings.order == "uncertain" else scans),
+        {key: path for key, path in found if path is not None},
+        campaign.next_action(),
+        campaign.chart(),
+        settings,
+        campaign.training(),
+        campaign.training_folder(),
+        campaign.at_work,
+        len(campaign.scans_to_predict()),
+        last.sentence if last is not None and last.state == "failed" else "",
+        campaign.unknown_names(scans),
+    )
+
+
+def _uncertain(scan: ScanEntry) -> tuple[int, float, int]:
+    certainty = scan.certainty
+    return _STAGES.index(scan.state), _UNKNOWN if certainty is None else certainty, scan.order
+
 
 _FOLDER, _TRAINS, _REVIEWER = "PUMIT/campaign", "PUMIT/campaignTrains", "PUMIT/reviewer"
 _REFRESH_MS = 3000
@@ -34,9 +112,7 @@ class NameQuestion:
     """A question which class a segment name stands for.
 
     Attributes:
-        name: Segment name.
         count: Number of scans with such a segment.
-        goOn: Callback after the answer.
     """
 
     name: str
@@ -48,7 +124,6 @@ class CampaignWork:
     """State of the open campaign; methods do not block, and errors appear in the status.
 
     Attributes:
-        view: Last snapshot of the campaign, or None.
         question: Question that must be answered before continuing, or None.
         isBusy: Whether the campaign is being created, opened, extended or exported.
     """
@@ -113,7 +188,6 @@ class CampaignWork:
         """Create a campaign and open it.
 
         Args:
-            folder: Folder of the campaign.
             scans: Function that returns folders and files of scans; called on a worker thread.
             classes: Class names; empty for the classes in the labels.
             then: Callback after creation, on a worker thread.

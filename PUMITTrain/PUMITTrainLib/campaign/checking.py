@@ -26,7 +26,7 @@ from PUMITTrainLib.campaign.loading import (
     takeScan,
 )
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.processes import sentenceOf
 
 _SEGMENT, _TRAIN = "PUMITSegment", "PUMITTrain"
 # Locks expire after two minutes without heartbeat.

@@ -25,7 +25,6 @@ class LoadedScan:
 
     Attributes:
         entry: Entry at the time of loading.
-        review: Scan and segments for the scene.
         prepared: `review` as prepared by PUMIT Segment.
         begun: File of the initial segmentation and its time stamp, ns, or None.
         lock: Lock on the scan; None if it was only read ahead.
@@ -86,11 +85,8 @@ def takeScan(
     """Lock and read a scan that no one else has open.
 
     Args:
-        key: Identifier of the scan; empty for the next one.
         ahead: Scan that was read ahead, used if it is still to be checked.
         skipped: Identifiers of scans to skip, with the reason.
-        name: Name shown to other users.
-        prepare: Function that prepares a scan for PUMIT Segment.
 
     Raises:
         PumitError: If the scan `key` cannot be locked or read.

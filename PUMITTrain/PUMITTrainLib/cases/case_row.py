@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pumit.errors import ExportError
+from pumit.export.classes import class_terminology
+from pumit.segmentation import ClassLabel
 
 # Folder of a case, "" for a listed one, and its name there.
 CaseKey = tuple[str, str]
@@ -29,17 +33,11 @@ class CaseRow:
     """Case of the table.
 
     Attributes:
-        name: Unique plain name.
-        title: Display name with its source.
         patient: Patient of the scan; empty if each case is a different patient.
-        isExcluded: Whether the user excluded it.
-        isChecked: Whether it was read.
-        thumbnail: Image file, or None.
         spacingMm: (depth, height, width) of a voxel, mm; None if not read.
         shape: Grid (D, H, W); None if not read.
         channels: Number of channels of its image; 0 if not read.
         classes: Number of voxels of each class.
-        problems: Reasons why it cannot be used, one sentence each.
         doubts: Findings for the user to check, one sentence each.
         folder: Folder in which it was found; empty for a listed one.
         nameInFolder: Name in that folder.
@@ -141,3 +139,18 @@ class ClassRow:
         if self.colorRgb is not None:
             row["color_rgb"] = [round(float(part), 4) for part in self.colorRgb]
         return row
+
+
+Color = tuple[float, float, float]
+
+
+def classColors(rows: Iterable[ClassRow]) -> list[Color]:
+    """Return distinct colours of classes: their own, those of their codes, or others."""
+    return [meaning.color_rgb for meaning in class_terminology([_label(row) for row in rows])]
+
+
+def _label(row: ClassRow) -> ClassLabel:
+    try:
+        return ClassLabel(row.name, row.terminology, row.colorRgb)
+    except ExportError:  # a name that is not valid in files, which is reported when cases are read
+        return ClassLabel("class", row.terminology, row.colorRgb)

@@ -3,53 +3,225 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pumit.errors import PumitError
+from pumit.io.slicer_bundle import BundleNode, bundle_nodes
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.bundle_pairs import BundlePair, bundlePairs
 from PUMITTrainLib.cases.case_edits import (
     ALL,
     CaseEdit,
+    ClassMemory,
     edited,
+    isCalled,
+    joined,
     readClasses,
     readEdits,
     renamed,
     writeClasses,
     writeEdits,
 )
-from PUMITTrainLib.cases.case_folders import (
+from PUMITTrainLib.cases.case_list import (
     CaseFolder,
+    CaseList,
+    ListedCase,
     SourceRow,
+    bareName,
     dataConfig,
     readFolders,
     writeFolders,
 )
-from PUMITTrainLib.cases.case_list import CaseList, ListedCase, bareName
-from PUMITTrainLib.cases.case_reading import CaseReading
 from PUMITTrainLib.cases.case_row import UNUSED, CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.cases.class_memory import ClassMemory, isCalled, joined
 from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
-from PUMITTrainLib.choices import CaseSource
-from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.parameters import CaseSource
+from PUMITTrainLib.processes import sentenceOf
+
+
+@dataclass(frozen=True)
+class BundlePair:
+    """Case of a bundle.
+
+    Attributes:
+        image: The image as in a recipe: `scene.mrb#Name`.
+        label: Segmentation or label map of the image.
+    """
+
+    name: str
+    image: str
+    label: str
+
+
+def bundlePairs(path: Path) -> list[BundlePair]:
+    """Read the pairs of a bundle; call it on a thread.
+
+    Raises:
+        PumitError: If it cannot be read, or has no pair.
+    """
+    nodes = [node for node in bundle_nodes(path) if node.member]
+    volumes = [node for node in nodes if node.kind == "volume"]
+    counts = Counter(node.name for node in nodes)
+    names = {n.identifier: n.name if counts[n.name] == 1 else n.identifier for n in nodes}
+    pairs = []
+    for label in nodes:
+        volume = None if label.kind == "volume" else _imageOf(label, volumes)
+        if volume is not None:
+            image = f"{path}#{names[volume.identifier]}"
+            pairs.append(BundlePair(volume.name, image, f"{path}#{names[label.identifier]}"))
+    if not pairs:
+        raise PumitError(
+            _("{name} holds no segmentation with its volume; save the scene with both.").format(
+                name=path.name
+            )
+        )
+    return pairs
+
+
+def _imageOf(label: BundleNode, volumes: Sequence[BundleNode]) -> BundleNode | None:
+    referred = [v for v in volumes if label.reference and v.identifier == label.reference]
+    named = [v for v in volumes if v.name and v.name.lower() in label.name.lower()]
+    if referred:
+        return referred[0]
+    if named:
+        return max(named, key=lambda volume: len(volume.name))
+    return volumes[0] if len(volumes) == 1 else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Summary of the whole data set; problems of one case are in its row.
+
+    Attributes:
+        layout: Layout in which the cases were found, in words.
+        mayBeSame: Pairs of a label name and the class that it may mean.
+    """
+
+    classes: tuple[ClassRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    layout: str = ""
+    mayBeSame: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def of(summary: Mapping[str, Any], names: tuple[str, ...]) -> Found:
+        """Read the summary of `pumit data --json`.
+
+        Args:
+            summary: Last line of the output.
+            names: Names of the cases; sentences that begin with one refer to that case only.
+        """
+        return Found(
+            tuple(ClassRow.of(row) for row in summary.get("classes", ())),
+            _ofAll(summary.get("problems", ()), names),
+            _ofAll(summary.get("doubts", ()), names),
+            str(summary.get("layout") or ""),
+            tuple((str(one), str(other)) for one, other in summary.get("may_be_same", ())),
+        )
+
+
+class CaseReading:
+    """Rows of the cases that were read, and the summary of all of them.
+
+    Attributes:
+        found: Summary of the whole data set.
+        isComplete: Whether all sources were read completely.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[CaseKey, CaseRow] = {}
+        self.found = Found()
+        self.isComplete = False
+
+    def row(self, key: CaseKey) -> CaseRow | None:
+        """Return a case if it was read, else None."""
+        return self._rows.get(key)
+
+    def ofFolder(self, folder: str, edits: Mapping[CaseKey, CaseEdit]) -> list[CaseRow]:
+        """Return the cases of a folder, including excluded ones, which are not read."""
+        rows = {key: row for key, row in self._rows.items() if key[0] == folder}
+        for key, edit in edits.items():
+            if key[0] == folder and edit.isExcluded and key not in rows:
+                title = f"{key[1]}, {folder}"
+                rows[key] = CaseRow(key[1], title, folder=folder, nameInFolder=key[1])
+        return [rows[key] for key in sorted(rows)]
+
+    def namesOf(self, row: ClassRow) -> set[str]:
+        """Return the names of a class in the cases; it may have been renamed since.
+
+        Args:
+            row: Class as edited; several values stand for all classes with any of them.
+        """
+        values = set(row.values)
+        return {c.name for c in self.found.classes if c.values and values.issuperset(c.values)} or {
+            row.name
+        }
+
+    def begin(self) -> None:
+        """Reset the results before all cases are read again; the rows stay."""
+        self.invalidate()
+        self._rows = {
+            key: replace(row, isChecked=False, problems=(), doubts=())
+            for key, row in self._rows.items()
+        }
+
+    def invalidate(self) -> None:
+        """Discard the summary, since the set of cases changed."""
+        self.found, self.isComplete = Found(), False
+
+    def take(self, row: CaseRow) -> None:
+        """Store a case that was read."""
+        self._rows[row.key] = row
+
+    def end(self, summary: Mapping[str, Any], edits: Mapping[CaseKey, CaseEdit]) -> None:
+        """Store the summary after all cases were read.
+
+        Args:
+            summary: Summary of all cases by `pumit data`.
+            edits: The user's edits; excluded cases stay, others that were not read are no
+                longer in their folder.
+        """
+        late = summary.get("found_late") or {}
+        self._rows = {
+            key: _withLate(row, late.get(row.name, {}))
+            for key, row in self._rows.items()
+            if row.isChecked or row.problems or edits.get(key, CaseEdit()).isExcluded
+        }
+        self.found = Found.of(summary, tuple(row.name for row in self._rows.values()))
+        self.isComplete = True
+
+    def drop(self, key: CaseKey) -> None:
+        """Discard a removed case."""
+        self._rows.pop(key, None)
+
+    def dropFolder(self, folder: str) -> None:
+        """Discard the cases of a removed folder."""
+        self._rows = {key: row for key, row in self._rows.items() if key[0] != folder}
+
+
+def _withLate(row: CaseRow, late: Mapping[str, Any]) -> CaseRow:
+    """Add findings that only the whole set reveals."""
+    return replace(
+        row,
+        problems=(*row.problems, *map(str, late.get("problems", ()))),
+        doubts=(*row.doubts, *map(str, late.get("doubts", ()))),
+        part=str(late.get("part", row.part)),
+    )
+
+
+def _ofAll(sentences: Iterable[Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    begins = tuple(f"{name}: " for name in names)
+    texts = (str(sentence) for sentence in sentences)
+    return tuple(sentence for sentence in texts if not sentence.startswith(begins))
 
 
 class CaseTable:
-    """Table of the cases; the user's choices are in the parameter node.
-
-    Args:
-        check: Reader of the cases.
-        background: Threads that read bundles.
-        parameters: Function that returns the module's parameters; None while the scene changes.
-        onChanged: Callback after any change.
-        memory: Memory of the user's class names.
-    """
+    """Table of the cases; the user's choices are in the parameter node."""
 
     def __init__(
         self,
@@ -405,9 +577,6 @@ class CaseTable:
         """Read every case in a subprocess; rows are filled during it.
 
         A running check is cancelled: the cases may have changed.
-
-        Args:
-            onDone: Callback with whether it was completed.
         """
         parameters = self._parameters()
         if parameters is None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
 from collections.abc import Callable, Hashable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, ServiceError
+from pumit.system.process import is_running, process_mark
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
@@ -16,11 +20,87 @@ from PUMITTrainLib.cases.case_edits import CaseEdit, drawnForRecipe, readEdits
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot, snapshotKey
-from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.draft import Draft
-from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.processes.launching import recordOf
+from PUMITTrainLib.parameters import Goal
+from PUMITTrainLib.processes import recordOf, sentenceOf
+
+MARK = ".draft"
+
+
+class Draft:
+    """Folder for data and recipe, which becomes the run's when it is started.
+
+    Raises:
+        ServiceError: If the folder cannot be created.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        word = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)[:40] or "training"
+        begin = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{word}"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self.folder = _newFolder(root, begin)
+            (self.folder / MARK).write_text(process_mark(os.getpid()) or "", encoding="utf-8")
+            self.data.mkdir()
+            self.thumbnails.mkdir()
+        except OSError as error:
+            raise ServiceError(
+                _("The run's folder cannot be created: {reason}. Check $PUMIT_RUNS.").format(
+                    reason=error.strerror
+                )
+            ) from error
+
+    @property
+    def data(self) -> Path:
+        """Folder for cases of the scene."""
+        return self.folder / "data"
+
+    @property
+    def thumbnails(self) -> Path:
+        """Folder for thumbnails of the cases."""
+        return self.folder / "thumbnails"
+
+    @property
+    def config(self) -> Path:
+        """Input file of `pumit data` and `pumit plan`."""
+        return self.folder / "config.yaml"
+
+    @property
+    def recipe(self) -> Path:
+        """Recipe that `pumit train` runs."""
+        return self.folder / "recipe.yaml"
+
+    def keep(self) -> None:
+        """Turn the draft into a run; the recipe has all settings."""
+        self.config.unlink(missing_ok=True)
+        (self.folder / MARK).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Delete the draft, unless it became a run."""
+        if (self.folder / MARK).is_file():
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def removeAbandonedDrafts(root: Path) -> None:
+    """Delete drafts of Slicer processes that have ended; on a thread."""
+    with suppress(OSError):
+        for folder in sorted(path for path in root.iterdir() if (path / MARK).is_file()):
+            mark = (folder / MARK).read_text(encoding="utf-8", errors="replace")
+            if is_running(mark) is False:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _newFolder(root: Path, name: str) -> Path:
+    number = 1
+    while True:
+        folder = root / (name if number == 1 else f"{name}_{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
 
 OnDone = Callable[[bool], None]
 
@@ -31,13 +111,9 @@ class CaseCheck:
     Cases of the scene are copied one by one and written to the draft of the next run on threads.
     Unchanged cases are not written again.
 
-    Args:
-        parts: Collaborators of the module.
-
     Attributes:
         onRow: Callback with each case that was read.
         onSummary: Callback with the findings on the whole set.
-        onChanged: Callback at start and end.
         draft: Folder of the next run; None if nothing was prepared.
     """
 
@@ -62,9 +138,7 @@ class CaseCheck:
         """Start the check.
 
         Args:
-            parameters: Parameter node of the module.
             data: The key `data` of a recipe, without cases of the scene.
-            onDone: Callback with whether it was completed.
         """
         self._onDone = onDone
 
@@ -87,8 +161,6 @@ class CaseCheck:
         """Write the cases of the scene to the draft.
 
         Args:
-            parameters: Parameter node of the module.
-            data: The key `data` of a recipe, without cases of the scene.
             onReady: Callback with `data` that includes them; not called after cancelling.
             onFailed: Callback with a sentence if no draft can be created, or if a case cannot
                 be written and no check is running whose table would show it.
@@ -135,11 +207,7 @@ class CaseCheck:
         self.draft, self._written = None, {}
 
     def discard(self, *, waits: bool = False) -> None:
-        """Stop, and delete the draft.
-
-        Args:
-            waits: Whether to delete it before returning; otherwise on a thread.
-        """
+        """Stop, and delete the draft."""
         if self._cancel is not None:
             self._cancel()
         self._onDone = self._cancel = None

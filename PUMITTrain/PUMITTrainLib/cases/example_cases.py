@@ -11,8 +11,7 @@ import slicer
 from PUMITSlicerLib.computing.background import Background, BackgroundJob
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage
 from PUMITSlicerLib.status import StatusBoard
-from PUMITSlicerLib.term_search import TermSearch
-from PUMITSlicerLib.terms import newSegment
+from PUMITSlicerLib.terms import TermSearch, newSegment
 from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ class ExampleCases:
     """Example cases, added to the scene one by one, each generated on a thread.
 
     Args:
-        background: Threads for work that takes time.
         onDone: Callback once all are in the scene.
     """
 
@@ -108,8 +106,6 @@ def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, An
     """Add a generated scan and a segmentation of its organs to the scene.
 
     Args:
-        name: Name of the scan.
-        scan: Voxels and masks.
         search: Search for the organs' codes; shared, since it reads long lists.
 
     Returns:

@@ -8,21 +8,15 @@ from typing import Any
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.processes.launching import recordOf
+from PUMITTrainLib.parameters import Goal
+from PUMITTrainLib.processes import recordOf
 
 SPLITS = ("train", "val", "test")
 
 
 class ScanClasses:
-    """Scans of each class in the folder, or MedMNIST file, that the user chose.
-
-    Args:
-        parts: Collaborators of the module.
-        parameters: Function that returns the module's parameters; None while the scene changes.
-        onChanged: Callback after any change.
-    """
+    """Scans of each class in the folder, or MedMNIST file, that the user chose."""
 
     def __init__(
         self,

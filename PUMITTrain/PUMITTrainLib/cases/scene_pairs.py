@@ -22,12 +22,10 @@ class ScenePair:
     Attributes:
         volumes: The image; several nodes are its channels.
         label: Segmentation or label map of the image.
-        reason: Reason of the match, for a tooltip.
     """
 
     volumes: tuple[Any, ...]
     label: Any
-    reason: str
 
     @property
     def title(self) -> str:
@@ -43,9 +41,6 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
     order: a volume of the label's study if all of these share one grid; the volume whose name is
     part of the label's; for a label map, the only volume on its grid; the only volume of the scene.
     Labels without a known image are omitted.
-
-    Args:
-        without: Labels to omit.
     """
     left_out = set(without)
     volumes = [
@@ -61,34 +56,31 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
     for label in labels:
         if label in left_out or label.GetHideFromEditors():
             continue
-        volume, reason = _imageOf(label, volumes)
+        volume = _imageOf(label, volumes)
         if volume is not None:
-            found.append(ScenePair(_withChannels(volume, volumes), label, reason))
+            found.append(ScenePair(_withChannels(volume, volumes), label))
     return tuple(found)
 
 
-def _imageOf(label: Any, volumes: list[Any]) -> tuple[Any, str]:
+def _imageOf(label: Any, volumes: list[Any]) -> Any:
     if label.IsA("vtkMRMLSegmentationNode"):
         role = slicer.vtkMRMLSegmentationNode.GetReferenceImageGeometryReferenceRole()
         node = label.GetNodeReference(role)
         if node in volumes:
-            return node, _("The segmentation was made on this volume.")
+            return node
     study = _studyOf(label)
     if study:
         inside = [node for node in volumes if _studyOf(node) == study]
         if inside and len(_distinctGrids(inside)) == 1:
-            return inside[0], _("They are in the same study.")
+            return inside[0]
     named = [node for node in volumes if _stem(node.GetName()) in _stem(label.GetName())]
     if named:
-        best = max(named, key=lambda node: len(_stem(node.GetName())))
-        return best, _("The label's name contains the volume's.")
+        return max(named, key=lambda node: len(_stem(node.GetName())))
     if label.IsA("vtkMRMLLabelMapVolumeNode") and label.GetImageData() is not None:
         same = [node for node in volumes if isSameGrid(node, label)]
         if len(same) == 1:
-            return same[0], _("They have the same voxels.")
-    if len(volumes) == 1:
-        return volumes[0], _("It is the only volume.")
-    return None, ""
+            return same[0]
+    return volumes[0] if len(volumes) == 1 else None
 
 
 def _withChannels(volume: Any, volumes: list[Any]) -> tuple[Any, ...]:

@@ -14,21 +14,13 @@ from pumit.errors import PumitError, VolumeError
 from pumit.export.volume_file import write_volume_file
 from pumit.geometry import Array, Floats
 from pumit.volume import Volume
-from PUMITSlicerLib.label_layers import LabelLayer, copyLayers
+from PUMITSlicerLib.label_layers import CopiedSegment, LabelLayer, copySegments
 from PUMITSlicerLib.mrml import ijkToRas, readVolume, transformBetween, volumeKey
 from PUMITSlicerLib.segment_file import FileSegment, writeSegmentationFile
 from slicer.i18n import tr as _
 from vtk.util.numpy_support import numpy_to_vtk
 
 Shape = tuple[int, int, int]
-
-
-@dataclass(frozen=True, eq=False)
-class _SnapSegment:
-    segmentID: str
-    segment: Any  # a vtkSegment without voxels that is in no scene
-    layer: LabelLayer
-    label: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +37,7 @@ class SceneSnapshot:
 
     name: str
     volumes: tuple[Volume, ...]
-    segments: tuple[_SnapSegment, ...]
+    segments: tuple[CopiedSegment, ...]
     matrix: Floats
     labels: Volume | None
 
@@ -101,7 +93,6 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
     Linear parent transforms are applied as if hardened; the scene is not changed.
 
     Args:
-        name: Name of its files.
         volumeNodes: The image; several nodes are its channels.
         labelNode: Segmentation or label map of the image.
 
@@ -121,7 +112,8 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
     matrix = _worldMatrix(volumeNodes[0])
     if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
         return SceneSnapshot(name, tuple(volumes), (), matrix, hardenedVolume(labelNode))
-    segments = _segments(labelNode, volumeNodes[0])
+    IDs = list(labelNode.GetSegmentation().GetSegmentIDs())
+    segments = copySegments(labelNode, IDs, volumeNodes[0])
     if not segments:
         raise PumitError(
             _("{name} has no segment; segment something in it, or remove it from the list.").format(
@@ -205,18 +197,6 @@ def _channels(volume: Volume) -> list[Volume]:
     if volume.channels == 1:
         return [volume]
     return [replace(volume, array=channel) for channel in volume.array]
-
-
-def _segments(segmentationNode: Any, volumeNode: Any) -> tuple[_SnapSegment, ...]:
-    segmentation = segmentationNode.GetSegmentation()
-    IDs = [segmentation.GetNthSegmentID(i) for i in range(segmentation.GetNumberOfSegments())]
-    found = []
-    layers = copyLayers(segmentationNode, IDs, volumeNode)
-    for segmentID, (layer, label) in zip(IDs, layers, strict=True):
-        copy = slicer.vtkSegment()
-        copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
-        found.append(_SnapSegment(segmentID, copy, layer, label))
-    return tuple(found)
 
 
 def _onWhole(layer: LabelLayer, shape: Shape) -> Array:

@@ -9,13 +9,11 @@ import ctk
 import qt
 from PUMITSlicerLib.status import Choice
 from PUMITSlicerLib.term_field import TermField
-from PUMITSlicerLib.term_search import Term, textOf
-from PUMITSlicerLib.terms import uniqueText
+from PUMITSlicerLib.terms import Term, textOf, uniqueText
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.case_row import CaseRow, ClassRow
-from PUMITTrainLib.class_colors import Color, classColors
-from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
+from PUMITTrainLib.cases.case_row import CaseRow, ClassRow, Color, classColors
+from PUMITTrainLib.panel.widgets import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
 _WIDTHS = {_COLOR: 28, _VALUES: 50, _SEGMENTS: 74, _CODE: 44, _CASES: 60}
@@ -239,13 +237,7 @@ class _ColorButton:
 
 
 def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -> tuple[Cell, ...]:
-    """Return the cells of a class, in the order of the columns.
-
-    Args:
-        row: The class.
-        names: Names in the cases.
-        read: Cases that were read.
-    """
+    """Return the cells of a class, in the order of the columns."""
     holding = sum(any(case.classes.get(name) for name in names) for case in read)
     values = ", ".join(str(value) for value in row.values)
     valued = _("Label values, separated by commas; several values form a region")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.pair_comparison import ClassAgreement, DifferentPlace
-from PUMITTrainLib.panel.widgets.section_title import SectionTitle
-from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
+from PUMITTrainLib.panel.widgets import Cell, SectionTitle, TableCells
 
 _MOST_ROWS = 6
 _PLACE, _DEPTH = range(2)

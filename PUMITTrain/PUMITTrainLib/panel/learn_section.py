@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctk
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.choices import ClickPart, Goal, PresetName
-from PUMITTrainLib.panel.widgets.recipe_editor import RecipeEditor
-from PUMITTrainLib.panel.widgets.section_title import SectionTitle
-from PUMITTrainLib.panel.widgets.times import inWords
+from PUMITTrainLib.panel.widgets import RecipeEditor, SectionTitle, inWords
+from PUMITTrainLib.parameters import ClickPart, Goal, PresetName
 from PUMITTrainLib.plan.planning import learnsUnlabelled
 
 # Validation fraction of the patients, and number of cross-validation folds; 0 for none.
@@ -23,7 +21,6 @@ class LearnSection:
         self._cases, self._scans = logic.cases, logic.scans
         self._setup, self._planning = logic.setup, logic.planning
         self._readParameters = lambda: logic.parameters
-        self._listDevices = lambda: logic.devices
         self._title = SectionTitle(ui.learnSection)
         self._isShowing = False
         self._networks: tuple = ()
@@ -87,15 +84,15 @@ class LearnSection:
 
     def _fillLists(self) -> None:
         """Fill networks and devices, which are known only once listed."""
-        networks, devices = tuple(self._planning.networks), tuple(self._listDevices())
+        networks, devices = tuple(self._planning.networks), self._setup.devices
         if networks != self._networks:
             self._networks = networks
             for choice in networks:
                 _add(self._ui.networkSelector, choice.title, choice.name)
         if devices != self._devices:
             self._devices = devices
-            for name, title in devices:
-                _add(self._ui.deviceSelector, title, name)
+            for device in devices:
+                _add(self._ui.deviceSelector, device.title, device.name)
 
     def _showChoices(self, parameters) -> None:
         ui, isAutomatic = self._ui, parameters.goal is Goal.AUTOMATIC

@@ -8,13 +8,16 @@ from pathlib import Path
 import qt
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
-from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
-from PUMITTrainLib.panel.widgets.section_title import SectionTitle
-from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
+from PUMITTrainLib.panel.widgets import (
+    RED,
+    Cell,
+    FileDialogs,
+    PictureLabel,
+    SectionTitle,
+    TableCells,
+)
 from PUMITTrainLib.runs.curves import MEAN
-from PUMITTrainLib.runs.result_scores import meanBefore
-from PUMITTrainLib.runs.scan_answers import ScanAnswer, answersInWords
+from PUMITTrainLib.runs.results import ScanAnswer, answersInWords, meanBefore
 
 # Width in pixels for all classes in a usual panel, and margins of a cell.
 _CLASSES_WIDTH, _CELL_MARGINS = 210, 16
@@ -24,11 +27,7 @@ _SAME = 0.01
 
 
 class ResultSection:
-    """Widgets for scores, worst cases, and using or exporting the model.
-
-    Args:
-        dialogs: File dialogs.
-    """
+    """Widgets for scores, worst cases, and using or exporting the model."""
 
     def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
         self._ui = ui

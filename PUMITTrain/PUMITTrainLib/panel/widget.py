@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from html import escape
 
 import qt
 import slicer
-from PUMITSlicerLib.status_line import StatusLine
+from PUMITSlicerLib.status_line import StatusLine, stepsHtml
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.campaign_section import CampaignSection
@@ -17,7 +16,7 @@ from PUMITTrainLib.panel.learn_section import LearnSection
 from PUMITTrainLib.panel.result_section import ResultSection
 from PUMITTrainLib.panel.run_section import RunSection
 from PUMITTrainLib.panel.setup_section import SetupSection
-from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.widgets import FileDialogs
 
 TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_training.md"
 
@@ -41,23 +40,11 @@ def helpText() -> str:
         ),
         _("Press Use it in PUMIT Segment, or Export for another computer."),
     ]
-    items = "".join(f"<li>{escape(step)}</li>" for step in steps)
-    link = f'<a href="{TUTORIAL_URL}">{escape(_("Tutorial with pictures"))}</a>'
-    return f"<ol style='margin-left: 16px; -qt-list-indent: 0;'>{items}</ol><p>{link}</p>"
+    return stepsHtml(steps, TUTORIAL_URL)
 
 
 class TrainWidget:
-    """Panel of the module.
-
-    Args:
-        resources: The module's folder `Resources`.
-        logic: The module's logic; opened and closed here.
-
-    Attributes:
-        widget: The panel, to be added to a layout.
-        ui: Named children of the panel.
-        dialogs: File dialogs.
-    """
+    """Panel of the module."""
 
     def __init__(self, resources: str, logic) -> None:
         self.logic = logic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,233 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.plan.networks import NetworkChoice, networkChoices
-from PUMITTrainLib.plan.recipe_check import RecipeCheck, RecipeProblem
-from PUMITTrainLib.processes.launching import recordOf
+from PUMITTrainLib.parameters import Goal
+from PUMITTrainLib.processes import recordOf
+
+
+@dataclass(frozen=True)
+class NetworkChoice:
+    """Network that the user can choose."""
+
+    name: str
+    title: str
+    tooltip: str
+
+
+def networkChoices() -> tuple[NetworkChoice, ...]:
+    """Return the networks of `pumit train`, those for any data and computer first."""
+    return (
+        _choice(
+            "pumit_segmentation_small",
+            _("PUMIT, small"),
+            _("PUMIT's own network in a size for a computer without a large GPU"),
+            7,
+        ),
+        _choice(
+            "pumit_encoder_small",
+            _("PUMIT, from what it knows"),
+            _("Begins with the encoder of PUMIT Segment's clicks; for few labelled cases"),
+            4,
+        ),
+        _choice(
+            "basic_unet",
+            _("U-Net (MONAI)"),
+            _("The plain U-Net of MONAI: dependable, and quick on small data sets"),
+            6,
+        ),
+        _choice(
+            "nnformer_small",
+            _("nnFormer, small"),
+            _("Attention within and between small volumes, in a size for any computer"),
+            4,
+        ),
+        _choice(
+            "hymamba_small",
+            _("HyMamba, small"),
+            _(
+                "Convolutions above, state-space layers below; can begin with an encoder that "
+                "MambaMIM has pre-trained on scans without labels"
+            ),
+            3,
+        ),
+        _choice(
+            "unetr_mamba_small",
+            _("UNETR-Mamba, small"),
+            _("State-space layers over coarse patches; for large structures and many cases"),
+            4,
+        ),
+        _choice(
+            "swin_unetr_small",
+            _("Swin UNETR, small (MONAI)"),
+            _(
+                "Shifted windows, half as wide as published; can begin with public weights, and is "
+                "slow without a GPU"
+            ),
+            16,
+        ),
+        *_published(),
+    )
+
+
+def _published() -> tuple[NetworkChoice, ...]:
+    return (
+        _choice(
+            "pumit_segmentation_btcv",
+            _("PUMIT, as published for CT"),
+            _("The size that was published for the BTCV abdomen; needs a large GPU"),
+            134,
+        ),
+        _choice(
+            "pumit_segmentation_chaos",
+            _("PUMIT, as published for MR"),
+            _("The size that was published for the CHAOS abdomen; needs a large GPU"),
+            134,
+        ),
+        _choice(
+            "nnformer_synapse",
+            _("nnFormer, as published for CT"),
+            _("The size that was published for the Synapse abdomen; needs a large GPU"),
+            150,
+        ),
+        _choice(
+            "nnformer_tumor",
+            _("nnFormer, as published for brain tumours"),
+            _("The size that was published for tumours in four sequences of MR; needs a GPU"),
+            38,
+        ),
+        _choice(
+            "nnformer_acdc",
+            _("nnFormer, as published for the heart"),
+            _("The size that was published for thick slices of heart MR; needs a GPU"),
+            37,
+        ),
+        _choice(
+            "hymamba",
+            _("HyMamba, as published"),
+            _("The size that was published for the BTCV abdomen; needs a large GPU"),
+            41,
+        ),
+        _choice(
+            "unetr_mamba",
+            _("UNETR-Mamba, as published"),
+            _("UNETR's widths, with state-space layers; needs a large GPU"),
+            53,
+        ),
+        _choice(
+            "swin_unetr",
+            _("Swin UNETR, as published (MONAI)"),
+            _("Needs a GPU and many cases to be better than the others"),
+            62,
+        ),
+    )
+
+
+def _choice(name: str, title: str, purpose: str, millions: int) -> NetworkChoice:
+    """Return a network with its size in million weights."""
+    size = _("{purpose} (about {millions} million weights)")
+    return NetworkChoice(name, title, size.format(purpose=purpose, millions=millions))
+
+
+# Delay after the last key press.
+_QUIET_MS = 600
+_QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class RecipeProblem:
+    """Problem of a recipe.
+
+    Attributes:
+        line: Line number, from 1; 0 if unknown.
+        sentence: Mistake and correction.
+    """
+
+    line: int
+    sentence: str
+
+
+class RecipeCheck:
+    """Check of the latest text of a recipe; older requests are dropped."""
+
+    def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
+        self._parts = parts
+        self._onChanged = onChanged
+        self._timer = parts.makeTimer(self._checkText, True)
+        self._checker = parts.checker
+        self._text = ""
+        self.problem: RecipeProblem | None = None
+        self.isRunning = False
+
+    def check(self, text: str) -> None:
+        """Check a text; invalid YAML is reported at once."""
+        self._stop()
+        self._text = text
+        self.problem = yamlProblem(text)
+        if self.problem is None:
+            self.isRunning = True
+            self._timer.start(_QUIET_MS)
+        self._onChanged()
+
+    def accept(self) -> None:
+        """Mark the text as valid: it is the core's own."""
+        self._stop()
+        self.problem = None
+
+    def close(self) -> None:
+        """Stop checking."""
+        self._stop()
+        self._checker.close()
+
+    def _stop(self) -> None:
+        self._timer.stop()
+        self._checker.cancel()
+        self.isRunning = False
+
+    def _checkText(self) -> None:
+        self._timer.stop()
+        text = self._text
+
+        def take(sentence: str) -> None:
+            self.isRunning = False
+            if sentence:
+                self.problem = RecipeProblem(lineOf(text, sentence), sentence)
+            self._onChanged()
+
+        self._checker.check(text, take)
+
+
+def yamlProblem(text: str) -> RecipeProblem | None:
+    """Return the YAML problem of a text; None if valid, or YAML is not installed."""
+    try:
+        import yaml
+    except ImportError:  # not installed yet; the subprocess reports problems
+        return None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 0
+        return RecipeProblem(line, _("Not valid YAML: {what}.").format(what=error.problem or error))
+    except yaml.YAMLError as error:
+        return RecipeProblem(
+            0, _("Not valid YAML: {what}.").format(what=" ".join(str(error).split()))
+        )
+    if not isinstance(content, dict):
+        return RecipeProblem(1, _("A recipe needs keys, such as data and schedule."))
+    return None
+
+
+def lineOf(text: str, sentence: str) -> int:
+    """Return the line of the first key that a sentence names; 0 for none."""
+    quoted = [first or second for first, second in _QUOTED.findall(sentence)]
+    words = [*quoted, *re.findall(r"[A-Za-z_]\w+", sentence)]
+    keys: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        for key in re.findall(r"([A-Za-z_]\w*)\s*:", line.partition("#")[0]):
+            keys.setdefault(key, number)
+    return next((keys[word] for word in words if word in keys), 0)
+
 
 # Network initialized with the encoder of the click model.
 ENCODED = "pumit_encoder_small"
@@ -30,34 +253,16 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """Estimated cost of a training.
-
-    Attributes:
-        seconds: Duration of the training.
-        memoryGib: Memory of the machine or the GPU.
-        diskGib: Disk space in the folder of the run.
-        sentence: The whole estimate in words.
-    """
+    """Estimated cost of a training; the sentence also names memory and disk space."""
 
     seconds: float | None
-    memoryGib: float | None
-    diskGib: float | None
     sentence: str
 
 
 class Planning:
     """Plan of a training, and its recipe while the user edits it.
 
-    Args:
-        parts: Collaborators of the module.
-        cases: Table of the training cases.
-        check: Writer of the cases of the scene.
-        parameters: Function that returns the module's parameters; None while the scene changes.
-        onChanged: Callback after any change.
-
     Attributes:
-        estimate: Estimate of the last plan.
-        warnings: Warnings of the last plan, one sentence each.
         recipeText: Recipe of the next run as YAML, edits included.
     """
 
@@ -118,11 +323,7 @@ class Planning:
         return self._checking.problem
 
     def make(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
-        """Make a plan in a subprocess; edits of an earlier recipe are lost.
-
-        Args:
-            onDone: Callback with whether it succeeded.
-        """
+        """Make a plan in a subprocess; edits of an earlier recipe are lost."""
         parameters = self._parameters()
         if parameters is None or self.isPlanning:
             return
@@ -218,8 +419,6 @@ class Planning:
         estimate = output.get("estimate") or {}
         self.estimate = PlanEstimate(
             _number(estimate.get("seconds")),
-            _number(estimate.get("memory_gib")),
-            _number(estimate.get("disk_gib")),
             str(estimate.get("sentence", "")),
         )
         self.warnings = tuple(str(warning) for warning in output.get("warnings", ()))
@@ -257,7 +456,6 @@ def planConfig(
     """Return the input of `pumit plan`: the user's choices only.
 
     Args:
-        parameters: Parameter node of the module.
         data: The key `data` of a recipe.
         classes: Known classes; they name a model without a name.
     """

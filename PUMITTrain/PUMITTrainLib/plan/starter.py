@@ -12,22 +12,13 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.scan_classes import ScanClasses
-from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.plan.planning import Planning
+from PUMITTrainLib.processes import sentenceOf
 from PUMITTrainLib.setup import Setup
 
 
 class Starter:
-    """Preparation of a run's folder.
-
-    Args:
-        status: Status board for problems.
-        setup: State of the installation.
-        cases: Table of the training cases.
-        scans: Scans of a classification.
-        check: Owner of the draft.
-        planning: Owner of the recipe.
-    """
+    """Preparation of a run's folder."""
 
     def __init__(
         self,
@@ -84,11 +75,7 @@ class Starter:
         return ""
 
     def prepare(self, onReady: Callable[[Path], None]) -> None:
-        """Prepare a folder; make a plan first if there is no valid one.
-
-        Args:
-            onReady: Callback with the folder of the run.
-        """
+        """Prepare a folder; make a plan first if there is no valid one."""
         planning = self._planning
         if planning.isUpToDate:
             self._finish(onReady)

@@ -20,13 +20,7 @@ _CLASS_PREFIX = "dice_"
 
 @dataclass(frozen=True)
 class Overlay:
-    """Picture of a validation case with the prediction.
-
-    Attributes:
-        step: Training step.
-        case: Name of the case.
-        path: The picture.
-    """
+    """Picture of a validation case with the prediction."""
 
     step: int
     case: str

@@ -2,21 +2,153 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.runs.result_scores import CaseScore, classMeans, readScores
+from PUMITTrainLib.runs.curves import MEAN
 from PUMITTrainLib.runs.run_view import RunState
 from PUMITTrainLib.runs.runs import Runs
-from PUMITTrainLib.runs.scan_answers import ScanAnswer, readAnswers
+
+# Of a cross-validation, which has every case once, or of a single run.
+FILES = ("cross_validation.json", "validation.json")
+
+
+@dataclass(frozen=True)
+class CaseScore:
+    """Scores of a validation case.
+
+    Attributes:
+        dice: Dice of each class in it; for a click model after the first click.
+        picture: Picture of the errors, or None.
+        before: Dice of the initial model on the same case, if known.
+    """
+
+    case: str
+    dice: Mapping[str, float]
+    picture: Path | None = None
+    before: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        """Mean Dice of its classes."""
+        return sum(self.dice.values()) / len(self.dice) if self.dice else 0.0
+
+
+def readScores(folder: Path) -> tuple[CaseScore, ...]:
+    """Read the scores of a run, the worst first; none if not written yet."""
+    try:
+        file = next(folder / name for name in FILES if (folder / name).is_file())
+        content = json.loads(file.read_text(encoding="utf-8"))
+        byCase: dict[str, dict[str, float]] = {}
+        before: dict[str, dict[str, float]] = {}
+        for row in content["rows"]:
+            dice = row["clicks"][0] if "clicks" in row else row["dice"]
+            if dice is not None:
+                byCase.setdefault(str(row["case"]), {})[str(row["label"])] = float(dice)
+            for first in (row.get("before") or [])[:1]:
+                before.setdefault(str(row["case"]), {})[str(row["label"])] = float(first)
+    except (OSError, StopIteration, ValueError, TypeError, LookupError, AttributeError):
+        return ()
+    scores = sorted((CaseScore(case, dice) for case, dice in byCase.items()), key=_order)
+    return tuple(
+        CaseScore(score.case, score.dice, _picture(folder, rank), before.get(score.case, {}))
+        for rank, score in enumerate(scores, start=1)
+    )
+
+
+def classMeans(scores: Iterable[CaseScore]) -> dict[str, float]:
+    """Return the mean Dice of all cases and of each class; empty without scores."""
+    kept = list(scores)
+    if not kept:
+        return {}
+    means = {MEAN: sum(score.mean for score in kept) / len(kept)}
+    labels = dict.fromkeys(label for score in kept for label in score.dice)
+    for label in labels:
+        values = [score.dice[label] for score in kept if label in score.dice]
+        means[label] = sum(values) / len(values)
+    return means
+
+
+def meanBefore(scores: Iterable[CaseScore]) -> float | None:
+    """Return the mean Dice of the initial model; None if unknown."""
+    kept = [score.before for score in scores if score.before]
+    if not kept:
+        return None
+    return sum(sum(dice.values()) / len(dice) for dice in kept) / len(kept)
+
+
+def _order(score: CaseScore) -> tuple[float, Any]:
+    return score.mean, score.case
+
+
+def _picture(folder: Path, rank: int) -> Path | None:
+    """Return the picture of a case by its rank from the worst; None if it was not drawn."""
+    path = folder / "pictures" / f"worst_{rank}.png"
+    return path if path.is_file() else None
+
+
+FILE = "answers.csv"
+
+
+@dataclass(frozen=True)
+class ScanAnswer:
+    """Answer for one scan.
+
+    Attributes:
+        probability: Probability of the true class.
+    """
+
+    case: str
+    truth: str
+    answer: str
+    probability: float
+
+    @property
+    def isRight(self) -> bool:
+        """Whether the model named its class."""
+        return self.answer == self.truth
+
+
+def readAnswers(folder: Path) -> tuple[ScanAnswer, ...]:
+    """Read the answers for the test scans, or the validation scans if there are none.
+
+    The worst come first; none if they were not written yet, or a scan has several classes.
+    """
+    try:
+        with (folder / FILE).open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        classes = header[3:]
+        found: dict[str, list[ScanAnswer]] = {}
+        for split, case, truth, *numbers in rows:
+            chances = dict(zip(classes, map(float, numbers), strict=True))
+            answer = max(chances, key=lambda name: chances[name])
+            row = ScanAnswer(case, truth, answer, chances[truth])
+            found.setdefault(split, []).append(row)
+    except (OSError, ValueError, LookupError):
+        return ()
+    kept = found.get("test") or found.get("val") or []
+    return tuple(sorted(kept, key=lambda row: (row.isRight, row.probability)))
+
+
+def answersInWords(answers: Sequence[ScanAnswer]) -> str:
+    """Describe how many scans were named right, compared with the simplest guess."""
+    right, count = sum(row.isRight for row in answers), len(answers)
+    ((name, most),) = Counter(row.truth for row in answers).most_common(1)
+    text = _("The model named the class of {right} of {count} scans that it did not learn from.")
+    guess = _("Always answering {name} would be right for {most}.")
+    return " ".join([text.format(right=right, count=count), guess.format(name=name, most=most)])
+
 
 CARD = "card.md"
 SUFFIX = ".pumit.zip"
@@ -26,13 +158,7 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
 class Results:
-    """Result of the selected run.
-
-    Args:
-        parts: Collaborators of the module.
-        runs: List of runs and selection.
-        onChanged: Callback after any change.
-    """
+    """Result of the selected run."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from pumit.runs import ENDED, RunStatus, read_command
 from pumit.system.process import is_halted
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.processes.launching import last_words
+from PUMITTrainLib.processes import last_words
 
 
 class RunState(enum.Enum):
@@ -32,12 +32,6 @@ class RunView:
     """Status of a run when its folder was last read.
 
     Attributes:
-        folder: Folder of the run.
-        name: Name of the trained model.
-        task: Task of the training.
-        state: Current state.
-        sentence: Status for the user.
-        step: Steps done.
         steps: Total number of steps.
         seconds: Time used so far.
         leftSeconds: Remaining time, if known.

@@ -11,11 +11,10 @@ from export_scene import loadSeries
 from pumit.export.dicom_series import write_dicom_series
 from pumit.volume import Volume
 from PUMITSegmentLib.exporting import checks as export_checks
-from PUMITSegmentLib.exporting.checks import Repair, findProblems
+from PUMITSegmentLib.exporting.checks import findProblems
 from PUMITSegmentLib.exporting.export import ExportChoice, Format
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage, readVolume
-from PUMITSlicerLib.term_search import TermSearch
-from PUMITSlicerLib.terms import assignTerm, newSegment
+from PUMITSlicerLib.terms import TermSearch, assignTerm, newSegment
 from pydicom import dcmread
 from two_patients import stateDicom
 
@@ -69,7 +68,7 @@ def only(found):
 
 
 def stops(found) -> list[str]:
-    return [p.sentence for p in found if p.severity.value == "stops"]
+    return [p.sentence for p in found if p.isStop]
 
 
 @pytest.mark.parametrize("format_", ["DICOM_SEG", "SEG_NRRD", "NIFTI", "NRRD"])
@@ -107,11 +106,10 @@ def test_hidden_segments(problems, node, volume_node):
 
 
 def test_empty_segment_names_itself_and_stops_nothing(problems, node, volume_node):
-    empty = add(node, "spleen", volume_node, size=0)
+    add(node, "spleen", volume_node, size=0)
     problem = only(problems(node, volume_node))
-    assert problem.severity.value == "warns"
+    assert not problem.isStop
     assert 'because empty: "spleen"' in problem.sentence
-    assert problem.segmentIDs == (empty,)
 
 
 def test_segment_that_was_erased_again_is_empty(problems, node, volume_node):
@@ -123,8 +121,7 @@ def test_segment_that_was_erased_again_is_empty(problems, node, volume_node):
 def test_missing_code_warns_and_can_be_assigned(problems, node, volume_node):
     segment_id = add(node, "thing", volume_node)
     problem = only(problems(node, volume_node))
-    assert problem.severity.value == "warns"
-    assert (problem.repair, problem.segmentIDs) == (Repair.ASSIGN_TERM, (segment_id,))
+    assert not problem.isStop
     assignTerm(node, segment_id, TermSearch().named("spleen"))
     assert problems(node, volume_node) == []
 
@@ -133,8 +130,7 @@ def test_same_name_twice_stops_dicom_and_warns_elsewhere(problems, node, volume_
     second = add(node, "liver", volume_node)
     node.GetSegmentation().GetSegment(second).SetName("liver")
     problem = only(problems(node, volume_node))
-    assert (problem.severity.value, problem.repair) == ("stops", Repair.RENAME)
-    assert len(problem.segmentIDs) == 2
+    assert problem.isStop
     assert stops(problems(node, volume_node, "SEG_NRRD")) == []
 
 
@@ -142,7 +138,7 @@ def test_same_name_twice_stops_dicom_and_warns_elsewhere(problems, node, volume_
 def test_name_that_dicom_cannot_hold_can_be_changed(problems, node, volume_node, name):
     node.GetSegmentation().GetNthSegment(0).SetName(name)
     problem = only(problems(node, volume_node))
-    assert (problem.severity.value, problem.repair) == ("stops", Repair.RENAME)
+    assert problem.isStop
     assert problems(node, volume_node, "NIFTI") == []
 
 
@@ -180,7 +176,7 @@ def test_multi_frame_without_places(problems, node, volume_node, multi_frame):
     # Slicer stacks the frames of a cine like slices.
     for format_ in ("STATISTICS_CSV", "NIFTI"):
         doubt = only(problems(node, volume_node, format_))
-        assert doubt.severity.value == "warns"
+        assert not doubt.isStop
         assert "volumes in the file mean nothing" in doubt.sentence
     # One frame of it, from a sequence, has no depth.
     slicer.util.updateVolumeFromArray(volume_node, np.zeros((1, *SHAPE[1:]), np.int16))
@@ -210,26 +206,26 @@ def test_statistics_of_a_colour_image_are_of_one_channel(problems, scene):
     node.CreateDefaultDisplayNodes()
     add(node, "liver", photo)
     doubt = only(problems(node, photo, "STATISTICS_JSON"))
-    assert doubt.severity.value == "warns"
+    assert not doubt.isStop
     assert "3 channels" in doubt.sentence
     assert problems(node, photo, "NIFTI") == []
 
 
 def test_segment_elsewhere_and_segment_half_outside(problems, node, volume_node):
-    outside = add(node, "spleen", volume_node, corner=(2, 4, 60))
-    half = add(node, "aorta", volume_node, corner=(2, 4, 18))
-    found = problems(node, volume_node)
-    assert [(p.severity.value, p.segmentIDs) for p in found] == [
-        ("stops", (outside,)),
-        ("warns", (half,)),
-    ]
+    add(node, "spleen", volume_node, corner=(2, 4, 60))
+    add(node, "aorta", volume_node, corner=(2, 4, 18))
+    outside, half = problems(node, volume_node)
+    assert outside.isStop
+    assert '"spleen" is outside' in outside.sentence
+    assert not half.isStop
+    assert '"aorta" extends' in half.sentence
 
 
 def test_segments_of_another_scan_are_not_written_silently(problems, scene, node, volume_node):
     other = addVolumeNode("Follow-up", readVolume(volume_node))
     node.SetReferenceImageGeometryParameterFromVolumeNode(other)
     found = only(problems(node, volume_node))
-    assert found.severity.value == "warns"
+    assert not found.isStop
     assert '"Segments" belongs to the scan "Follow-up".' in found.sentence
     stateDicom(volume_node, "P-7710")
     stateDicom(other, "P-7711")
@@ -243,10 +239,10 @@ def test_only_segments_that_overlap_warn_and_only_for_label_maps(problems, node,
     assert problems(node, volume_node, "NIFTI") == []
     assert problems(node, volume_node, "DICOM_LABELMAP") == []
     add(node, "aorta", volume_node, corner=(2, 6, 10))
-    for format_, severity in (("NIFTI", "warns"), ("NRRD", "warns"), ("DICOM_LABELMAP", "stops")):
+    for format_, isStop in (("NIFTI", False), ("NRRD", False), ("DICOM_LABELMAP", True)):
         found = only(problems(node, volume_node, format_))
         assert "overlap" in found.sentence
-        assert found.severity.value == severity
+        assert found.isStop is isStop
     assert problems(node, volume_node, "SEG_NRRD") == []
 
 
@@ -280,7 +276,7 @@ def test_database_that_is_closed_warns_if_it_is_requested(problems, node, volume
     dropped = loadSeries(tmp_path / "series", None)
     node.SetReferenceImageGeometryParameterFromVolumeNode(dropped)
     found = problems(node, dropped, database=None, addToDatabase=True)
-    assert only(found).severity.value == "warns"
+    assert not only(found).isStop
     assert "database is not open" in found[0].sentence
     assert problems(node, dropped, database=None) == []
 
@@ -288,11 +284,11 @@ def test_database_that_is_closed_warns_if_it_is_requested(problems, node, volume
 def test_missing_library_can_be_installed(problems, node, volume_node, monkeypatch):
     monkeypatch.setattr(export_checks.importlib.util, "find_spec", lambda name: None)
     problem = only(problems(node, volume_node))
-    assert problem.repair is export_checks.Repair.INSTALL
+    assert problem.isStop
 
 
 def test_what_stops_comes_first(problems, node, volume_node):
     add(node, "thing", volume_node)
     volume_node.SetAttribute("DICOM.instanceUIDs", None)
     found = problems(node, volume_node)
-    assert [p.severity.value for p in found] == ["stops", "warns"]
+    assert [p.isStop for p in found] == [True, False]

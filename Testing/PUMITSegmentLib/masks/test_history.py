@@ -119,30 +119,6 @@ def test_memory_is_bounded_and_the_latest_levels_stay(count: int, levels: int, u
         assert back  # the last step can be undone, however little memory there is
 
 
-def test_what_was_found_is_no_step() -> None:
-    history = History()
-    history.begin("a", state(1))
-    assert not history.canUndo
-    history.record({"a": state(2)})
-    assert history.undo() == {"a": state(1)}
-
-
-def test_a_neighbour_that_was_overwritten_comes_back_with_the_same_step() -> None:
-    history = History()
-    history.begin("liver", state(1))
-    history.begin("spleen", state(2))
-    history.record({"liver": state(3), "spleen": state(4)})
-    assert history.undo() == {"liver": state(1), "spleen": state(2)}
-
-
-def test_clearing_forgets_everything() -> None:
-    history = History()
-    history.record({"a": state(1)})
-    history.clear()
-    assert (history.undo(), history.redo(), history.present("a")) == (None, None, None)
-    assert history.byteCount == 0
-
-
 @given(mask=arrays(bool, array_shapes(min_dims=3, max_dims=3, max_side=9)))
 def test_masks_come_back_as_they_were(mask: np.ndarray) -> None:
     packed = PackedMask.of(mask)

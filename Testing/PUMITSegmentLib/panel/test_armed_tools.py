@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Viewed, opened
 from pumit.segmentation import UncertainRegion
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
 
-class Armed(Panel):
+class Armed(Viewed):
     """The panel with a view, with one answered click and Point still pressed."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        super().__init__(loadModule)
-        self.load()
-        self.view = sliceView("Red", "Axial")
-        self.view.show(self.volumeNode)
+        super().__init__(loadModule, sliceView)
         self.interaction = slicer.app.applicationLogic().GetInteractionNode()
         self.selection = slicer.app.applicationLogic().GetSelectionNode()
-        self.press(self.ui.pointButton)
-        self.view.clickAt((8, 8, 8))
-        self.answer(A)
+        self.clickFirst((8, 8, 8), A)
 
     @property
     def isSlicerPlacing(self) -> bool:
@@ -52,11 +46,7 @@ class Armed(Panel):
         return [prompt.is_positive for prompt in self.worker.requests[-1].prompts]
 
 
-@pytest.fixture
-def armed(loadModule: Any, sliceView: Any) -> Iterator[Armed]:
-    made = Armed(loadModule, sliceView)
-    yield made
-    made.close()
+armed = opened(Armed)
 
 
 # --- after Check here -----------------------------------------------------------------------------
@@ -264,7 +254,7 @@ def test_each_click_begins_a_segment_where_that_is_wanted(armed: Armed) -> None:
 
 
 def test_pointer_and_view_show_inside_or_outside(armed: Armed) -> None:
-    from PUMITSegmentLib.scene.view_cursor import pointer
+    from PUMITSegmentLib.scene.view_gate import pointer
     from Qt import QtCore
 
     view = slicer.app.layoutManager().sliceWidget("Red").sliceView()

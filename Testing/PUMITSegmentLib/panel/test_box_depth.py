@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import A, B, Daily
+from panel_scene import opened
 from pumit.prompts import BoxPrompt
 
 # RAS mm, in the axial slice at 8.
@@ -47,11 +47,7 @@ class Boxes(Daily):
         return [(each.min(axis=0), each.max(axis=0)) for each in corners]
 
 
-@pytest.fixture
-def boxes(loadModule: Any, sliceView: Any) -> Iterator[Boxes]:
-    made = Boxes(loadModule, sliceView)
-    yield made
-    made.close()
+boxes = opened(Boxes)
 
 
 def test_corners_then_depth_and_the_status_says_which_comes_next(

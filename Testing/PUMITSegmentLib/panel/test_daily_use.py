@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import slicer
 from daily_panel import A, B, Daily
+from PUMITSegmentLib.reconstruction import ViewsBefore
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.writer import OverwriteMode
-from scripted_worker import box
+from PUMITSlicerLib.terms import hasCode
+from scripted_worker import SHAPE, box
 
 # --- undo -----------------------------------------------------------------------------------------
 
@@ -355,3 +358,172 @@ def test_nothing_jumps_when_work_begins_and_ends(daily: Daily) -> None:
     assert places() == before
     daily.logic.status.done("Liver: updated in 0.3 s.")
     assert places() == before
+
+
+# --- lassos ---------------------------------------------------------------------------------------
+
+
+def lasso(daily: Daily, middle: tuple[float, float], radius: float) -> None:
+    """Draw around a place on the slice at 8 mm, click by click."""
+    daily.press(daily.ui.lassoButton)
+    daily.view.sliceNode.JumpSliceByOffsetting(0, 0, 8)
+    for angle in np.linspace(0, 2 * np.pi, 12, endpoint=False):
+        place = middle[0] + radius * np.cos(angle), middle[1] + radius * np.sin(angle)
+        daily.view.click(*daily.view.rasToXy((*place, 8)))
+    daily.view.click(*daily.view.rasToXy((*middle, 8)), button="Right")
+
+
+def test_a_lasso_is_what_was_drawn_in_its_slice(daily: Daily) -> None:
+    daily.press(daily.ui.newSegmentButton)
+    lasso(daily, (20, 16), 4.2)
+    daily.answer(box((6, 14, 18), (11, 22, 27)))
+    found = daily.mask(daily.logic.segmentID)
+    h, w = np.indices(SHAPE[1:])
+    expected = (h - 16) ** 2 + (w - 20) ** 2 < 4.2**2
+    assert (found[8] != expected).sum() <= 6
+    assert np.array_equal(found[7], box((6, 14, 18), (11, 22, 27))[7])
+    daily.press(daily.ui.pointButton)
+    daily.view.clickAt((25, 20, 8))
+    daily.answer(box((6, 14, 18), (11, 22, 27)))
+    assert daily.mask(daily.logic.segmentID)[8, 20, 25]
+
+
+def test_a_lasso_after_a_click_adds_to_the_segment(daily: Daily) -> None:
+    lasso(daily, (20, 16), 3.2)
+    daily.answer(A)
+    found = daily.mask(daily.liver)
+    assert found[A].all()
+    assert found[8, 16, 20]
+
+
+def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily: Daily) -> None:
+    daily.press(daily.ui.newSegmentButton)
+    lasso(daily, (20, 16), 3.2)
+    daily.answer(box((6, 14, 18), (11, 19, 23)))
+    daily.logic.stopPlacing()
+    daily.editByHand(daily.logic.segmentID, B)
+    daily.press(daily.ui.pointButton)
+    daily.view.clickAt((16, 16, 16))
+    daily.answer(B)
+    assert np.array_equal(daily.mask(daily.logic.segmentID), B)
+
+
+# --- export and reconstruction --------------------------------------------------------------------
+
+
+def test_an_export_has_the_name_given_and_its_folder_opens(
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import qt
+
+    ui = daily.ui
+    ui.exportSection.collapsed = False
+    ui.exportFolderEdit.currentPath = str(tmp_path)
+    ui.exportNameEdit.text = "liver of today"
+    ui.exportFormatSelector.currentIndex = 1
+    assert not ui.openFolderButton.enabled
+    daily.press(ui.exportButton)
+    assert daily.logic.background.drain(120)
+    assert [path.name for path in tmp_path.iterdir()] == ["liver of today.seg.nrrd"]
+    shown: list[str] = []
+    monkeypatch.setattr(
+        qt.QDesktopServices, "openUrl", lambda url: shown.append(url.toLocalFile()) or True
+    )
+    ui.openFolderButton.click()
+    assert shown == [str(tmp_path)]
+
+
+def test_the_views_before_a_reconstruction_come_back(daily: Daily) -> None:
+    layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
+    arrangement, composite = layout.GetViewArrangement(), daily.view.compositeNode
+    other = daily.addScan("Reconstructed")
+    before = ViewsBefore()
+    layout.SetViewArrangement(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpPlotView)
+    composite.SetBackgroundVolumeID(other.GetID())
+    composite.SetForegroundVolumeID(other.GetID())
+    slicer.mrmlScene.RemoveNode(other)
+    before.restore()
+    assert layout.GetViewArrangement() == arrangement
+    assert composite.GetBackgroundVolumeID() == daily.volumeNode.GetID()
+    assert composite.GetForegroundVolumeID() is None
+
+
+class Dialogs:
+    """File dialogs that answer at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def open(self) -> str:
+        return self.path
+
+    def save(self) -> str:
+        return self.path
+
+
+def choose(daily: Daily, text: str) -> None:
+    menu = daily.ui.newSegmentButton.menu()
+    menu.aboutToShow.emit()
+    (action,) = [each for each in menu.actions() if each.text == text]
+    action.trigger()
+    daily.process()
+
+
+def segments(daily: Daily) -> dict[str, tuple[str, tuple[float, ...]]]:
+    """Terminology and colour of each segment, by its name."""
+    segmentation = daily.logic.segmentationNode.GetSegmentation()
+    found = [segmentation.GetNthSegment(i) for i in range(segmentation.GetNumberOfSegments())]
+    return {each.GetName(): (each.GetTerminology(), each.GetColor()) for each in found}
+
+
+@pytest.mark.parametrize(
+    ("title", "first", "count"),
+    [("Abdomen", "Gallbladder", 10), ("Heart", "Left ventricle", 7), ("Head and neck", "Brai", 15)],
+)
+def test_a_shipped_list_is_one_press(daily: Daily, title: str, first: str, count: int) -> None:
+    choose(daily, f"All of: {title}")
+    made = segments(daily)
+    assert len(made) == 1 + count  # the liver was there
+    assert list(made)[1].startswith(first)
+    segmentation = daily.logic.segmentationNode.GetSegmentation()
+    uncoded = [
+        segmentation.GetNthSegment(i).GetName()
+        for i in range(len(made))
+        if not hasCode(segmentation.GetNthSegment(i))
+    ]
+    assert uncoded == []
+    colours = [colour for _term, colour in made.values()]
+    assert len(set(colours)) == len(colours)  # neighbours differ
+    choose(daily, f"All of: {title}")  # none comes twice
+    assert len(segments(daily)) == 1 + count
+
+
+def test_a_list_is_saved_and_loaded_with_codes_and_colours(daily: Daily, tmp_path: Path) -> None:
+    daily.panel.segmentSection.dialogs = Dialogs(tmp_path / "mine")
+    choose(daily, "All of: Heart")
+    segment = daily.logic.segmentationNode.GetSegmentation().GetNthSegment(2)
+    segment.SetColor(0.1, 0.2, 0.9)
+    before = segments(daily)
+    choose(daily, "Save these segments as a list...")
+    file = tmp_path / "mine.pumit-list.json"
+    assert file.is_file()
+    assert "Miller" not in file.read_text()
+    daily.logic.parameters.segmentation = None
+    daily.panel.segmentSection.dialogs = Dialogs(file)
+    choose(daily, "All of a saved list...")
+    after = segments(daily)
+    assert list(after) == list(before)
+    for name, (term, colour) in before.items():
+        assert after[name][0] == term
+        assert after[name][1] == pytest.approx(colour, abs=1e-3)
+
+
+def test_what_is_no_list_is_said(daily: Daily, tmp_path: Path) -> None:
+    file = tmp_path / "odd.pumit-list.json"
+    daily.panel.segmentSection.dialogs = Dialogs(file)
+    for content in ("nothing", "[]", '{"segments": [{}]}'):
+        daily.logic.status.waiting("Before")
+        file.write_text(content)
+        choose(daily, "All of a saved list...")
+        assert "is not a list of segments" in daily.status
+        assert len(segments(daily)) == 1

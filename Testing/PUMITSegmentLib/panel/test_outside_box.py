@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Viewed, opened
 from prompt_scene import OBLIQUE, addScan, rotation
 from pumit.prompts import PointPrompt
 from pumit.segmentation import UncertainRegion
 from PUMITSegmentLib.prompts.display import displayOf
-from PUMITSegmentLib.prompts.excluded import excludedBox, withoutBoxes
+from PUMITSegmentLib.prompts.segment_prompts import excludedBox, withoutBoxes
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, box
 
 A, B = box((4, 4, 4), (12, 14, 20)), box((8, 8, 8), (16, 16, 16))
 
 
-class Drawing(Panel):
+class Drawing(Viewed):
     """The panel with a view, with one answered click."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        super().__init__(loadModule)
-        self.load()
-        self.view = sliceView("Red", "Axial")
-        self.view.show(self.volumeNode)
-        self.press(self.ui.pointButton)
-        self.view.clickAt((8, 8, 8))
-        self.answer(A)
+        super().__init__(loadModule, sliceView)
+        self.clickFirst((8, 8, 8), A)
 
     def draw(self, button: Any, first: tuple[float, ...], second: tuple[float, ...]) -> None:
         """Draw a box by two clicks in the slice through its first corner, RAS mm."""
@@ -51,11 +44,7 @@ class Drawing(Panel):
         return self.mask(self.logic.segmentID)
 
 
-@pytest.fixture
-def drawing(loadModule: Any, sliceView: Any) -> Iterator[Drawing]:
-    made = Drawing(loadModule, sliceView)
-    yield made
-    made.close()
+drawing = opened(Drawing)
 
 
 def without(mask: np.ndarray, d: slice, h: slice, w: slice) -> np.ndarray:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Viewed, opened
 from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 OUTSIDE = (40.0, 12.0, 10.0)  # the scan ends at R 27.5
 
 
-class Aiming(Panel):
+class Aiming(Viewed):
     """The panel with a view that shows more than the image, with one answered click."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        super().__init__(loadModule)
-        self.load()
-        self.view = sliceView("Red", "Axial")
-        self.view.show(self.volumeNode)
+        super().__init__(loadModule, sliceView)
         self.view.sliceNode.SetFieldOfView(120, 120, 1)
-        self.press(self.ui.pointButton)
-        self.view.clickAt((8, 8, 10))
-        self.answer(A)
+        self.clickFirst((8, 8, 10), A)
         self.count = len(self.worker.requests)
 
     @property
@@ -44,11 +37,7 @@ class Aiming(Panel):
         return tuple(self.view.rasToXy(ras))
 
 
-@pytest.fixture
-def aiming(loadModule: Any, sliceView: Any) -> Iterator[Aiming]:
-    made = Aiming(loadModule, sliceView)
-    yield made
-    made.close()
+aiming = opened(Aiming)
 
 
 def test_a_click_outside_the_image_is_refused(aiming: Aiming) -> None:

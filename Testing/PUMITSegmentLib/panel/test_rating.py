@@ -10,8 +10,7 @@ import pytest
 import slicer
 from daily_panel import A, Daily
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-from PUMITSegmentLib.segments.rating import Rating, ratingOf
-from PUMITSegmentLib.segments.reviewed import isReviewed
+from PUMITSegmentLib.segments.rating import Rating, isReviewed, ratingOf
 from PUMITSegmentLib.segments.volumes import digestOf
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from PUMITSlicerLib.status import Activity

@@ -29,18 +29,6 @@ def test_the_line_runs_along_the_middle_of_a_bar() -> None:
     assert flat[:, 0].max() > 85
 
 
-def test_the_line_of_a_bent_shape_stays_in_it() -> None:
-    turn = np.linspace(0, np.pi, 40)
-    outer = np.stack((np.cos(turn), np.sin(turn)), axis=1) * 50
-    shape = np.vstack((outer, outer[::-1] * 0.7))
-    line = middle_line(outline(shape), 0.5)
-    flat = (line - [10.0, -20, 30]) @ inSpace(np.zeros((1, 2)))[1].T
-    radius = np.linalg.norm(flat, axis=1)
-    assert radius.min() > 35
-    assert radius.max() < 50
-    assert np.ptp(flat[:, 0]) > 50  # from one end to the other
-
-
 def test_the_deepest_point_of_a_disc_is_its_middle() -> None:
     turn = np.linspace(0, 2 * np.pi, 60, endpoint=False)
     disc = outline(np.stack((np.cos(turn), np.sin(turn)), axis=1) * 30)

@@ -8,11 +8,12 @@ import slicer
 from draws import draws
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from prompt_frames import KINDS, assertSame
 from prompt_scene import markups
+from pumit.io.markups import read_markups
 from pumit.segmentation import AnswerChoice
-from PUMITSegmentLib.prompts.drawing.making import addPromptNode
-from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
+from PUMITSegmentLib.prompts.nodes import PromptNodes, addPromptNode
+from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag, promptNodesOf
 
 MOVES = (
     "positive point",
@@ -25,7 +26,6 @@ MOVES = (
     "mask prior",
     "choose an answer",
     "delete node",
-    "remove last",
     "clear",
     "restore",
 )
@@ -81,8 +81,6 @@ def change(prompted, move: str, random: np.random.Generator) -> None:
         assert not isPrompted or prompted.prompts.choice("liver") == choice
     elif move == "delete node" and nodes:
         slicer.mrmlScene.RemoveNode(nodes[random.integers(len(nodes))])
-    elif move == "remove last":
-        prompted.removeLast("liver")
     elif move == "clear":
         prompted.prompts.clear("liver")
 
@@ -114,20 +112,6 @@ def test_any_earlier_moment_comes_back(prompted, moves: list[str], seed: int) ->
         assert described(prompted.of()) == expected
         assert prompted.prompts.snapshot("liver") == snapshot
     prompted.prompts.clear("liver")
-
-
-def test_the_last_prompt_is_removed_first(prompted) -> None:
-    random = np.random.default_rng(0)
-    moves = ("positive point", "box", "negative point", "scribble", "mask prior")
-    stages = [described(prompted.of())]
-    for move in moves:
-        change(prompted, move, random)
-        stages.append(described(prompted.of()))
-    for stage in reversed(stages[:-1]):
-        prompted.removeLast("liver")
-        assert described(prompted.of()) == stage
-    prompted.removeLast("liver")
-    assert prompted.of() == []
 
 
 def test_points_go_on_being_placed_after_undo(prompted, axial) -> None:
@@ -164,17 +148,6 @@ def test_undo_drops_what_is_being_drawn_and_lets_it_be_drawn_anew(prompted, axia
     assert len(markups()) == 1
 
 
-def test_equal_prompts_make_equal_snapshots(prompted, axial) -> None:
-    prompted.place()
-    axial.click(220, 260)
-    prompted.prompts.stopPlacing()
-    first, second = (prompted.prompts.snapshot("liver") for _ in range(2))
-    assert first == second
-    assert hash(first) == hash(second)
-    axial.drag((220, 260), (230, 260))
-    assert prompted.prompts.snapshot("liver") != first
-
-
 def test_a_restored_node_is_shown_as_its_segment_is(prompted, axial) -> None:
     prompted.place()
     axial.click(220, 260)
@@ -208,3 +181,119 @@ def test_a_removed_segment_gets_its_prompts_back(prompted, axial) -> None:
     axial.drag((303, 283), (333, 303))
     assert prompted.changed == ["liver"]
     assert len(prompted.of()[1].corners_lps) == 4
+
+
+def test_the_value_is_read_again_only_after_a_change(prompted, axial) -> None:
+    def changed() -> bool:
+        nonlocal known
+        before, known = known, prompted.prompts.read("liver", prompted.volumeNode)
+        return known is not before
+
+    known = None
+    prompted.placeOneOfEach(axial)
+    assert changed()
+    assert known.count == len(known.prompts) > 1
+    assert not changed()
+    prompted.prompts.choose("liver", AnswerChoice(2, 3))
+    assert changed()
+    (node,) = [n for n in promptNodesOf(prompted.segmentationNode, "liver") if n.GetName()][:1]
+    node.SetNthControlPointPosition(0, 1.0, 2.0, 3.0)
+    assert changed()
+    prompted.volumeNode.SetOrigin(1.0, 2.0, 3.0)
+    assert changed()
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
+    assert changed()
+    matrix = np.eye(4)
+    matrix[0, 3] = 5.0
+    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    assert changed()
+    prompted.prompts.clear("liver")
+    assert changed()
+    assert not changed()
+    assert prompted.prompts.read("liver", None).prompts == ()
+
+
+@pytest.mark.parametrize("name", ["scene.mrb", "scene.mrml"])
+def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name) -> None:
+    prompted.placeOneOfEach(axial)
+    before = prompted.of()
+    prompted.prompts.showOnly("spleen")
+    save(tmp_path / name)
+    prompted.prompts.close()
+    giveCache(tmp_path)
+    slicer.util.loadScene(str(tmp_path / name), {})
+
+    segmentationNode = slicer.util.getNode("S")
+    prompts = PromptNodes(segmentationNode, prompted.changed.append)
+    after = list(prompts.read("liver", slicer.util.getNode("Scan")).prompts)
+    prompts.close()
+    assertSame(after, before)
+    assert [type(p) for p in after] == KINDS
+
+
+def save(path) -> None:
+    """As Slicer's save dialog: a bundle, or the scene with a file for each node."""
+    if path.suffix == ".mrml":
+        for node in slicer.util.getNodesByClass("vtkMRMLStorableNode"):
+            if node.GetSaveWithScene() and not node.GetHideFromEditors():
+                node.AddDefaultStorageNode()
+                storage = node.GetStorageNode()
+                if storage is None:
+                    continue
+                extension = storage.GetDefaultWriteFileExtension()
+                storage.SetFileName(str(path.parent / f"{node.GetID()}.{extension}"))
+                storage.WriteData(node)
+    assert slicer.util.saveScene(str(path))
+
+
+def giveCache(folder) -> None:
+    """Bundles are unpacked into the cache, which Slicer's application has."""
+    manager, cache = slicer.vtkDataIOManager(), slicer.vtkCacheManager()
+    (folder / "cache").mkdir()
+    cache.SetRemoteCacheDirectory(str(folder / "cache"))
+    manager.SetCacheManager(cache)
+    slicer.mrmlScene.SetCacheManager(cache)
+    slicer.mrmlScene.SetDataIOManager(manager)
+
+
+def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -> None:
+    prompted.placeOneOfEach(axial)
+    before = prompted.of()
+    save(tmp_path / "scene.mrb")
+    prompted.changed.clear()
+    giveCache(tmp_path)
+    slicer.mrmlScene.ReadFromMRB(str(tmp_path / "scene.mrb"), False)
+
+    _first, second = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+    assertSame(prompted.of(), before)
+    assert prompted.changed == []
+    other = PromptNodes(second, lambda segmentID: None)
+    assertSame(list(other.read("liver", prompted.volumeNode).prompts), before)
+    slicer.mrmlScene.RemoveNode(second)
+    assertSame(prompted.of(), before)
+
+
+def test_saved_markups_are_the_same_prompts_to_the_command_line(prompted, axial, tmp_path) -> None:
+    prompted.place()
+    axial.click(220, 260)
+    prompted.place(isPositive=False)
+    axial.click(300, 240)
+    axial.click(260, 200)
+    prompted.place("BOX_3D")
+    axial.click(150, 150)
+    axial.click(250, 220)
+    expected = prompted.of()
+    saved = []
+    for name in ("Liver +", "Liver -", "Liver box"):
+        path = tmp_path / f"{len(saved)}.mrk.json"
+        assert slicer.util.saveNode(slicer.util.getNode(name), str(path), {})
+        saved += read_markups(path)
+    assertSame(saved[:3], expected[:3])
+    assert {tuple(c) for c in map(rounded, saved[3].corners_lps)} == {
+        tuple(c) for c in map(rounded, expected[3].corners_lps)
+    }
+
+
+def rounded(point) -> list[float]:
+    return [round(value, 2) + 0.0 for value in point]

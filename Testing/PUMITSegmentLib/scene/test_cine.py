@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Panel, Viewed, opened
 from pumit.prompts import MaskPrompt, PointPrompt
 from PUMITSlicerLib.mrml import readVolume
 from scripted_worker import SHAPE, box
@@ -17,14 +16,11 @@ A, B = box((5, 5, 5), (12, 12, 12)), box((6, 6, 6), (13, 13, 13))
 FRAMES = 4
 
 
-class Cine(Panel):
+class Cine(Viewed):
     """The panel on a sequence of four frames with an axial view, with a click in the first."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        self.view = sliceView("Red", "Axial")
-        super().__init__(loadModule)
-        self.load()
-        self.view.show(self.volumeNode)
+        super().__init__(loadModule, sliceView)
         self.logic.newSegment("Ventricle")
         self.segmentID = self.logic.segmentID
         self.press(self.ui.pointButton)
@@ -56,11 +52,7 @@ class Cine(Panel):
         return self.mask(self.segmentID)
 
 
-@pytest.fixture
-def cine(loadModule: Any, sliceView: Any) -> Iterator[Cine]:
-    cine = Cine(loadModule, sliceView)
-    yield cine
-    cine.close()
+cine = opened(Cine)
 
 
 def test_segments_prompts_and_steps_are_of_their_frame(cine: Cine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,12 @@ import numpy as np
 import pytest
 import slicer
 from harness.views import open_views
-from panel_scene import Panel
+from panel_scene import Panel, opened
 from PUMITSlicerLib.mrml import addVolumeNode, readVolume
 from scripted_worker import SHAPE
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
-
-@pytest.fixture
-def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoViews]:
-    made = TwoViews(loadModule, sliceView)
-    yield made
-    made.close()
+patients = opened(TwoViews)
 
 
 # --- a scan that the view does not show -----------------------------------------------------------

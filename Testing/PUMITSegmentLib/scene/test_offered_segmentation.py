@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import slicer
 from daily_panel import A, Daily
+from panel_scene import Panel
+from PUMITSegmentLib.scene.same_patient import kinship, vouch
 from PUMITSegmentLib.segments.scan_of import scanOf
-from two_patients import Questions, nodes, stateDicom
+from scripted_worker import box
+from two_patients import FRAME, OTHER_FRAME, Questions, nodes, stateDicom
 
 
 def saved(daily: Daily, folder: Path) -> str:
@@ -189,3 +193,143 @@ def test_a_segmentation_of_another_patient_elsewhere_is_refused(
     assert questions.texts == []
     assert scanOf(node) is None
     assert "another patient" in daily.status
+
+
+PLACEHOLDERS = [
+    *(
+        "",
+        " ",
+        "Anonymous",
+        "ANONYMIZED^PATIENT",
+        "anon",
+        "0",
+        "0000",
+        "unknown",
+        "UNKNOWN^",
+        "N/A",
+    ),
+    *("none", "XXXX", "1", "123456", "PatientID", "de-identified", "No Name", "test"),
+]
+
+
+@pytest.fixture
+def scans(scene: Any) -> list[Any]:
+    return [
+        slicer.util.addVolumeFromArray(np.zeros((2, 3, 4), np.int16), name=name)
+        for name in ("First", "Second")
+    ]
+
+
+def relation(scans: list[Any]) -> str:
+    there, back = kinship(*scans), kinship(*reversed(scans))
+    assert there is back
+    return there.name
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("P-7710", FRAME), ("P-7710", FRAME), "SAME"),
+        (("P-7710", FRAME), ("P-7710", OTHER_FRAME), "UNKNOWN"),
+        (("P-7710", FRAME), ("P-7711", FRAME), "OTHER"),
+        (("P-7710", FRAME), ("P-7711", ""), "OTHER"),
+        (("P-7710", FRAME), ("", FRAME), "UNKNOWN"),
+    ],
+)
+def test_dicom_decides(
+    scans: list[Any], first: tuple[str, str], second: tuple[str, str], expected: str
+) -> None:
+    stateDicom(scans[0], *first)
+    stateDicom(scans[1], *second)
+    assert relation(scans) == expected
+
+
+@pytest.mark.parametrize("text", PLACEHOLDERS)
+def test_a_placeholder_states_nothing(scans: list[Any], text: str) -> None:
+    for node in scans:
+        stateDicom(node, text, FRAME)
+    assert relation(scans) == "UNKNOWN"
+
+
+def test_headers_in_the_database_are_asked_and_two_statements_are_none(
+    scans: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated = {"0010,0020": "P-7710", "0020,0052": FRAME}
+    database = SimpleNamespace(isOpen=True, instanceValue=lambda uid, tag: stated.get(tag, ""))
+    monkeypatch.setattr(slicer, "dicomDatabase", database, raising=False)
+    for node in scans:
+        node.SetAttribute("DICOM.instanceUIDs", "1.2.3.4 1.2.3.5")
+    assert relation(scans) == "SAME"
+    stateDicom(scans[1], "P-7711", FRAME)  # moved below another patient by hand
+    assert relation(scans) == "UNKNOWN"
+
+
+def test_the_word_of_the_user_is_saved_with_the_scene(scans: list[Any], tmp_path: Path) -> None:
+    assert relation(scans) == "UNKNOWN"
+    vouch(*scans)
+    vouch(*scans)
+    assert relation(scans) == "SAME"
+    path = str(tmp_path / "scene.mrb")
+    assert slicer.util.saveScene(path)
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(path)
+    assert relation([slicer.util.getNode(name) for name in ("First", "Second")]) == "SAME"
+
+
+def test_the_word_of_the_user_does_not_join_two_patients(scans: list[Any]) -> None:
+    vouch(*scans)
+    stateDicom(scans[0], "P-7710", FRAME)
+    stateDicom(scans[1], "P-7711", FRAME)
+    assert relation(scans) == "OTHER"
+
+
+SCENE = Path(__file__).resolve().parents[1] / "saved" / "scene.mrb"
+LIVER, SPLEEN = box((5, 5, 5), (13, 13, 13)), box((13, 13, 13), (18, 18, 18))
+CORRECTED = box((5, 5, 5), (12, 12, 12))
+
+
+def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
+    slicer.util.loadScene(str(SCENE))
+    panel.process()
+    segmentation = panel.logic.segmentationNode.GetSegmentation()
+    liver, spleen = (segmentation.GetNthSegmentID(i) for i in range(2))
+    assert segmentation.GetNumberOfSegments() == 2
+    assert np.array_equal(panel.mask(liver), LIVER)
+    assert np.array_equal(panel.mask(spleen), SPLEEN)
+
+    panel.logic.selectSegment(liver)
+    panel.click((10, 10, 6))
+    prompts = [prompt.point_lps for prompt in panel.worker.requests[-1].prompts]
+    assert prompts == [(-14, -12, 10), (-8, -8, 8), (-10, -10, 6)]
+    panel.answer(CORRECTED)
+    assert np.array_equal(panel.mask(liver), CORRECTED)
+    panel.logic.undo()
+    assert np.array_equal(panel.mask(liver), LIVER)
+    assert np.array_equal(panel.mask(spleen), SPLEEN)
+
+
+@pytest.mark.parametrize(
+    ("clicks", "words"),
+    [
+        (1, "Liver is empty: its click or mark is not computed yet; press Update."),
+        (2, "Liver is empty: 2 clicks or marks are not computed yet; press Update."),
+    ],
+)
+def test_a_prompt_that_was_not_computed_is_said(
+    panel: Panel, tmp_path: Path, clicks: int, words: str
+) -> None:
+    """F16: a scene saved during a computation opened with "choose Point", and 0 mL."""
+    panel.load()
+    segmentID = panel.logic.newSegment("Liver")
+    for number in range(clicks):
+        panel.click((14 + number, 12, 10))
+    panel.logic.stopPlacing()
+    scene = str(tmp_path / "scene.mrb")
+    assert slicer.util.saveScene(scene)
+    slicer.mrmlScene.Clear(0)
+    slicer.util.loadScene(scene)
+    panel.process()
+    assert panel.status == words
+    panel.press(panel.ui.updateButton)
+    panel.answer(CORRECTED)
+    assert np.array_equal(panel.mask(segmentID), CORRECTED)

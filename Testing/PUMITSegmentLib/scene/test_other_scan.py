@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import slicer
 from found_structures import found
+from panel_scene import opened
 from two_patients import A, B, Questions, TwoPatients
 
-
-@pytest.fixture
-def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoPatients]:
-    made = TwoPatients(loadModule, sliceView)
-    yield made
-    made.close()
+patients = opened(TwoPatients)
 
 
 @pytest.fixture

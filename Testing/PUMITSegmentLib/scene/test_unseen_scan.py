@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import slicer
 from found_structures import found
-from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.segments.clean_up import CleanUp
+from panel_scene import opened
+from PUMITSegmentLib.prompts.tag import PromptKind
+from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
 from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
-
-@pytest.fixture
-def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoViews]:
-    made = TwoViews(loadModule, sliceView)
-    yield made
-    made.close()
+patients = opened(TwoViews)
 
 
 def byUpdate(patients: TwoViews) -> None:
@@ -75,7 +73,7 @@ def byRemoval(patients: TwoViews) -> None:
 
 
 def byCleanUp(patients: TwoViews) -> None:
-    from PUMITSegmentLib.panel.edit_by_hand import cleanUp
+    from PUMITSegmentLib.panel.edit_by_hand import CleanUp, cleanUp
 
     cleanUp(patients.logic.selection, CleanUp.SMOOTH)
 
@@ -164,3 +162,96 @@ def test_a_segmentation_of_another_patient_is_not_even_asked_about(patients: Two
     assert not patients.logic.isPlacing
     assert questions == []
     assert "another patient" in patients.status
+
+
+def scan(name: str, value: int) -> Any:
+    node = slicer.util.addVolumeFromArray(np.full((10, 20, 20), value, np.int16), name=name)
+    node.CreateDefaultDisplayNodes()
+    node.GetDisplayNode().SetAutoWindowLevel(False)
+    node.GetDisplayNode().SetWindowLevel(100, 50)
+    return node
+
+
+@pytest.mark.parametrize("mode", ["Alpha", "ReverseAlpha"])
+@pytest.mark.parametrize("opacity", [0.0, 0.5, 1.0])
+def test_layers_are_seen_as_they_are_drawn(sliceView: Any, mode: str, opacity: float) -> None:
+    view, white, black = sliceView("Red"), scan("White", 100), scan("Black", 0)
+    view.show(white)
+    layers = view.compositeNode
+    layers.SetForegroundVolumeID(black.GetID())
+    layers.SetForegroundOpacity(opacity)
+    layers.SetCompositing(getattr(layers, mode))
+    view._onLogicModified()
+    share = view.image()[250, 250, 0] / 255  # of the white scan
+    assert isSeen(white, view.sliceNode) == (share > 0.05)
+    assert isSeen(black, view.sliceNode) == (share < 0.95)
+    assert len(shownScans(view.sliceNode)) == 1 + (0 < share < 1)
+
+
+def test_a_further_layer_hides_what_lies_below_it(sliceView: Any) -> None:
+    view, white, black = sliceView("Red"), scan("White", 100), scan("Black", 0)
+    view.show(white)
+    layers = view.compositeNode
+    if not hasattr(layers, "GetNumberOfAdditionalLayers"):
+        pytest.skip("this Slicer has no further layers")
+    layers.SetNthLayerVolumeID(layers.Layer_Last, black.GetID())
+    layers.SetNthLayerOpacity(layers.Layer_Last, 1.0)
+    view._onLogicModified()
+    assert view.image()[250, 250, 0] == 0
+    assert shownScans(view.sliceNode) == [black]
+
+
+LIBRARY = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegmentLib"
+# Methods of a `SegmentBook`, and functions, that change segments.
+METHODS = {"answer", "exclude", "edit", "empty", "reset", "addFound", "undo", "redo"}
+METHODS |= {"removeSegment"}
+FUNCTIONS = {"newSegment", "assignTerm", "segmentationFromLabelMap"}
+GUARDS = {"guard", "mayWrite", "_ensureBook"}
+# The writer itself is called where masks are kept, for structures that were found, and for a scan
+# that another module gives to be checked: its segmentation is made with it, and not seen yet.
+WRITERS = {"masks/book.py", "automatic.py", "reviewing.py"}
+UNSEEN = {"reviewing.py: _add"}
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function of the library, with the file it is in."""
+    for path in sorted(LIBRARY.rglob("*.py")):
+        name = path.relative_to(LIBRARY).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                yield name, node
+
+
+def names(function: ast.FunctionDef) -> set[str]:
+    """Every name and attribute in a function."""
+    found = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+    return found | {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+
+
+def changes(function: ast.FunctionDef) -> set[str]:
+    """Return the calls of a function that change segments: of `book`, or a function by its name."""
+    found = set()
+    for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:
+        called = call.func
+        if isinstance(called, ast.Attribute) and ast.unparse(called.value).endswith("book"):
+            found |= {called.attr} & METHODS
+        elif isinstance(called, ast.Name):
+            found |= {called.id} & FUNCTIONS
+    return found
+
+
+def test_every_function_that_changes_segments_asks_the_guard() -> None:
+    changing = [(file, each) for file, each in functions() if changes(each)]
+    assert len(changing) >= 9
+    unguarded = {f"{file}: {each.name}" for file, each in changing if not names(each) & GUARDS}
+    assert unguarded == UNSEEN
+
+
+def test_voxels_are_written_in_three_places() -> None:
+    files = {
+        file
+        for file, function in functions()
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).lower().endswith("writer.write")
+    }
+    assert files == WRITERS

@@ -6,8 +6,7 @@ import pytest
 import slicer
 from pumit.export.terminology import concept_for
 from pumit.structures.names import meaning_key, requested_structure
-from PUMITSlicerLib.term_search import TermSearch, meaningOf
-from PUMITSlicerLib.terms import assignTerm, hasCode, newSegment
+from PUMITSlicerLib.terms import TermSearch, assignTerm, hasCode, meaningOf, newSegment
 
 
 @pytest.fixture

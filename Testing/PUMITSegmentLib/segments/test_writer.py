@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import slicer
 import vtk
+import writing_scene as w
 from pumit.errors import PumitError, VolumeError
-from PUMITSegmentLib.segments.prepared_mask import prepare
+from PUMITSegmentLib.segments.packed_mask import prepare
 from PUMITSegmentLib.segments.writer import OverwriteMode
+from PUMITSlicerLib import labelmap_grid
+from PUMITSlicerLib.mrml import orientedImageArray
 
 
 def assertWritten(w: Any, mask: np.ndarray, volumeNode: Any, segmentationNode: Any, segmentID="A"):
@@ -407,3 +410,184 @@ def test_slicer_joins_the_layers_of_segments_where_it_saves_them(w, writer, tmp_
     assert segmentation.GetSegmentation().GetNumberOfLayers() == 1
     for name, mask in masks.items():
         np.testing.assert_array_equal(writer.read(segmentation, name, volume), mask)
+
+
+def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:
+    """Names of a segmentation's events about one segment while something changes."""
+    names = ("SourceRepresentationModified", "RepresentationModified", "SegmentModified")
+    found: list[str] = []
+    segmentation = segmentationNode.GetSegmentation()
+    tags = []
+    for name in names:
+
+        @vtk.calldata_type(vtk.VTK_STRING)
+        def note(_caller: Any, _event: Any, which: Any = None, name: str = name) -> None:
+            assert which in (segmentID, None)
+            found.append(name)
+
+        tags.append(segmentation.AddObserver(getattr(slicer.vtkSegmentation, name), note))
+    change()
+    for tag in tags:
+        segmentation.RemoveObserver(tag)
+    return found
+
+
+def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
+    """No pass of the Segment Editor's logic, and no voxel more than the mask's own box."""
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    mask = w.ball()
+    monkeypatch.setattr(writer, "_logic", None)
+    prepared = prepare(mask)
+    writer.write(segmentation, "A", prepared, volume)
+    events = heard(segmentation, "A", lambda: writer.write(segmentation, "A", prepared, volume))
+    once = ["RepresentationModified", "SegmentModified", "SourceRepresentationModified"]
+    assert sorted(events) == once
+    image = segmentation.GetSegmentation().GetSegment("A").GetRepresentation(w.LABELMAP)
+    assert image.GetNumberOfPoints() == prepared.voxels.size
+    writer.write(segmentation, "A", np.zeros_like(mask), volume)
+    assert not writer.read(segmentation, "A", volume).any()
+
+
+def test_what_is_painted_into_a_written_segment_is_noticed_and_stays_its_own(w, writer) -> None:
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    prepared = prepare(w.ball())
+    writer.write(segmentation, "A", prepared, volume)
+    image = segmentation.GetSegmentation().GetSegment("A").GetRepresentation(w.LABELMAP)
+    before = prepared.voxels.copy()
+    orientedImageArray(image)[...] = 0
+    assert "SourceRepresentationModified" in heard(segmentation, "A", image.Modified)
+    np.testing.assert_array_equal(prepared.voxels, before)
+    assert not writer.read(segmentation, "A", volume).any()
+
+
+def isColoured(view: Any, ras: np.ndarray) -> bool:
+    """Whether a segment's colour is seen at a position, over a grey scan."""
+    view.jumpTo(ras)
+    view.render()
+    x, y = view.rasToXy(ras)
+    image = view.image()
+    colours = image[image.shape[0] - 1 - round(y), round(x)].astype(int)
+    return bool(colours.max() - colours.min() > 20)
+
+
+def worldOf(grid: np.ndarray, index_dhw: tuple[int, int, int]) -> np.ndarray:
+    return (grid @ [*index_dhw[::-1], 1.0])[:3]
+
+
+def test_slice_view_shows_each_write(sliceView: Any, writer: Any) -> None:
+    volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
+    segmentation = w.addSegmentation(volume, names=("A", "B"))
+    for name, colour in (("A", (1, 0, 0)), ("B", (0, 0, 1))):
+        segmentation.GetSegmentation().GetSegment(name).SetColor(*colour)
+    view = sliceView("Red", "Axial")
+    view.show(volume)
+    left, right = (6, 8, 4), (6, 8, 16)
+
+    def isSeen(index_dhw: tuple[int, int, int]) -> bool:
+        return isColoured(view, worldOf(w.gridOf(volume), index_dhw))
+
+    assert not isSeen(left)
+    for _ in range(2):
+        writer.write(segmentation, "A", w.ball(centre=left, radius=(3, 3, 3)), volume)
+        assert isSeen(left)
+        assert not isSeen(right)
+        writer.write(segmentation, "A", w.ball(centre=right, radius=(3, 3, 3)), volume)
+        assert not isSeen(left)
+        assert isSeen(right)
+    writer.write(segmentation, "B", w.ball(centre=left, radius=(3, 3, 3)), volume)
+    assert isSeen(left)
+    writer.write(segmentation, "A", np.zeros(w.SHAPE, bool), volume)
+    writer.write(segmentation, "B", np.zeros(w.SHAPE, bool), volume)
+    assert not isSeen(left)
+    assert not isSeen(right)
+
+
+@pytest.mark.parametrize("moved", ["volume", "segmentation", "both"])
+def test_slice_view_shows_the_mask_over_the_voxels_it_means(
+    sliceView: Any, writer: Any, moved: str
+) -> None:
+    volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
+    segmentation = w.addSegmentation(volume, names=("A",))
+    segmentation.GetSegmentation().GetSegment("A").SetColor(1, 0, 0)
+    shift = np.eye(4)
+    shift[:3, :3] = w.turned(2)
+    shift[:3, 3] = (12, -9, 15)
+    transform = w.addMatrixTransform(shift)
+    if moved != "segmentation":
+        w.moveUnder(volume, transform)
+    if moved != "volume":
+        w.moveUnder(segmentation, transform)
+    centre = (6, 8, 10)
+    writer.write(segmentation, "A", w.ball(centre=centre, radius=(3, 4, 4)), volume)
+    view = sliceView("Red", "Axial")
+    view.show(volume)
+
+    grid = w.gridOf(volume) if moved == "segmentation" else shift @ w.gridOf(volume)
+    assert isColoured(view, worldOf(grid, centre))
+    for outside in ((6, 8, 15), (6, 13, 10), (10, 8, 10)):
+        assert not isColoured(view, worldOf(grid, outside))
+
+
+@pytest.fixture
+def grid(scene: Any) -> Any:
+    return labelmap_grid
+
+
+def addWave() -> Any:
+    """A transform that bends between a box's corners and is straight at them."""
+    image = vtk.vtkImageData()
+    image.SetDimensions(41, 5, 5)
+    image.SetOrigin(-100, -100, -100)
+    image.SetSpacing(5, 50, 50)
+    image.AllocateScalars(vtk.VTK_DOUBLE, 3)
+    for number in range(image.GetNumberOfPoints()):
+        x = image.GetPoint(number)[0]
+        image.GetPointData().GetScalars().SetTuple(number, (0, 12 * np.sin(x / 3.8), 0))
+    transform = slicer.vtkOrientedGridTransform()
+    transform.SetDisplacementGridData(image)
+    transform.SetInterpolationModeToLinear()
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLGridTransformNode")
+    node.SetAndObserveTransformToParent(transform)
+    return node
+
+
+def affine(seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    matrix = np.eye(4)
+    matrix[:3, :3] = np.linalg.qr(random.normal(size=(3, 3)))[0] * random.uniform(0.5, 3, 3)
+    matrix[:3, 3] = random.uniform(-20, 20, 3)
+    return matrix
+
+
+@pytest.mark.parametrize("isBent", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_covering_box_holds_every_point_of_a_box(grid, seed, isBent) -> None:
+    box = grid.Box((2, 3, 4), (14, 25, 38))
+    nodes = (addWave(), None) if isBent else (None, None)
+    way = grid.GridMap(affine(seed), affine(seed + 10), *nodes)
+    covering = way.covering(box)
+    i, i2, j, j2, k, k2 = box.extent
+    low, high = np.array([i, j, k]) - 0.5, np.array([i2, j2, k2]) + 0.5
+    points = np.random.default_rng(seed).uniform(low, high, (3000, 3))
+    found = np.array([way.transform.TransformPoint(p) for p in points])[:, ::-1]
+    assert (found >= np.array(covering.start) - 0.5).all()
+    assert (found <= np.array(covering.stop) - 0.5).all()
+    if not isBent:  # and no more than that
+        slack = np.array(covering.shape) - np.ptp(found, axis=0)
+        assert (slack < np.ptp(found, axis=0) * 0.5 + 3).all()
+
+
+def test_grids_that_differ_by_whole_voxels_need_no_resampling(grid) -> None:
+    matrix = affine(1)
+    moved = matrix.copy()
+    moved[:3, 3] += matrix[:3, :3] @ [3, -2, 5]
+    box = grid.Box((10, 10, 10), (20, 21, 22))
+    assert grid.GridMap(matrix, moved, None, None).shiftOver(box) == (-5, 2, -3)
+    moved[:3, 3] += matrix[:3, :3] @ [0, 0.1, 0]
+    assert grid.GridMap(matrix, moved, None, None).shiftOver(box) is None
+    # A step that is off by little adds up along the way.
+    stretched = matrix.copy()
+    stretched[:3, 0] *= 1.0005
+    assert grid.GridMap(matrix, stretched, None, None).shiftOver(box) is None

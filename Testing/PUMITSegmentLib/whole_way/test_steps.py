@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from daily_panel import A, B
-from panel_scene import Panel
+from panel_scene import Viewed, opened
 
 
-class Counted(Panel):
+class Counted(Viewed):
     """The panel with a view; counts what a person does with the mouse."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        self.view = sliceView("Red", "Axial")
-        super().__init__(loadModule)
-        self.load()
-        self.view.show(self.volumeNode)
+        super().__init__(loadModule, sliceView)
         self.presses = 0
 
     def press(self, widget: Any) -> None:
@@ -36,11 +31,7 @@ class Counted(Panel):
         return taken
 
 
-@pytest.fixture
-def counted(loadModule: Any, sliceView: Any) -> Iterator[Counted]:
-    made = Counted(loadModule, sliceView)
-    yield made
-    made.close()
+counted = opened(Counted)
 
 
 # One structure seen in 3D, too much taken away, a second structure with its name, the largest

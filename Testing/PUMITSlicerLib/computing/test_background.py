@@ -88,13 +88,6 @@ def test_a_job_cancelled_after_it_finished_but_before_delivery_delivers_nothing(
     assert results == []
 
 
-def test_a_callback_may_submit_more_work(background):
-    results = []
-    background.submit(lambda: 1, lambda _: background.submit(lambda: 2, results.append))
-    assert background.drain()
-    assert results == [2]
-
-
 def test_a_thread_can_post_while_its_work_goes_on(background):
     ended, go = [], threading.Event()
 
@@ -174,12 +167,3 @@ def test_closing_cancels_and_waits_for_nobody():
     assert background.isIdle
     with pytest.raises(RuntimeError, match="closed"):
         background.submit(lambda: 1)
-
-
-def test_listening_keeps_it_awake_until_released(background):
-    first, second = background.listen(), background.listen()
-    assert not background.isIdle
-    first.release()
-    assert not background.isIdle
-    second.release()
-    assert background.isIdle

@@ -13,14 +13,23 @@ from dataclasses import replace
 import pytest
 from fake_compute import FakeWorkers, MemoryStore, wait_for
 from loopback_server import TOKEN, start_server
+from nninteractive_server import KEY, serve_nninteractive
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
+from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.server.sessions.limits import Limits
+from PUMITSlicerLib.computing import availability as compute_offer
+from PUMITSlicerLib.computing.availability import Availability, AvailableDevice, read_availability
+from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.connection import describe, is_in_the_clear, is_nninteractive
+from PUMITSlicerLib.computing.python_executable import SlicerPython
 from PUMITSlicerLib.computing.settings import (
     ComputeMode,
     ComputeSettings,
+    load_settings,
     save_settings,
+    slicer_settings,
 )
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
@@ -352,3 +361,180 @@ def test_no_token_is_in_what_is_shown_or_logged(make, background, server, caplog
     compute.changeSettings(settings)
     assert ready(compute, background) == "ready"
     assert TOKEN not in caplog.text + compute.sentence + repr(settings) + repr(compute.settings)
+
+
+CHOSEN = ComputeSettings(
+    ComputeMode.REMOTE,
+    model="mine",
+    device="cuda:1",
+    url="https://gpu.example:8443",
+    token="a-token-0123456789",
+    rememberToken=True,
+    certificateFile="/ca.pem",
+    allowUnencrypted=True,
+    wheelFolder="/wheels, all",
+)
+
+
+def test_an_empty_store_gives_the_defaults():
+    assert load_settings(MemoryStore()) == ComputeSettings()
+
+
+def test_a_token_that_shall_not_be_remembered_is_nowhere():
+    store = MemoryStore()
+    save_settings(store, CHOSEN)
+    save_settings(store, replace(CHOSEN, rememberToken=False))
+    assert CHOSEN.token not in map(str, store.values.values())
+    assert load_settings(store) == replace(CHOSEN, rememberToken=False, token="")
+
+
+def test_a_token_is_not_in_the_text_of_the_settings():
+    assert CHOSEN.token not in repr(CHOSEN)
+
+
+@pytest.mark.parametrize("nonsense", [["a", "b"], 7, None, b"x"])
+def test_nonsense_in_the_store_gives_the_defaults(nonsense):
+    store = MemoryStore()
+    save_settings(store, CHOSEN)
+    store.values = dict.fromkeys(store.values, nonsense)
+    assert load_settings(store) == ComputeSettings()
+
+
+def test_only_what_matters_to_a_connection_needs_another_one():
+    local = ComputeSettings()
+    assert local.isSameComputer(replace(local, url="https://x", token="y", wheelFolder="z"))
+    assert not local.isSameComputer(replace(local, device="cpu"))
+    assert not local.isSameComputer(replace(local, mode=ComputeMode.REMOTE))
+    assert CHOSEN.isSameComputer(replace(CHOSEN, model="other", rememberToken=False))
+    assert not CHOSEN.isSameComputer(replace(CHOSEN, token="another"))
+    assert not CHOSEN.isSameComputer(replace(CHOSEN, allowUnencrypted=False))
+
+
+def test_slicers_own_settings_hold_them(slicerApp):
+    store = slicer_settings()
+    save_settings(store, CHOSEN)
+    store.sync()
+    assert load_settings(slicer_settings()) == CHOSEN
+    save_settings(store, ComputeSettings())
+    assert load_settings(slicer_settings()) == ComputeSettings()
+
+
+SENTENCE = "nnInteractive 2.6.0 computes; the licence of its model: CC BY-NC-SA 4.0."
+
+
+@pytest.fixture
+def compute(background):
+    made = Compute(
+        *(background, MemoryStore()),
+        makeWorker=FakeWorkers(),
+        whyNotInstalled=lambda mode: "",
+    )
+    yield made
+    made.close()
+
+
+def connected(compute, background, settings):
+    """What connecting with settings ended in."""
+    reports = []
+    compute.changeSettings(settings)
+    compute.ensureReady(lambda: reports.append("ready"), reports.append)
+    assert wait_for(background, lambda: reports)
+    return reports[0]
+
+
+def tried(compute, background, settings):
+    reports = []
+    compute.testConnection(reports.append, reports.append, settings)
+    assert wait_for(background, lambda: reports)
+    return reports[0]
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_it_is_reached_with_and_without_a_key_and_says_what_answers(compute, background, key):
+    with serve_nninteractive(key=key) as server:
+        settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token=key or "")
+        assert tried(compute, background, settings) == SENTENCE
+        assert connected(compute, background, settings) == "ready"
+        assert compute.sentence == SENTENCE
+        assert is_nninteractive(compute.capabilities)
+        assert compute.capabilities["model"] == {"name": "nnInteractive", "version": "2.6.0"}
+        with compute.openSession() as session:
+            assert isinstance(session, NNInteractiveSession)
+        compute.stop()
+        assert background.drain()
+
+
+def test_a_licence_that_nobody_tells_is_not_made_up():
+    reports = {"kind": "nninteractive", "version": "2.6.0", "license": None}
+    text = describe(reports)
+    assert "2.6.0" in text
+    assert "unknown" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://gpu.example:1527", True),
+        ("http://192.168.0.4", True),
+        ("https://gpu.example", False),
+        ("http://127.0.0.1:1527", False),
+        ("http://localhost:1527", False),
+        ("http://[::1", False),
+        ("", False),
+    ],
+)
+def test_what_can_be_read_on_its_way_is_known(url, expected):
+    assert is_in_the_clear(url) is expected
+
+
+@pytest.mark.slow
+def test_this_machine_offers_its_processor_and_the_model_that_ships():
+    available = read_availability(SlicerPython(sys.executable))
+    assert available.devices[-1] == AvailableDevice("cpu", "Processor")
+    default = next(model for model in available.models if model.name == "default")
+    assert (default.kind, default.isHere) == ("promptable", True)
+    assert default.description
+
+
+def test_titles_say_what_a_graphics_card_is(monkeypatch):
+    line = (
+        b'warning\n{"devices": [{"name": "cuda:1", "title": "NVIDIA X", "memory_bytes": 24e9},'
+        b' {"name": "mps", "title": "", "memory_bytes": null}], "models": []}\n'
+    )
+    answer = subprocess.CompletedProcess([], 0, line, b"")
+    monkeypatch.setattr(compute_offer.subprocess, "run", lambda *args, **options: answer)
+    assert read_availability(SlicerPython(sys.executable)) == Availability(
+        (
+            AvailableDevice("cuda:1", "NVIDIA X, 24 GB (cuda:1)"),
+            AvailableDevice("mps", "Apple GPU (mps)"),
+        ),
+        (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "environment"),
+    [("/no/such/python", None), (sys.executable, {"PYTHONHOME": "/no/such/folder"})],
+)
+def test_what_cannot_be_listed_is_one_sentence(python, environment):
+    with pytest.raises(ServiceError, match="automatic choice still works"):
+        read_availability(SlicerPython(python, environment))
+
+
+def test_it_is_requested_next_to_the_gui_and_only_where_all_is_installed():
+    background, reports = Background(), []
+    missing, available = ["Something is missing."], Availability((), ())
+    compute = Compute(
+        background,
+        MemoryStore(),
+        whyNotInstalled=lambda mode: missing[0],
+        readAvailability=lambda: available,
+    )
+    compute.listAvailable(reports.append, reports.append)
+    assert wait_for(background, lambda: reports)
+    assert str(reports[0]) == "Something is missing."
+    missing[0] = ""
+    compute.listAvailable(reports.append, reports.append)
+    assert wait_for(background, lambda: len(reports) == 2)
+    assert reports[1] is available
+    background.close()

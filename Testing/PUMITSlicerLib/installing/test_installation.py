@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import slicer
 from fake_compute import wait_for
 from made_wheels import make_wheel
 from packaging.requirements import Requirement
+from packaging.tags import sys_tags
 from pumit.errors import Cancelled, ServiceError
 from PUMITSlicerLib.computing import dependencies
 from PUMITSlicerLib.computing.python_executable import SlicerPython, program_environment
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
-from PUMITSlicerLib.installing.steps import InstallStep, ProgramRunner
+from PUMITSlicerLib.installing import installation as installation_steps
+from PUMITSlicerLib.installing.installation import (
+    Installer,
+    InstallStep,
+    PackagingRunner,
+    ProgramRunner,
+    find_runner,
+    make_plan,
+    wheel_problems,
+)
 
 LOCAL = ComputeMode.LOCAL
 
@@ -75,21 +87,6 @@ def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
     offline = ("install", "--no-index", "--find-links", str(tmp_path), "torch>=2.4")
     assert plan.steps == (InstallStep("torch", "pip", offline),)
     assert "no network is used" in plan.explanation
-
-
-def test_a_folder_that_lacks_something_is_refused_before(tmp_path):
-    make_wheel(tmp_path, "torch", "1.0")
-    plan = make_plan(
-        LOCAL,
-        withTorch=True,
-        wheelFolder=str(tmp_path),
-        version_of=having(torch=None, monai=None),
-    )
-    assert not plan.isPossible
-    torch, monai = plan.problems
-    assert "torch>=2.4" in torch
-    assert "1.0" in torch
-    assert "monai>=1.4" in monai
 
 
 def test_what_slicer_brings_is_never_in_a_step():
@@ -192,17 +189,6 @@ def test_pip_may_not_replace_what_is_installed(target, background):
     assert wait_for(background, lambda: reports.ends, 120)
     assert "torch is not compatible" in str(reports.ends[0])
     assert target.version("numpy") is None
-
-
-def test_what_pip_cannot_find_is_one_sentence(target, background):
-    make_wheel(target.wheels, "pumit-test-beta", "1.1")
-    step = InstallStep("torch", "pip", ("install", "--no-index", "torch==77"))
-    plan = InstallationPlan(tuple(target.plan().needs), (step,), "", ())
-    reports = Reports(target.installer, plan)
-    assert wait_for(background, lambda: reports.ends, 120)
-    assert isinstance(reports.ends[0], ServiceError)
-    assert "\n" not in str(reports.ends[0])
-    assert "torch" in str(reports.ends[0])
 
 
 class SlowRunner:
@@ -329,3 +315,138 @@ def test_a_program_is_ended_with_all_it_started(background, tmp_path):
     # Its output ends only when no one holds it any more, so the child is gone too.
     assert wait_for(background, lambda: statuses)
     assert statuses[0] != 0
+
+
+def nothing(name):
+    return None
+
+
+def test_a_folder_with_everything_has_no_problems(tmp_path):
+    make_wheel(tmp_path, "alpha", "1.5", needs=("beta_x>=2", "gamma; extra == 'all'"))
+    make_wheel(tmp_path, "beta-x", "2.1", needs=("win-only; sys_platform == 'nowhere'", "alpha"))
+    make_wheel(tmp_path, "alpha", "0.9", tag="cp27-none-any")
+    assert wheel_problems(tmp_path, ["alpha>=1"], nothing) == []
+
+
+def test_what_is_installed_need_not_be_in_the_folder(tmp_path):
+    make_wheel(tmp_path, "alpha", "1.5", needs=("numpy>=1",))
+    assert wheel_problems(tmp_path, ["alpha"], {"numpy": "2.0"}.get) == []
+
+
+@pytest.mark.parametrize(
+    ("wheels", "sentences"),
+    [
+        ([("other", "1", {})], ["alpha>=1 is needed, but it is not in the folder."]),
+        ([("alpha", "0.5", {})], ["alpha>=1 is needed, but the folder has 0.5."]),
+        (
+            [("alpha", "1.5", {"needs": ("beta==2",)}), ("beta", "1", {})],
+            ["beta==2 is needed, but the folder has 1."],
+        ),
+        (
+            [("alpha", "1.5", {"needs": ("beta", "gamma"), "tag": "cp27-cp27m-win32"})],
+            [
+                "alpha-1.5-cp27-cp27m-win32.whl is for another Python or system; "
+                f"{next(sys_tags())} is needed."
+            ],
+        ),
+        (
+            [("alpha", "1.5", {"needs": ("beta", "gamma")})],
+            [
+                "beta is needed, but it is not in the folder.",
+                "gamma is needed, but it is not in the folder.",
+            ],
+        ),
+    ],
+)
+def test_what_is_missing_or_wrong_is_a_sentence_each(tmp_path, wheels, sentences):
+    for name, version, options in wheels:
+        make_wheel(tmp_path, name, version, **options)
+    assert wheel_problems(tmp_path, ["alpha>=1"], nothing) == sentences
+
+
+def test_an_absent_or_empty_folder_is_said(tmp_path):
+    assert "does not exist" in wheel_problems(tmp_path / "none", ["alpha"], nothing)[0]
+    assert "has no .whl files" in wheel_problems(tmp_path, ["alpha"], nothing)[0]
+
+
+def test_files_that_are_no_wheels_are_named(tmp_path):
+    make_wheel(tmp_path, "alpha", "1.5")
+    (tmp_path / "strange.whl").write_bytes(b"x")
+    (problem,) = wheel_problems(tmp_path, ["alpha"], nothing)
+    assert problem.startswith("strange.whl ")
+
+
+class Programs:
+    """Notes what would run as a program."""
+
+    def __init__(self):
+        self.modules = []
+
+    def run(self, step, onLine, onFinished):
+        self.modules.append(step.module)
+
+
+class Packaging:
+    """`slicer.packaging` as Slicer has it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def pip_install(
+        self,
+        requirements,
+        constraints=None,
+        blocking=True,
+        show_progress=True,
+        requester=None,
+        logCallback=None,
+        completedCallback=None,
+    ):
+        assert threading.current_thread() is threading.main_thread()
+        assert not blocking
+        assert not show_progress
+        self.calls.append(requirements)
+        logCallback("Collecting")
+        completedCallback(0)
+
+
+def test_pip_runs_through_slicers_own_installer(background):
+    packaging, programs, lines, ends = Packaging(), Programs(), [], []
+    runner = PackagingRunner(packaging, programs)
+    runner.run(
+        InstallStep("monai", "pip", ("install", "monai", "-c", "x")), lines.append, ends.append
+    )
+    assert packaging.calls == [["monai", "-c", "x"]]
+    assert (lines, ends) == (["Collecting"], [0])
+    runner.run(
+        InstallStep("torch", "light_the_torch", ("install", "torch")), lines.append, ends.append
+    )
+    assert programs.modules == ["light_the_torch"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "testing", "kind"),
+    [
+        ({"slicer.packaging": Packaging()}, False, PackagingRunner),
+        ({"slicer.pydeps": Packaging()}, False, PackagingRunner),
+        ({"slicer.packaging": Packaging()}, True, ProgramRunner),
+        (
+            {"slicer.packaging": SimpleNamespace(pip_install=lambda requirements: 0)},
+            False,
+            ProgramRunner,
+        ),
+        ({}, False, ProgramRunner),
+    ],
+)
+def test_slicers_installer_is_used_where_it_can_work_next_to_the_gui(
+    background, monkeypatch, modules, testing, kind
+):
+    def find(name):
+        if name not in modules:
+            raise ImportError(name)
+        return modules[name]
+
+    app = SimpleNamespace(testingEnabled=lambda: testing)
+    monkeypatch.setattr(slicer, "app", app, raising=False)
+    monkeypatch.setattr(installation_steps, "import_module", find)
+    assert type(find_runner(background)) is kind

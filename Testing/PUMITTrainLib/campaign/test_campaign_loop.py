@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from campaign_module import CampaignModules, makeLab, makeScan
+import pytest
+from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train
 from pumit.io.labels.label_file import read_label_file
+from pumit.runs import RunStatus, write_status
 
 
 def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_path: Path) -> None:
@@ -89,3 +93,193 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_
     assert {s.name: s.stored_state for s in modules.logic.campaign.view.scans} == states
     assert modules.row(name)[1].startswith("later")
     assert modules.ui.campaignChartLabel.visible
+
+
+def check(frame: Any, file: Path) -> None:
+    from harness.widgets.layout_faults import WIDTH, inModulePanel, layoutFaults
+
+    inModulePanel(frame)
+    frame.grab().save(str(file))
+    assert layoutFaults(frame) == []
+    assert frame.minimumSizeHint.width() <= WIDTH
+
+
+def onlyCampaign(modules: CampaignModules) -> None:
+    for name in ("casesSection", "learnSection", "runSection", "resultSection"):
+        getattr(modules.ui, name).collapsed = True
+
+
+def test_a_new_campaign_fits(modules: CampaignModules, screenshots: Path) -> None:
+    onlyCampaign(modules)
+    check(modules.frame, screenshots / "campaign_none.png")
+    modules.press(modules.ui.campaignNewButton)
+    for index, name in enumerate(("folder", "scene", "database")):
+        modules.ui.campaignSourceSelector.currentIndex = index
+        check(modules.frame, screenshots / f"campaign_new_{name}.png")
+
+
+def test_a_campaign_fits(modules: CampaignModules, tmp_path: Path, screenshots: Path) -> None:
+    onlyCampaign(modules)
+    modules.create(makeLab(tmp_path / "lab", 14, labelled=(0, 1, 2, 3)))
+    for _ in range(15):
+        modules.look()  # pictures are drawn one after the other
+    check(modules.frame, screenshots / "campaign_created.png")
+    campaign = modules.campaign
+    campaign.change_settings(order="list")
+    train(campaign)
+    predict(campaign)
+    for scan, clicks in zip(campaign.scans()[4:7], (9, 4, 2), strict=True):
+        label = campaign.home(scan) / "prediction.seg.nrrd"
+        label = label if label.exists() else None
+        campaign.accept(scan, label, "Dr. Grace Hopper-Feynman", clicks=clicks, seconds=80)
+    train(campaign)
+    campaign.lock(campaign.scans()[9], "Ada")
+    campaign.leave_out(campaign.scans()[10])
+    folder = campaign.folder / "rounds" / "003"
+    folder.mkdir(parents=True)
+    from pumit.campaign import TrainingRound
+
+    campaign.save_round(TrainingRound(3, "training", "rounds/003"))
+    write_status(
+        folder,
+        RunStatus("training", "Step 30 of 40: loss 0.52, mean Dice 0.60.", step=30, steps=40),
+    )
+    modules.look()
+    modules.ui.campaignOptionsBox.collapsed = False
+    modules.logic.campaign.ask("Hippocampus_head_of_the_second_reader", 12)
+    modules.process()
+    check(modules.frame, screenshots / "campaign_full.png")
+
+
+def test_the_row_in_segment_fits(
+    modules: CampaignModules, tmp_path: Path, screenshots: Path
+) -> None:
+    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    campaign = modules.campaign
+    train(campaign)
+    predict(campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    check(modules.segment.frame, screenshots / "campaign_row.png")
+
+
+@pytest.mark.slow
+def test_a_real_training_predicts_the_rest(modules: CampaignModules, tmp_path: Path) -> None:
+    from PUMITTrainLib.processes import DetachedLauncher
+
+    modules.create(makeLab(tmp_path / "lab", 8, labelled=range(4)))
+    modules.campaign.change_settings(training_seconds=4.0, refines_clicks=False)
+    object.__setattr__(modules.parts, "launcher", DetachedLauncher())
+    modules.look()
+    said: set[str] = set()
+    assert modules.pressAction() == "Train on 4"
+    end = time.monotonic() + 600
+    while modules.logic.campaign.isRunning:
+        assert time.monotonic() < end
+        time.sleep(0.7)
+        modules.look()
+        said.add(modules.logic.campaign.progress[0].split(":")[0])
+        # The next scan can be opened while it trains.
+        assert modules.ui.campaignActionButton.enabled
+    modules.look()
+    assert {"Getting ready to train.", "Training"} <= said
+    (one,) = modules.campaign.rounds
+    assert one.state == "finished", modules.status
+    assert modules.status == modules.logic.campaign.view.chart.sentence
+    assert modules.logic.campaign.view.count("predicted") >= 1
+    assert modules.logic.campaign.action.kind in ("check", "open")
+
+
+def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    from PUMITSlicerLib.computing.settings import load_settings
+
+    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    campaign = modules.campaign
+    train(campaign)
+    model = campaign.folder / "rounds" / "clicks.safetensors"
+    model.parent.mkdir()
+    model.touch()
+    campaign.save_round(replace(campaign.rounds[0], click_model="rounds/clicks.safetensors"))
+    modules.look()
+    compute: Any = modules.segment.logic.compute
+    assert compute.settings.model == "default"
+    modules.logic.checking.openNext()
+    modules.look()
+    assert compute.settings.model == str(model)
+    # It is not the user's own setting, for a Slicer that ends before it is put back.
+    assert load_settings(compute._store).model == "default"
+    modules.logic.checking.putAway()
+    modules.look()
+    assert compute.settings.model == "default"
+    modules.logic.checking.openNext()
+    modules.look()
+    assert compute.settings.model == str(model)
+    assert modules.segment.ui.modelSelector.isVisible() is not None
+    modules.logic.checking.goBack()
+    modules.press(modules.ui.campaignNewButton)
+    modules.logic.campaign.close()
+    modules.logic.checking.close()
+    assert compute.settings.model == "default"
+
+
+def test_the_worker_begins_with_the_scan_that_comes_next(
+    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(
+        modules.segment.logic.reviewing, "startOn", lambda prepared: begun.append(prepared)
+    )
+    modules.create(makeLab(tmp_path / "lab", 3))
+    modules.campaign.change_settings(order="list")
+    modules.look()
+    modules.pressAction()
+    assert [prepared.given.name for prepared in begun] == ["scan01"]
+    ahead = begun[0].given.volume
+    modules.draw()
+    modules.key("A")
+    assert modules.checked.given.volume is ahead  # it was not read again
+
+
+def test_classes_of_one_colour_are_told_apart_in_the_views(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    # Labels of a program that gives none have Slicer's default colour, all of them.
+    color = [128 / 255, 174 / 255, 128 / 255]
+    modules.create(makeLab(tmp_path / "lab", 2))
+    rows = [{"name": n, "value": v, "color_rgb": color} for v, n in enumerate(CLASSES, 1)]
+    modules.campaign._change(lambda content: {**content, "classes": rows})
+    modules.look()
+    modules.pressAction()
+    segmentation = modules.checked.segmentationNode.GetSegmentation()
+    first, second = (segmentation.GetNthSegment(i).GetColor() for i in range(2))
+    assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 0.2
+
+
+def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    import slicer
+
+    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    campaign = modules.campaign
+    train(campaign)
+    predict(campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    # To and fro: what was written elsewhere is taken up as a mask that answers start from.
+    slicer.util.selectModule("PUMITTrain")
+    slicer.util.selectModule("PUMITSegment")
+    modules.segment.logic.onSessionChanged()
+    modules.look()
+    name = modules.checked.given.name
+    logic = modules.segment.logic
+    assert logic.promptCount(logic.segmentID) == 1  # the mask
+    modules.key("A")
+    scan = modules.campaign.scan(name)
+    assert (scan.stored_state, scan.clicks) == ("accepted", 0)

@@ -119,7 +119,7 @@ def test_tutorial_on_a_real_campaign(
 ) -> None:
     pytest.importorskip("torch")
     import slicer
-    from PUMITTrainLib.processes.launching import DetachedLauncher
+    from PUMITTrainLib.processes import DetachedLauncher
 
     monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import slicer
-from pumit.runs import RunStatus, write_status
+from pumit.runs import RunStatus, read_command, send_command, write_status
+from pumit.volume import Volume
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSlicerLib import generated_scan
 from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.generated_scan import generatedScan
+from PUMITTrainLib.cases.example_cases import ORGANS
+from PUMITTrainLib.cases.scene_pairs import scenePairs
+from shown_panel import ShownPanel
 from train_module import TrainModule, addToTable, start, writeRun
 
 CASE, REMARKS = range(2)
@@ -139,3 +150,143 @@ def test_reloading_the_module_keeps_the_cases(
     assert isinstance(gui.logic.background, Background)
     gui.enter()
     assert gui.logic.background.drain(60)
+
+
+@pytest.fixture
+def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans of a few voxels: the real ones take seconds."""
+
+    def make(patient: int = 0) -> Any:
+        masks = {name: np.zeros((8, 20, 24), bool) for name in generated_scan.ORGANS}
+        for place, mask in enumerate(masks.values()):
+            mask[2:6, 2 * place, 6 : 8 + 2 * patient] = True
+        array = np.full((8, 20, 24), patient, np.int16)
+        return generated_scan.GeneratedScan(Volume(array, (3.0, 2.0, 2.0), (5, 6, 7)), masks)
+
+    monkeypatch.setattr(generated_scan, "generatedScan", make)
+
+
+@pytest.mark.usefixtures("smallScans")
+def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: ShownPanel) -> None:
+    shown.press(shown.ui.exampleButton)
+    assert "Making scan 1 of 6" in shown.ui.statusLabel.text
+    assert shown.logic.background.drain(60)
+    pairs = scenePairs()
+    assert [pair.volumes[0].GetName() for pair in pairs] == [f"Example {i}" for i in range(1, 7)]
+    segmentation = pairs[2].label.GetSegmentation()
+    names = [segmentation.GetNthSegment(i).GetName() for i in range(4)]
+    assert names == ["liver", "spleen", "left kidney", "right kidney"]
+    assert "Liver" in segmentation.GetNthSegment(0).GetTerminology()
+    sizes = [
+        int(SegmentWriter().read(pairs[2].label, segmentID, pairs[2].volumes[0]).sum())
+        for segmentID in segmentation.GetSegmentIDs()
+    ]
+    assert sizes == [4 * 4] * 4
+    assert [bool(pair.label.GetDisplayVisibility()) for pair in pairs] == [True] + [False] * 5
+    shown.logic.cases.offered = pairs
+    shown.refresh()
+    assert not shown.ui.exampleButton.isVisible()
+    assert shown.ui.addCasesButton.enabled
+
+
+@pytest.mark.usefixtures("smallScans")
+def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
+    shown.press(shown.ui.exampleButton)
+    shown.press(shown.ui.exampleButton)
+    shown.logic.status.cancel()
+    assert shown.logic.background.drain(60)
+    assert len(slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")) == 0
+    shown.refresh()
+    assert shown.ui.exampleButton.enabled
+
+
+@pytest.mark.slow
+def test_patients_are_not_alike_and_their_organs_lie_apart() -> None:
+    pytest.importorskip("scipy")
+    first, second = generatedScan(1), generatedScan(2)
+    for name in ORGANS:
+        a, b = first.masks[name], second.masks[name]
+        dice = 2.0 * (a & b).sum() / (a.sum() + b.sum())
+        assert 0.3 < dice < 0.95, name
+    assert np.sum([second.masks[name] for name in ORGANS], axis=0).max() == 1
+
+
+BEST = {"model": "mine.safetensors", "best_step": 148}
+
+
+def validated(module: TrainModule, folder: Path) -> None:
+    """Let the run have found a best model, as its process says it."""
+    (folder / "mine.safetensors").touch()
+    record = {"step": 148, "validation": {"score": 0.71, "dice_liver": 0.71}}
+    with (folder / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps(record) + "\n")
+    writeRun(module, folder, step=160, steps=1000, **BEST)
+
+
+def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) -> None:
+    addToTable(module)
+    folder = start(module)
+    ui = module.ui
+    assert not ui.finishButton.enabled
+    assert ui.finishButton.text == "Stop here"
+    validated(module, folder)
+    assert ui.finishButton.text == "Stop here, keep step 148"
+    ui.resultSection.collapsed = False
+    assert "step 148" in ui.resultLabel.text
+    assert not ui.useButton.enabled
+    assert "Stop here" in ui.useButton.toolTip
+    assert ui.resultSection.text == "4. Result"
+    module.press(ui.finishButton)
+    module.settle()
+    assert read_command(folder) == "finish"
+    assert ui.runSection.text == "3. Run: finishing"
+    assert not ui.finishButton.enabled
+    assert not ui.pauseButton.enabled
+    writeRun(module, folder, "finished", step=160, steps=1000, registered="mine", **BEST)
+    assert ui.useButton.enabled
+    assert not ui.finishButton.isVisible()
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_run_that_ended_early_is_finished_by_a_process(module: TrainModule, state: str) -> None:
+    addToTable(module)
+    folder = start(module)
+    validated(module, folder)
+    sentence = "Step 160 is saved."
+    writeRun(module, folder, state, step=160, steps=1000, sentence=sentence, **BEST)
+    ui = module.ui
+    assert sentence in ui.statusLabel.text
+    assert ui.pauseButton.text == "Resume"
+    module.press(ui.finishButton)
+    module.settle()
+    assert module.launcher.launched[-1] == (
+        *(folder, ["train", "recipe.yaml", "-o", ".", "--finish"]),
+    )
+    assert "step 148" in ui.statusLabel.text
+
+
+def test_a_paused_run_is_finished_and_one_that_is_stopping_is_not(module: TrainModule) -> None:
+    addToTable(module)
+    folder = start(module)
+    validated(module, folder)
+    send_command(folder, "stop")
+    writeRun(module, folder, step=160, steps=1000, **BEST)
+    assert not module.ui.finishButton.enabled
+    (folder / "control").unlink()
+    writeRun(module, folder, "paused", step=160, steps=1000, **BEST)
+    module.press(module.ui.finishButton)
+    module.settle()
+    assert read_command(folder) == "finish"
+    assert not module.ui.pauseButton.enabled
+
+
+def test_a_run_stopped_before_its_first_validation_says_so(module: TrainModule) -> None:
+    addToTable(module)
+    folder = start(module)
+    writeRun(module, folder, "stopped", sentence="Stopped. Nothing of it is saved yet.")
+    ui = module.ui
+    assert "Nothing of it is saved yet" in ui.statusLabel.text
+    assert not ui.finishButton.enabled
+    assert "no validated model" in ui.finishButton.toolTip
+    assert "finished" in ui.resultLabel.text
+    assert not ui.useButton.enabled

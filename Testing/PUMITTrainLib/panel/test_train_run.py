@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_train_logic import runView
-from PUMITTrainLib.panel.widgets.times import agoInWords
 from PUMITTrainLib.runs.curves import Overlay
 from shown_panel import ShownPanel
 
@@ -257,6 +256,8 @@ def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: P
 
 @pytest.mark.parametrize(("hours", "words"), [(30, "30 h ago"), (37, "2 days ago")])
 def test_the_time_since_a_run_is_in_words(hours: float, words: str) -> None:
+    from PUMITTrainLib.panel.widgets import agoInWords
+
     assert agoInWords(time.time() - 3600 * hours) == words
 
 

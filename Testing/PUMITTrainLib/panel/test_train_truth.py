@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pumit.export.classes import class_terminology
 from pumit.training.data.classes import classes_from
-from PUMITSlicerLib.term_search import Term, TermSearch
+from PUMITSlicerLib.terms import Term, TermSearch
 from train_module import TrainModule, addFolder, addToTable, site, start, writeRun
 from train_scene import goodCase
 

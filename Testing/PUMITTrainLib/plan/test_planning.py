@@ -10,9 +10,10 @@ import pytest
 from pumit.errors import DiskFullError
 from pumit.networks.build import build_network
 from pumit.training.validate import read_recipe
+from PUMITSlicerLib.computing.availability import AvailableDevice
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
-from PUMITTrainLib.choices import ClickPart, Goal, PresetName
+from PUMITTrainLib.parameters import ClickPart, Goal, PresetName
 from PUMITTrainLib.plan.planning import fileName, nameOf
 
 RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\n"
@@ -182,7 +183,7 @@ def test_sizes_that_are_reported_are_those_of_the_networks(train: Any) -> None:
 def test_devices_are_requested_once(train: Any) -> None:
     train.logic.setup.requestDevices()
     train.settle()
-    assert train.logic.devices == (("cpu", "Processor"),)
+    assert train.logic.setup.devices == (AvailableDevice("cpu", "Processor"),)
 
 
 def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:

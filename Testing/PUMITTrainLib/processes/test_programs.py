@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 from PUMITSlicerLib.computing.python_executable import SlicerPython
-from PUMITTrainLib.processes.launching import OUTPUT, CorePrograms, DetachedLauncher, last_words
-from PUMITTrainLib.processes.recipe_checker import CheckerProgram
+from PUMITTrainLib.processes import (
+    OUTPUT,
+    CheckerProgram,
+    CorePrograms,
+    DetachedLauncher,
+    last_words,
+)
 
 
 def run(background: Any, *arguments: str) -> tuple[list[str], tuple[int, str]]:

@@ -13,8 +13,8 @@ import pytest
 from pumit.errors import ServiceError
 from pumit.runs import RunStatus, read_command, write_status
 from pumit.training.preceding import FOLDER
-from PUMITTrainLib.runs.run_reading import PRECEDING
 from PUMITTrainLib.runs.run_view import viewOf
+from PUMITTrainLib.runs.runs import PRECEDING
 
 # No process has this number.
 GONE = 2**22 + 1

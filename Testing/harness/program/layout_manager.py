@@ -88,16 +88,6 @@ class qSlicerLayoutManager(QtCore.QObject):
         """Logics of the slice views."""
         return slicer.app.applicationLogic().GetSliceLogics()
 
-    def resetSliceViews(self) -> None:
-        """Fit every slice view to its volume."""
-        for name in self.sliceViewNames():
-            self.sliceWidget(name).sliceLogic().FitSliceToBackground()
-
-    def resetThreeDViews(self) -> None:
-        """Let every 3D view look at everything."""
-        for index in range(self.threeDViewCount):
-            self.threeDWidget(index).threeDView().resetFocalPoint()
-
     def close(self) -> None:
         """Let go of the scene."""
         self._observers.clear()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import slicer
 from Qt import QtCore, QtWidgets
 
@@ -65,7 +63,3 @@ class qSlicerMainWindow(QtWidgets.QMainWindow):
     def moduleSelector(self) -> qSlicerModuleSelectorToolBar:
         """What opens modules."""
         return self._selector
-
-    def pythonConsole(self) -> Any:
-        """None: there is no console."""
-        return

@@ -44,10 +44,6 @@ class _ViewWidget(QtWidgets.QWidget):
         """The style that answers the mouse."""
         return self._view._style
 
-    def forceRender(self) -> None:
-        """Draw now."""
-        self._view.render()
-
     def scheduleRender(self) -> None:
         """Draw soon; the harness draws on request."""
 
@@ -114,10 +110,6 @@ class qMRMLSliceWidget(_ViewWidget):
         """The picture."""
         return self._picture
 
-    def sliceController(self) -> QtWidgets.QWidget:
-        """The bar above the picture."""
-        return self._controller
-
     def mrmlSliceNode(self) -> Any:
         """The slice node."""
         return self._view.sliceNode
@@ -138,10 +130,6 @@ class qMRMLThreeDWidget(_ViewWidget):
     def threeDView(self) -> qMRMLThreeDView:
         """The picture."""
         return self._picture
-
-    def threeDController(self) -> QtWidgets.QWidget:
-        """The bar above the picture."""
-        return self._controller
 
     def mrmlViewNode(self) -> Any:
         """The view node."""

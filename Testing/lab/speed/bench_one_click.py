@@ -134,7 +134,7 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     logic = gui.logic
     frame.show()
     gui.enter()
-    from PUMITSegmentLib.prompts.kinds import PromptKind
+    from PUMITSegmentLib.prompts.tag import PromptKind
     from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
     def click(position: tuple[float, ...]) -> tuple[float, float]:

@@ -132,7 +132,7 @@ def through_slicer(scan: Path | None, organ_mm: float, count: int) -> dict[str, 
     gui.enter()
     slicer.app.processEvents()
     logic.newSegment("Organ")
-    from PUMITSegmentLib.prompts.kinds import PromptKind
+    from PUMITSegmentLib.prompts.tag import PromptKind
 
     logic.startPlacing(PromptKind.POINT)
     slicer.app.processEvents()

@@ -17,7 +17,7 @@ from PUMITSegmentLib.prompts.box_on_slice import (
 from PUMITSegmentLib.prompts.display import displayOf
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents, removePreview
 from PUMITSegmentLib.prompts.geometry import definedPointsWorld
-from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptKind
 
 # A view whose slice is closer than this shows the slice in which the box was drawn.
 _SAME_MM = 1e-2
@@ -30,7 +30,6 @@ class BoxDrawing:
     """Drawing of a box, aligned with its slice after the first click; 2D boxes end up flat.
 
     Args:
-        roiNode: The box, without control points so far.
         kind: BOX_3D or BOX_2D.
 
     Attributes:
@@ -73,12 +72,7 @@ class BoxDrawing:
 
 
 class BoxDrag:
-    """Drag from corner to corner, in which Slicer places only the second one, at its end.
-
-    Args:
-        roiNode: The box in Slicer's place mode.
-        views: Slice views to draw in.
-    """
+    """Drag from corner to corner, in which Slicer places only the second one, at its end."""
 
     def __init__(self, roiNode, views: list[DrawnView]) -> None:
         self._roiNode = roiNode
@@ -119,9 +113,7 @@ class BoxDepth:
 
     Args:
         roiNode: The box, with both corners.
-        sliceNode: Slice in which it was drawn.
         views: Slice views that accept its depth.
-        onGiven: Callback once the depth is set.
     """
 
     def __init__(

@@ -24,16 +24,20 @@ class DrawnView:
     sliceNode: Any
 
 
-def openSliceViews() -> list[DrawnView]:
-    """Return the slice views of Slicer's current layout; none without a layout."""
+def openSliceWidgets() -> list:
+    """Return the slice widgets of Slicer's current layout; none without a layout."""
     manager = slicer.app.layoutManager()
     if manager is None:
         return []
-    widgets = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
+    widgets = (manager.sliceWidget(name) for name in manager.sliceViewNames())
+    return [widget for widget in widgets if widget is not None]
+
+
+def openSliceViews() -> list[DrawnView]:
+    """Return the slice views of Slicer's current layout in which a curve can be drawn."""
     views = [
         DrawnView(widget.sliceView().interactorStyle().GetInteractor(), widget.mrmlSliceNode())
-        for widget in widgets
-        if widget is not None
+        for widget in openSliceWidgets()
     ]
     # With several slices in one view, each would need its own matrix.
     return [
@@ -90,8 +94,6 @@ class Freehand:
 
     Args:
         curveNode: Curve in Slicer's place mode. Points clicked before the stroke are kept.
-        views: Slice views to draw in.
-        onStroke: Callback at the end of the stroke.
 
     Attributes:
         isRightClick: Whether the right button was pressed, which ends the curve in Slicer.

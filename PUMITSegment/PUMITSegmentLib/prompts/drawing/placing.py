@@ -64,7 +64,6 @@ class PlaceMode:
     The state is that of Slicer's interaction and selection nodes.
 
     Args:
-        scene: Scene whose interaction and selection nodes are used.
         onEnded: Callback with the ID of the node placed by `start`, which may no longer exist.
         onChanged: Callback at any other change of what clicks place.
     """

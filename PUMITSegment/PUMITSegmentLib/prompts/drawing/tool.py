@@ -10,16 +10,11 @@ from PUMITSegmentLib.prompts.display import showHandles
 from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDepth, BoxDrag, BoxDrawing
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, Freehand, ViewEvents
 from PUMITSegmentLib.prompts.drawing.placing import PlaceMode
-from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
-from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.prompts.tag import BOXES, CURVES, PromptKind, PromptTag
 
 
 class CtrlClick:
-    """Observer of Ctrl+clicks in slice views while points are placed.
-
-    Args:
-        onClick: Callback with the position, world RAS mm.
-    """
+    """Observer of Ctrl+clicks in slice views while points are placed."""
 
     def __init__(
         self, views: list[DrawnView], onClick: Callable[[tuple[float, float, float]], None]
@@ -52,7 +47,6 @@ class ToolEvents:
         onCtrlClick: Callback with the position of a negative point, world RAS mm, and the
             segment.
         onChanged: Callback when the kind of prompt that clicks place changes, or placing stops.
-        onDrawn: Callback with a node whose drawing ended; None if it no longer exists.
         whileFinishing: Context in which changes of a node belong to the drawing.
     """
 
@@ -72,7 +66,6 @@ class PromptTool:
     toolbar, ends it.
 
     Args:
-        sliceViews: Function that returns the slice views to draw in.
         isFlat: Function that returns whether the scan has one slice, so that boxes have no
             depth.
     """

@@ -16,7 +16,7 @@ from pumit.system.consent import has_consent
 from PUMITSegmentLib.segments.rating import ratingOf
 from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 from PUMITSlicerLib.status import Activity
-from PUMITSlicerLib.term_search import TermSearch
+from PUMITSlicerLib.terms import TermSearch
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_nothing_is_written_on_an_odd_scan_without_a_press(
 def test_a_licence_is_requested_once_before_a_model_looks(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, isAgreed: bool
 ) -> None:
-    from PUMITSegmentLib.panel.automatic import find_section
+    from PUMITSegmentLib.panel import automatic_section
 
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
     licence = "CC BY-NC-SA 4.0"
@@ -196,7 +196,7 @@ def test_a_licence_is_requested_once_before_a_model_looks(
     )
     questions: list[str] = []
     monkeypatch.setattr(
-        find_section, "confirm", lambda question: bool(questions.append(question)) or isAgreed
+        automatic_section, "confirm", lambda question: bool(questions.append(question)) or isAgreed
     )
     find(panel, "closed")
     panel.wait(lambda: questions)

@@ -14,11 +14,10 @@ from model_panel import ServedPanel
 from pumit.followup.registration import Registration
 from pumit.training.synthesis.two_dates import TwoDates, two_dates
 from pumit.volume import Volume
-from PUMITSegmentLib.prompts.drawing.making import addPromptNode
-from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.prompts.nodes import addPromptNode
+from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, ofOnePatient, vouchForPatient
-from PUMITSegmentLib.segments.prepared_mask import PreparedMask
+from PUMITSegmentLib.segments.packed_mask import PreparedMask
 from PUMITSegmentLib.segments.segment_list import newSegmentation
 from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSlicerLib.labelmap_grid import Box

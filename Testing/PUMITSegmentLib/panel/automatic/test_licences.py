@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from model_panel import ServedPanel
 from pumit.system.consent import has_consent
-from PUMITSegmentLib.finding import labelOf
+from PUMITSegmentLib.automatic import labelOf
 from PUMITSlicerLib.computing import compute
 from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 
@@ -56,10 +56,10 @@ def test_one_run_asks_first(
 def test_many_scans_are_not_begun_without_consent(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from PUMITSegmentLib.panel.automatic import batch_section
+    from PUMITSegmentLib.panel import automatic_section
 
     questions: list[str] = []
-    monkeypatch.setattr(batch_section, "confirm", questions.append)
+    monkeypatch.setattr(automatic_section, "confirm", questions.append)
     name = f"closed-model ({LICENCE})"
     panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
     panel.chooseModel(name)

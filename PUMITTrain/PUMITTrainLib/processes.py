@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import queue
 import re
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from pumit.client.worker import signal_tree
-from pumit.errors import ServiceError
+from pumit.errors import PumitError, ServiceError
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 from slicer.i18n import tr as _
@@ -30,35 +33,22 @@ _PREFIX = re.compile(r"^pumit \w+: ")
 OUTPUT = "output.txt"
 
 
-class Programs(Protocol):
-    """Interface of runners of the core's commands."""
-
-    def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
-        """Start `pumit ARGUMENTS` and return at once.
-
-        Args:
-            arguments: Command line, such as ["data", "config.yaml", "--json"].
-            onLine: Callback with each line of output, on the GUI thread.
-            onEnd: Callback with exit status and last error line, on the GUI thread.
-
-        Returns:
-            Function that kills its process tree; neither callback is called after that.
-        """
-
-
 class CorePrograms:
-    """Runner of commands with Slicer's Python.
-
-    Args:
-        background: Threads that read output.
-    """
+    """Runner of commands with Slicer's Python."""
 
     def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
         self._background = background
         self._python = python
 
     def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
-        """Start a command; the returned function kills it."""
+        """Start `pumit ARGUMENTS` and return at once.
+
+        Args:
+            onEnd: Callback with exit status and last error line, on the GUI thread.
+
+        Returns:
+            Function that kills its process tree; neither callback is called after that.
+        """
         started: list[subprocess.Popen] = []
         isEnded = threading.Event()
 
@@ -113,24 +103,6 @@ def recordOf(line: str) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {}
 
 
-class Launcher(Protocol):
-    """Interface of launchers of trainings."""
-
-    def launch(self, folder: Path, arguments: Sequence[str]) -> int:
-        """Start `pumit ARGUMENTS` for a run and return at once.
-
-        Args:
-            folder: Folder of the run.
-            arguments: Command line, such as ["train", "recipe.yaml", "-o", "."].
-
-        Returns:
-            The process ID.
-
-        Raises:
-            ServiceError: If it cannot be started.
-        """
-
-
 class DetachedLauncher:
     """Launcher of trainings in their own session, with their output in a file of the run."""
 
@@ -138,7 +110,11 @@ class DetachedLauncher:
         self._python = python
 
     def launch(self, folder: Path, arguments: Sequence[str]) -> int:
-        """Start a training; return its process ID."""
+        """Start `pumit ARGUMENTS` for a run; return its process ID.
+
+        Raises:
+            ServiceError: If it cannot be started.
+        """
         command = self._python.command("pumit", arguments)
         environment = self._python.variables("pumit")
         try:
@@ -185,3 +161,105 @@ def last_words(folder: Path) -> str:
         return ""
     stripped = (line.strip() for line in reversed(lines))
     return next((line for line in stripped if line and not line.startswith("{")), "")
+
+
+OnAnswer = Callable[[str], None]
+
+
+class CheckerProgram:
+    """Checker by `pumit plan - --check`, which is started with the first text.
+
+    Loading the schema takes seconds, so the subprocess stays until `close`.
+    """
+
+    def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
+        self._background = background
+        self._python = python
+        self._process: subprocess.Popen | None = None
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._endListening: Callable[[], None] | None = None
+        # Callbacks of the pending texts, in order; None for dropped requests.
+        self._waiting: list[OnAnswer | None] = []
+
+    def check(self, text: str, onAnswer: OnAnswer) -> None:
+        """Check a text, instead of pending ones; "" means that there is no problem."""
+        self.cancel()
+        if self._process is None and not self._start():
+            onAnswer("")  # the training itself reports problems
+            return
+        self._waiting.append(onAnswer)
+        self._lines.put((json.dumps(text) + "\n").encode())
+
+    def cancel(self) -> None:
+        """Drop all pending requests."""
+        self._waiting = [None] * len(self._waiting)
+
+    def close(self) -> None:
+        """End the subprocess."""
+        process, self._process = self._process, None
+        self._waiting = []
+        self._lines.put(None)
+        if process is not None and process.poll() is None:
+            signal_tree(process, force=True)
+        if self._endListening is not None:
+            self._endListening()
+            self._endListening = None
+
+    def _start(self) -> bool:
+        try:
+            pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            process = self._python.open("pumit", ["plan", "-", "--check"], **pipes)
+        except (OSError, PumitError):
+            return False
+        self._process, self._lines = process, queue.SimpleQueue()
+        self._endListening = self._background.listen()
+        lines = self._lines
+        threading.Thread(target=_write, args=(process, lines), daemon=True).start()
+        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        return True
+
+    def _read(self, process: subprocess.Popen) -> None:
+        with process.stdout:
+            for line in process.stdout:
+                self._background.post(self._answer, process, line)
+        process.wait()
+        self._background.post(self._ended, process)
+
+    def _answer(self, process: subprocess.Popen, line: bytes) -> None:
+        if process is not self._process or not self._waiting:
+            return
+        onAnswer = self._waiting.pop(0)
+        if onAnswer is not None:
+            onAnswer(str(json.loads(line)["problem"]))
+
+    def _ended(self, process: subprocess.Popen) -> None:
+        """React when it ended by itself; the next text starts a new one."""
+        if process is not self._process:
+            return
+        waiting = [onAnswer for onAnswer in self._waiting if onAnswer is not None]
+        self.close()
+        for onAnswer in waiting:
+            onAnswer("")
+
+
+def _write(process: subprocess.Popen, lines: queue.SimpleQueue[bytes | None]) -> None:
+    """Write texts on a thread: a program does not read while it loads, and pipes are small."""
+    with suppress(OSError, ValueError), process.stdin:
+        while (line := lines.get()) is not None:
+            process.stdin.write(line)
+            process.stdin.flush()
+
+
+logger = logging.getLogger(__name__)
+
+
+def sentenceOf(error: Exception) -> str:
+    """Return one sentence for an error from a thread."""
+    if isinstance(error, PumitError):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return _("The file no longer exists; choose another one.")
+    if isinstance(error, OSError) and error.strerror:
+        return _("The operating system reported: {reason}.").format(reason=error.strerror)
+    logger.error("Work failed", exc_info=error)
+    return _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)

@@ -1,1 +1,0 @@
-"""Small widgets of the panel."""

@@ -1,1 +1,0 @@
-"""Subprocesses of the core: commands, trainings, and the checker of recipes."""
