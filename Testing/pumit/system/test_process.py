@@ -21,19 +21,22 @@ from pumit.system.process import (
     _ExtendedLimits,
     is_halted,
     is_running,
-    peak_process_bytes,
-    process_bytes,
     process_mark,
     python_environment,
     python_program,
 )
 
 PACKAGE = Path(__file__).resolve().parents[3] / "PUMITSegment"
-SAY_PEAK = "from pumit.system.process import peak_process_bytes; print(peak_process_bytes())"
+HOLD = """
+from pumit.system.process import peak_process_bytes, process_bytes
+before = peak_process_bytes()
+held = bytearray(b"x") * (64 << 20)
+print(before, peak_process_bytes(), process_bytes())
+"""
 STARTS_A_CHILD = f"""
 import subprocess, sys
-held = bytearray(b"x") * (400 << 20)
-subprocess.run([sys.executable, "-c", {SAY_PEAK!r}], check=True)
+held = bytearray(b"x") * (300 << 20)
+subprocess.run([sys.executable, "-c", {HOLD!r}], check=True)
 """
 
 
@@ -106,20 +109,15 @@ def test_a_clock_that_is_set_back_ends_no_process(monkeypatch: pytest.MonkeyPatc
     assert process_mark(os.getpid()) == mark
 
 
-def test_the_peak_is_not_that_of_the_program_that_started_the_process() -> None:
+def test_the_peak_grows_and_is_not_that_of_the_program_that_started_the_process() -> None:
     """Slicer, with a large scan open, starts the worker."""
     run = subprocess.run(
         [sys.executable, "-c", STARTS_A_CHILD], cwd=PACKAGE, capture_output=True, check=True
     )
-    assert 0 < int(run.stdout) < 200 << 20
-
-
-def test_the_peak_grows_with_what_is_held() -> None:
-    before = peak_process_bytes()
-    held = bytearray(b"x") * (before + (64 << 20))
-    assert peak_process_bytes() >= before + (32 << 20)
-    assert 0 < process_bytes() <= peak_process_bytes()
-    del held
+    before, peak, now = map(int, run.stdout.split())
+    assert 0 < before < 200 << 20
+    assert peak >= before + (32 << 20)
+    assert 0 < now <= peak + (16 << 20)  # Linux counts resident pages inexactly
 
 
 def test_this_python_runs_our_processes(monkeypatch: pytest.MonkeyPatch) -> None:
