@@ -21,7 +21,7 @@ from pumit.networks.nnformer.attention import (
 from pumit.networks.padding import padded, require_channels
 
 
-class Block(nn.Module):
+class VolumeBlock(nn.Module):
     """Transformer block with volume self-attention, or with attention to the encoder's tokens.
 
     In the latter, both inputs share one norm, and their sum is the residual.
@@ -68,7 +68,7 @@ class Block(nn.Module):
         return out
 
 
-class Stage(nn.Module):
+class VolumeStage(nn.Module):
     """Blocks on one grid, every second one shifted; a decoder's begins with a skip block."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            Block(
+            VolumeBlock(
                 dim,
                 sizes,
                 is_skip=is_decoder and i == 0,
@@ -221,7 +221,7 @@ class Encoder(nn.Module):
         self.embedding = ConvolutionalEmbedding(in_channels, dim, patch=patch)
         widths = [dim << i for i in range(len(depths))]
         self.stages = nn.ModuleList(
-            Stage(width, size, is_decoder=False, mlp_ratio=mlp_ratio, drop_path=rates)
+            VolumeStage(width, size, is_decoder=False, mlp_ratio=mlp_ratio, drop_path=rates)
             for width, size, rates in zip(widths, sizes, shared_out(drop_path, depths), strict=True)
         )
         self.downs = nn.ModuleList(
@@ -266,7 +266,7 @@ class Decoder(nn.Module):
             Up(2 * width, factor=factor) for width, factor in zip(widths, merges, strict=True)
         )
         self.stages = nn.ModuleList(
-            Stage(width, size, is_decoder=True, mlp_ratio=mlp_ratio, drop_path=rate)
+            VolumeStage(width, size, is_decoder=True, mlp_ratio=mlp_ratio, drop_path=rate)
             for width, size, rate in zip(widths, sizes, rates, strict=True)
         )
 

@@ -211,7 +211,7 @@ class SegmentationNetwork(nn.Module):
         details = [self.detail_full(x)]
         for shrink in self.detail_half:
             details.append(shrink(details[-1]))
-        pyramid = self.pyramid([tap.transpose(1, 2).unflatten(2, grid) for tap in taps])
+        pyramid = self.pyramid([tap.transpose(1, 2).reshape(len(tap), -1, *grid) for tap in taps])
         fine = len(self.up_blocks) + 1 - len(self.taps)  # scales of only the raw-image branch
         for i, detail in enumerate(details[fine:]):
             pyramid[i] = pyramid[i] + detail

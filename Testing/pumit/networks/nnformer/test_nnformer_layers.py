@@ -6,10 +6,10 @@ import pytest
 import torch
 from pumit.networks.nnformer.attention import AttentionSizes, Grid
 from pumit.networks.nnformer.network import (
-    Block,
     ConvolutionalEmbedding,
     Down,
     Up,
+    VolumeBlock,
     shared_out,
 )
 from torch import Tensor, nn
@@ -95,7 +95,7 @@ def test_tokens_are_merged_and_expanded_after_their_norms(
 @pytest.mark.parametrize("is_skip", [False, True])
 @torch.no_grad()
 def test_a_block_adds_attention_and_perceptron_to_what_came(is_skip: bool) -> None:
-    block = Block(4, SIZES, is_skip=is_skip, is_shifted=True, mlp_ratio=4, drop_path=0.0)
+    block = VolumeBlock(4, SIZES, is_skip=is_skip, is_shifted=True, mlp_ratio=4, drop_path=0.0)
     disturbed(block)
     x, skip = torch.randn(2, 1, 3, 4, 4, 4)
     seen = (x, skip) if is_skip else (x,)
@@ -107,7 +107,7 @@ def test_a_block_adds_attention_and_perceptron_to_what_came(is_skip: bool) -> No
 
 
 def test_in_training_a_share_of_the_samples_skips_a_branch() -> None:
-    block = Block(4, SIZES, is_skip=False, is_shifted=False, mlp_ratio=4, drop_path=0.5)
+    block = VolumeBlock(4, SIZES, is_skip=False, is_shifted=False, mlp_ratio=4, drop_path=0.5)
     torch.manual_seed(0)
     x = torch.randn(64, 1, 2, 2, 4)
     with torch.no_grad():
