@@ -21,7 +21,7 @@ RECIPE: dict[str, Any] = {
     "augmentation": False,
     "device": "cpu",
     "threads": 1,
-    "schedule": {"steps": 1, "log_every": 1},
+    "schedule": {"steps": 1, "log_every": 1, "precision": "fp32"},
 }
 # Enough to find the ball; bfloat16 is slow on most processors.
 LEARNING = {

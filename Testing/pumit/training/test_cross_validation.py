@@ -33,7 +33,7 @@ written = partial(
     final_model=True,
     register=False,
     validation={"overlap": 0.0, "final_overlap": 0.0},
-    schedule={"steps": 1},
+    schedule={"steps": 1, "precision": "fp32"},
 )
 
 
@@ -70,7 +70,10 @@ def test_folds_are_trained_pooled_and_found_again(
     folds = load_automatic(out / "made-folds.safetensors", "cpu")
     assert len(folds.members) == len(list(out.glob("fold_*")))
     # Folds of one recipe are not taken for those of another.
-    for changes in ({"folds": 3}, {"schedule": {"steps": 1, "learning_rate": 0.5}}):
+    for changes in (
+        {"folds": 3},
+        {"schedule": {"steps": 1, "learning_rate": 0.5, "precision": "fp32"}},
+    ):
         with pytest.raises(CheckpointError, match="holds a run of another recipe"):
             finetune(written(tmp_path, register=True, **changes), out)
     # Without the model of all cases they are the result.

@@ -46,7 +46,7 @@ def shrunken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, changes in SMALL.items():
         recipe = {**read_yaml(reader.shipped_recipe(name)), **changes}
         recipe |= {"threads": 1, "device": "cpu", "register": False}
-        recipe["schedule"] = {**recipe["schedule"], "log_every": 1}
+        recipe["schedule"] = {**recipe["schedule"], "log_every": 1, "precision": "fp32"}
         if name != "segmentation":
             recipe |= {"crop": {"depth": 16, "in_plane": 32}, "batch_size": 1}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe))

@@ -25,7 +25,7 @@ RECIPE: dict[str, Any] = {
     "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
     "device": "cpu",
     "threads": 1,
-    "schedule": {"log_every": 1},
+    "schedule": {"log_every": 1, "precision": "fp32"},
 }
 
 

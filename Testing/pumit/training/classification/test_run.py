@@ -56,6 +56,7 @@ RECIPE: dict[str, Any] = {
         "warm_up": 4,
         "average": 0.8,
         "validate_every": 8,
+        "precision": "fp32",
     },
 }
 

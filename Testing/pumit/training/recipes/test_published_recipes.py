@@ -196,7 +196,7 @@ def test_they_start(name: str, tmp_path: Path) -> None:
     recipe["data"] = {"cases": cases, "classes": {"ball": 1, "box": 2}, "validation": ["case_0"]}
     recipe |= {"workers": 0, "device": "cpu", "threads": 1}
     recipe["validation"] = {"overlap": 0.0, "final_overlap": 0.0}
-    recipe["schedule"] |= {"steps": 2, "log_every": 1}
+    recipe["schedule"] |= {"steps": 2, "log_every": 1, "precision": "fp32"}
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
 

@@ -20,7 +20,13 @@ from pumit.training.segmentation.task import SegmentationTask
 from segmentation_runs import assert_same_weights
 from tiny_run import during_step, run_line, status_of, wait_for
 
-SCHEDULE = {"steps": 50, "log_every": 1, "validate_every": 2, "learning_rate": 1e-3}
+SCHEDULE = {
+    "steps": 50,
+    "log_every": 1,
+    "validate_every": 2,
+    "learning_rate": 1e-3,
+    "precision": "fp32",
+}
 train = partial(segmentation_runs.train, schedule=SCHEDULE)
 pytestmark = pytest.mark.usefixtures("swift", "blank_pictures")
 
