@@ -195,7 +195,11 @@ def compare(
     since = time.time() if since is None else since
     output = output.absolute()  # trainings have another working directory
     comparison = read_comparison(path, folder=folder, data=data)
-    chosen = _chosen(comparison, only)
+    names = [network.name for network in comparison.recipe.networks]
+    if unknown := [name for name in only if name not in names]:
+        raise PumitError(
+            f"{comparison.file.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
+        )
     with run_session(output, since=since) as reporter:
         reporter.update(name=path.stem, task="comparison")
         # 1. Plan everything, and compare it with an earlier start, before any training.
@@ -212,7 +216,7 @@ def compare(
         facts = facts_of_comparison(comparison, planned)
         reporter.written(lambda: write_json(output / FACTS, facts))
         # 3. Train what is not finished, each in its own process.
-        selected = [t for t in planned.trainings if t.network.name in chosen]
+        selected = [t for t in planned.trainings if t.network.name in (only or names)]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
         failures = trainings.finish(selected)
         # 4. Write the page of the finished trainings, even if some failed.
@@ -242,24 +246,12 @@ def _write_page(output: Path, comparison: Comparison) -> bool:
     return write_comparison_page(output, output / RUNS, comparison) is not None
 
 
-def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
-    names = [network.name for network in comparison.recipe.networks]
-    unknown = [name for name in only if name not in names]
-    if unknown:
-        raise PumitError(
-            f"{comparison.file.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
-        )
-    return set(only or names)
-
-
 def _require_same(training: Training, output: Path) -> None:
     """Check that a training in the folder has the same recipe."""
     recipe, run = _recipe_of(training, output), output / RUNS / training.folder
     if not (recipe.is_file() and run.is_dir()):
         return
-    before, now = read_yaml(recipe), training.keys
-    changes = differences(before, now, harmless=HARMLESS)
-    if changes:
+    if changes := differences(read_yaml(recipe), training.keys, harmless=HARMLESS):
         raise PumitError(
             f"{output.name} holds {training.title} by another recipe: {changes[0]}. Change it "
             f"back, remove {RUNS}/{training.folder} to train it again, or choose another folder."

@@ -116,25 +116,17 @@ def is_target(mask: Tensor, smallest: float = MIN_SHARE) -> bool:
 
 def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
     """Return up to three connected components of at least `smallest` voxels, largest first."""
-    if mask.device.type != "cpu":
-        return _connected_there(mask, smallest=smallest)
-    labels, _ = ndimage.label(mask.numpy())
-    sizes = np.bincount(labels.ravel())[1:]
-    order = [i for i in np.argsort(-sizes)[:3] if sizes[i] >= smallest]
-    return [torch.from_numpy(labels == i + 1) for i in order]
-
-
-def _connected_there(mask: Tensor, *, smallest: int) -> list[Tensor]:
-    """Compute `connected` on the device of the mask."""
-    labels = components(mask[None])[0]
-    pieces = []
-    found, sizes = torch.unique(labels[labels > 0], return_counts=True)
+    if mask.device.type == "cpu":
+        labels, _ = ndimage.label(mask.numpy())
+        counts = np.bincount(labels.ravel())[1:]
+        largest = [i for i in np.argsort(-counts)[:3] if counts[i] >= smallest]
+        return [torch.from_numpy(labels == i + 1) for i in largest]
+    there = components(mask[None])[0]
+    found, sizes = torch.unique(there[there > 0], return_counts=True)
     found, sizes = found.flip(0), sizes.flip(0)  # of components of one size, the first comes first
     order = sizes.sort(descending=True, stable=True).indices[:3]
-    for label, count in zip(found[order].cpu().tolist(), sizes[order].cpu().tolist(), strict=True):
-        if count >= smallest:
-            pieces.append(labels == label)
-    return pieces
+    pairs = zip(found[order].cpu().tolist(), sizes[order].cpu().tolist(), strict=True)
+    return [there == label for label, count in pairs if count >= smallest]
 
 
 def draw_scene(

@@ -59,7 +59,12 @@ def two_dates(seed: int = 0) -> TwoDates:
     """Generate a contrast-enhanced CT at two dates."""
     rng = np.random.default_rng(seed)
     body = torso_phantom(10 + seed).volume
-    matrix = _moved(rng)
+    # A rotation, a small scaling, and a shift that is mostly the table's.
+    matrix = np.eye(4)
+    turn = Rotation.from_euler("xyz", rng.uniform(-8, 8, 3), degrees=True).as_matrix()
+    matrix[:3, :3] = turn @ np.diag(1 + rng.uniform(-0.03, 0.03, 3))
+    matrix[:3, 3] = rng.uniform(-25, 25, 3) + np.array(_TABLE_MM)
+    # The grid of the second scan is rotated by itself.
     turn = Rotation.from_euler("xyz", rng.uniform(-4, 4, 3), degrees=True).as_matrix()
     spacing = (2.5, 1.6, 1.6)
     shape = (80, 192, 224)
@@ -70,16 +75,6 @@ def two_dates(seed: int = 0) -> TwoDates:
     earlier, earlier_masks = _date(body, body, np.eye(4), 0, rng)
     later, later_masks = _date(body, grid, np.asarray(np.linalg.inv(matrix), np.float64), 1, rng)
     return TwoDates(earlier, later, earlier_masks, later_masks, matrix)
-
-
-def _moved(rng: np.random.Generator) -> Floats:
-    """Draw a rotation, a small scaling, and a shift that is mostly the table's."""
-    turn = Rotation.from_euler("xyz", rng.uniform(-8, 8, 3), degrees=True).as_matrix()
-    size = np.diag(1 + rng.uniform(-0.03, 0.03, 3))
-    matrix = np.eye(4)
-    matrix[:3, :3] = turn @ size
-    matrix[:3, 3] = rng.uniform(-25, 25, 3) + np.array(_TABLE_MM)
-    return matrix
 
 
 def _date(
