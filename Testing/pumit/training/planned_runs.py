@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from pumit.training.planning.estimate import Hardware
-from pumit.training.planning.planner import MemoryTooSmallError, Planned, PlanRequest
+from pumit.training.planning.request import MemoryTooSmallError, Planned, PlanRequest
 from pumit.training.planning.segmentation import plan_automatic
 from pumit.training.recipes.presets import preset_for
 from pumit.training.validate import read_segmentation

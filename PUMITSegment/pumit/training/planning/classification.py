@@ -33,7 +33,7 @@ from pumit.training.planning.estimate import (
     schedule_of,
     too_few,
 )
-from pumit.training.planning.planner import Planned, PlanRequest, drafted, in_order
+from pumit.training.planning.request import Planned, PlanRequest, drafted, in_order
 from pumit.training.planning.step_cost import MeasuredCost, measure_steps, peak_bytes
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model

@@ -30,7 +30,7 @@ from pumit.training.planning.estimate import (
     schedule_of,
     too_few,
 )
-from pumit.training.planning.planner import (
+from pumit.training.planning.request import (
     MemoryTooSmallError,
     Planned,
     PlanRequest,

@@ -39,7 +39,7 @@ from pumit.training.planning.estimate import (
     too_few,
     voxels_that_fit,
 )
-from pumit.training.planning.planner import (
+from pumit.training.planning.request import (
     SHOWN_NAMES,
     MemoryTooSmallError,
     Planned,

@@ -15,7 +15,7 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.training.classification.reader import read_class_folders
 from pumit.training.planning.classification import ClassifierCost
-from pumit.training.planning.planner import PlanRequest
+from pumit.training.planning.request import PlanRequest
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model

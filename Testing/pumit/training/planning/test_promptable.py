@@ -9,8 +9,9 @@ import pytest
 import yaml
 from labelled_scans import write_pairs
 from pumit.errors import PumitError
-from pumit.training.planning.planner import Planned, PlanRequest, TrialProcess, plan_training
+from pumit.training.planning.planner import plan_training
 from pumit.training.planning.promptable import ClickCost, try_clicks
+from pumit.training.planning.request import Planned, PlanRequest, TrialProcess
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
