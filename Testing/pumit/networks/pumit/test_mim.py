@@ -90,6 +90,12 @@ def test_masked_patches_show_neither_content_nor_absolute_position() -> None:
     torch.testing.assert_close(network(x, anisotropy, is_masked), before, rtol=0, atol=0)
 
 
+def test_masked_patches_still_know_where_they_are_by_rotation() -> None:
+    logits = tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 8, ratio=RATIO))
+
+    assert (logits[0] - logits[1]).abs().max() > 0
+
+
 def test_a_mask_for_another_grid_is_refused() -> None:
     with pytest.raises(ValueError, match="mask must have shape"):
         tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 7, ratio=RATIO))
