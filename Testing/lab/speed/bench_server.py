@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for user in stayed:
             user.leave(politely=True)
         left = int(client.capabilities()["sessions"])
-        time.sleep(10)  # the server releases memory at intervals
+        time.sleep(20)  # caches are released at the second interval without users
         resident_after = resident_mib(process.pid)
     finally:
         process.terminate()
@@ -307,8 +307,8 @@ def _print(report: dict[str, Any]) -> None:
             f"slope {memory['slope_mib_per_minute']:+.1f} MiB/min"
         )
     print(
-        f"resident before anybody came {report['resident_first_mib']:.0f} MiB, ten seconds after "
-        f"everybody left {report['resident_after_mib']:.0f}"
+        f"resident before anybody came {report['resident_first_mib']:.0f} MiB, twenty seconds "
+        f"after everybody left {report['resident_after_mib']:.0f}"
     )
     requests = sum(row["requests"] for row in rows.values())
     print(
