@@ -1,4 +1,4 @@
-"""Conversion of an automatic model's result to segments of the scene."""
+"""Automatic models: licence, search for a structure by name, and results as segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launcher of trainings as detached processes, which continue when Slicer is closed."""
+"""Subprocesses of the core: commands, detached trainings, and the checker of recipes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from pumit.errors import PumitError, ServiceError
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 from slicer.i18n import tr as _
+
+logger = logging.getLogger(__name__)
 
 OnLine = Callable[[str], None]
 # Arguments: exit status, and the last line of standard error, which has the message.
@@ -104,7 +106,10 @@ def recordOf(line: str) -> Mapping[str, Any]:
 
 
 class DetachedLauncher:
-    """Launcher of trainings in their own session, with their output in a file of the run."""
+    """Launcher of trainings in their own session, which continue when Slicer is closed.
+
+    Their output is in a file of the run.
+    """
 
     def __init__(self, python: SlicerPython = SLICER_PYTHON) -> None:
         self._python = python
@@ -248,9 +253,6 @@ def _write(process: subprocess.Popen, lines: queue.SimpleQueue[bytes | None]) ->
         while (line := lines.get()) is not None:
             process.stdin.write(line)
             process.stdin.flush()
-
-
-logger = logging.getLogger(__name__)
 
 
 def sentenceOf(error: Exception) -> str:

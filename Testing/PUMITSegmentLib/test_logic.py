@@ -16,6 +16,7 @@ from pumit.prompts import MaskPrompt, PointPrompt
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentNames
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, LogicScene, box
@@ -38,6 +39,15 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -
     made.click((12, 12, 12))
     made.answer(B)
     assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    provenance = provenanceOf(segmentation.GetSegment(made.logic.segmentID))
+    assert (provenance.type, provenance.version) == ("SEMIAUTOMATIC", "7")
+    assert provenance.name == "PUMIT fake 7"
 
 
 def test_without_a_scan_the_status_says_what_to_do(slicerApp: Any) -> None:

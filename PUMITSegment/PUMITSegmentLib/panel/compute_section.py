@@ -1,4 +1,4 @@
-"""Section 6 of the panel: compute settings."""
+"""Section 6 of the panel: compute settings, missing packages, and downloaded data."""
 
 from __future__ import annotations
 

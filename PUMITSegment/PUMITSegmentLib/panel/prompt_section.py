@@ -1,4 +1,4 @@
-"""Section 3 of the panel: prompts, undo, and the overwrite mode."""
+"""Section 3 of the panel: prompts, undo, overwrite mode, shortcuts, and frames of a sequence."""
 
 from __future__ import annotations
 
@@ -148,7 +148,11 @@ def shortcutsOf(
     checkHere: Callable[[], None],
     editByHand: Callable[[], None],
 ) -> list[Shortcut]:
-    """Return all shortcuts of the module."""
+    """Return all shortcuts of the module.
+
+    They avoid the keys of Slicer's own views (B, F, G, R, T, V, space, brackets, arrows) and those
+    of the Segment Editor; only undo and redo use the customary keys.
+    """
 
     def changePolarity() -> None:
         if selection.parameters is not None:

@@ -1,4 +1,4 @@
-"""Tag of a prompt node: its segment, kind and polarity.
+"""Tag of a prompt node: its segment, kind and polarity, and the number of each of its prompts.
 
 Stored in attributes and a node reference, so that it is saved with the scene. The segmentation is a
 reference because node IDs change when scenes are merged.
@@ -141,6 +141,9 @@ def promptNodesOf(segmentationNode, segmentID: str | None = None) -> list:
     return found
 
 
+# Number of each prompt in the order in which they were given; a point list stores one per control
+# point, by its ID. With numbers instead of a central list, a deleted prompt removes its number, a
+# moved one keeps it, and scenes can be merged.
 _ORDER = "PUMITSegment.Order"
 _WHOLE = ""  # key of a node that is a single prompt
 

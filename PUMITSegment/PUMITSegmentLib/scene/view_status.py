@@ -1,4 +1,4 @@
-"""Scan name and status in the slice views, where the user looks while placing prompts."""
+"""Drawings over the slice views: scan name and status, and contrast beside the edges of boxes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,10 @@ _EDGES = [(a, a | bit) for a in range(8) for bit in (1, 2, 4) if not a & bit]
 
 
 class BoxEdges(VTKObservationMixin):
-    """Dark lines beside the edges of every box prompt, in the slice views of the layout."""
+    """Dark lines beside the edges of every box prompt, in the slice views of the layout.
+
+    Slicer draws the edges one pixel thin, with no setting for more.
+    """
 
     def __init__(self) -> None:
         super().__init__()

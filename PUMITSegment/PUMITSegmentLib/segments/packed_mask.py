@@ -1,4 +1,4 @@
-"""Compressed masks: the bits of their bounding box."""
+"""Masks cropped to their foreground: compressed for the history, or ready to be written."""
 
 from __future__ import annotations
 

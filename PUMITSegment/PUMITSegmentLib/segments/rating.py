@@ -1,7 +1,7 @@
-"""Rating of a segment: the estimated quality of its voxels, stored in a tag.
+"""Rating of a segment, stored in a tag, and its review, stored as Slicer's own status "completed".
 
-It is valid only for the voxels that were written: any change of them, also in another module,
-invalidates it.
+They are valid only for the voxels that were written: any change of them, also in another module,
+invalidates them.
 """
 
 from __future__ import annotations

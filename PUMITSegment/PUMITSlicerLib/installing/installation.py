@@ -33,7 +33,20 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 
+logger = logging.getLogger(__name__)
+
 _REQUESTER = "PUMIT"
+_LTT = "light-the-torch"
+_LTT_REQUIREMENT = "light-the-torch>=0.5"
+_SAYS_NO_NETWORK = re.compile(
+    r"NewConnectionError|Temporary failure in name resolution|getaddrinfo|ProxyError"
+    r"|ConnectTimeout|Max retries exceeded|Network is unreachable|SSLError"
+)
+_SAYS_WHAT_CONFLICTS = re.compile(r"Cannot install (.+?) because these package versions")
+_SAYS_WHAT_COMES = re.compile(
+    r"\s*(?:Collecting |Processing \S*[/\\])([A-Za-z][\w.]*(?:-[A-Za-z][\w.]*)*)"
+)
+_SAYS_NO_VERSION = re.compile(r"No matching distribution found for (\S+)")
 
 
 @dataclass(frozen=True)
@@ -235,21 +248,6 @@ def _needs_of(wheel: Path) -> list[Requirement]:
         return [Requirement(line) for line in lines]
     except (OSError, zipfile.BadZipFile, IndexError, InvalidRequirement):
         return []
-
-
-logger = logging.getLogger(__name__)
-
-_LTT = "light-the-torch"
-_LTT_REQUIREMENT = "light-the-torch>=0.5"
-_SAYS_NO_NETWORK = re.compile(
-    r"NewConnectionError|Temporary failure in name resolution|getaddrinfo|ProxyError"
-    r"|ConnectTimeout|Max retries exceeded|Network is unreachable|SSLError"
-)
-_SAYS_WHAT_CONFLICTS = re.compile(r"Cannot install (.+?) because these package versions")
-_SAYS_WHAT_COMES = re.compile(
-    r"\s*(?:Collecting |Processing \S*[/\\])([A-Za-z][\w.]*(?:-[A-Za-z][\w.]*)*)"
-)
-_SAYS_NO_VERSION = re.compile(r"No matching distribution found for (\S+)")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Drawing of curves as a picture of the panel's size."""
+"""Curves of a run, as pictures in the panel and as Slicer's plots."""
 
 from __future__ import annotations
 

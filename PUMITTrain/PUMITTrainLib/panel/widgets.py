@@ -1,4 +1,4 @@
-"""Table cells, of which only changed ones are replaced, so that open editors stay open."""
+"""Small widgets of the panel: dialogs, pictures, questions, titles, recipe editor and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost and recipe of a planned training, from `pumit plan`."""
+"""Networks to choose from, and cost and recipe of a planned training, from `pumit plan`."""
 
 from __future__ import annotations
 

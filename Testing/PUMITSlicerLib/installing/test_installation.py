@@ -89,6 +89,21 @@ def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
     assert "no network is used" in plan.explanation
 
 
+def test_a_folder_that_lacks_something_is_refused_before(tmp_path):
+    make_wheel(tmp_path, "torch", "1.0")
+    plan = make_plan(
+        LOCAL,
+        withTorch=True,
+        wheelFolder=str(tmp_path),
+        version_of=having(torch=None, monai=None),
+    )
+    assert not plan.isPossible
+    torch, monai = plan.problems
+    assert "torch>=2.4" in torch
+    assert "1.0" in torch
+    assert "monai>=1.4" in monai
+
+
 def test_what_slicer_brings_is_never_in_a_step():
     plan = make_plan(
         LOCAL,

@@ -170,6 +170,22 @@ def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: Show
     assert table.item(1, REMARKS).text() == "ready"
 
 
+def test_selected_cases_are_removed(shown: ShownPanel) -> None:
+    addRows(shown, goodRow("one"), goodRow("two"), goodRow("three"))
+    shown.press(shown.ui.removeCasesButton)
+    assert shown.logic.callsOf("remove") == []
+    assert "Select" in shown.ui.statusLabel.text
+    shown.ui.caseTable.selectRow(1)
+    shown.press(shown.ui.removeCasesButton)
+    assert shown.logic.callsOf("remove") == [(("", "two"),)]
+
+
+def test_what_concerns_the_whole_set_is_reported_above_the_table(shown: ShownPanel) -> None:
+    shown.logic.cases.problems = ("Value 3 of case_02 is no class.",)
+    addRows(shown, goodRow("one"))
+    assert "Value 3 of case_02" in shown.ui.caseSummaryLabel.text
+
+
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
     shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))

@@ -92,7 +92,7 @@ class qMRMLThreeDView(_ViewWidget):
 
 @standIn()
 class qMRMLSliceWidget(_ViewWidget):
-    """A slice view with its controller."""
+    """A slice view."""
 
     _find = staticmethod(open_views.sliceView)
 
@@ -100,7 +100,6 @@ class qMRMLSliceWidget(_ViewWidget):
         super().__init__(name)
         open_views.sliceView(name)
         self._picture = qMRMLSliceView(name)
-        self._controller = QtWidgets.QWidget()
 
     def sliceLogic(self) -> Any:
         """The slice logic."""
@@ -117,7 +116,7 @@ class qMRMLSliceWidget(_ViewWidget):
 
 @standIn()
 class qMRMLThreeDWidget(_ViewWidget):
-    """A 3D view with its controller."""
+    """A 3D view."""
 
     _find = staticmethod(open_views.threeDView)
 
@@ -125,7 +124,6 @@ class qMRMLThreeDWidget(_ViewWidget):
         super().__init__(name)
         open_views.threeDView(name)
         self._picture = qMRMLThreeDView(name)
-        self._controller = QtWidgets.QWidget()
 
     def threeDView(self) -> qMRMLThreeDView:
         """The picture."""
