@@ -41,8 +41,12 @@ def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
     """Convert a non-empty mask, bool (D, H, W), to logits of certain voxels."""
     window = window_of(mask)
     assert window is not None
-    values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)
-    return LogitBox(start_of(window), values)
+    return LogitBox(start_of(window), certain(mask[window]))
+
+
+def certain(mask: npt.NDArray[np.bool_]) -> Floats:
+    """Return a mask as logits; it may be as large as the scan, so nothing is made in double."""
+    return np.where(mask, np.float32(INSIDE), np.float32(OUTSIDE))
 
 
 def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:

@@ -30,10 +30,9 @@ from pumit.inference.interactive.field_consensus import (
 )
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
-    INSIDE,
-    OUTSIDE,
     Floats,
     LogitBox,
+    certain,
     is_inside,
     logit,
     patch_of,
@@ -355,7 +354,7 @@ class PromptSolver:
             fields = self._fresh_fields(prompts)
             if prompts.mask is None:
                 return [FieldAnswer(f) for f in fields]
-            given = LogitBox((0, 0, 0), np.where(prompts.mask, INSIDE, OUTSIDE).astype(np.float32))
+            given = LogitBox((0, 0, 0), certain(prompts.mask))
             return [FieldAnswer(f, logit(to_field(given, f))) for f in fields]
         # Move a field that is wide enough but was centred on a click near the structure's end.
         places = prompted_places(prompts)

@@ -37,7 +37,11 @@ def prompt_bytes(prompt: Prompt) -> int:
 
 
 class PromptHistory:
-    """Undo and redo history; the oldest states are dropped to bound memory."""
+    """Undo and redo history; the oldest states are dropped to bound memory.
+
+    Attributes:
+        state: Prompts by segment; another thread reads the former ones until a change is complete.
+    """
 
     def __init__(self, max_bytes: int = 1 << 28) -> None:
         self._max_bytes = max_bytes
@@ -47,11 +51,7 @@ class PromptHistory:
         """Replace the current state and clear the history."""
         self._states, self._present = [state], 0
         self._sizes = [_added_bytes({}, state)]  # what each state adds to the one before
-
-    @property
-    def state(self) -> State:
-        """Prompts by segment."""
-        return self._states[self._present]
+        self.state = state
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +79,7 @@ class PromptHistory:
             del self._states[:dropped], self._sizes[:dropped]
             self._sizes[0] = _added_bytes({}, self._states[0])
             self._present -= dropped
+        self.state = state
 
     def undo(self) -> bool:
         """Return to the previous state; return False if there is none."""
@@ -89,9 +90,10 @@ class PromptHistory:
         return self._go_to(self._present + 1)
 
     def _go_to(self, number: int) -> bool:
-        is_there = 0 <= number < len(self._states)
-        self._present = number if is_there else self._present
-        return is_there
+        if not 0 <= number < len(self._states):
+            return False
+        self._present, self.state = number, self._states[number]
+        return True
 
 
 def _added_bytes(before: State, after: State) -> int:

@@ -266,7 +266,7 @@ class MambaMim(nn.Module):
 class HyMambaMim(MambaMim):
     """MambaMIM with HyMamba's encoder; the decoder does not use its finest map."""
 
-    encoder_class = partial(HyMambaEncoder, reads_finest=False)
+    encoder_class = staticmethod(partial(HyMambaEncoder, reads_finest=False))
 
 
 class UnetrMambaMim(MambaMim):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from pumit.inference.interactive.grid_transfer import (
     LogitBox,
     covered_box,
     on_box,
+    patch_of,
     to_field,
     to_volume,
 )
@@ -93,3 +96,15 @@ def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
     inside = ((at > -0.5) & (at < np.array(logits.shape) - 0.5)).all(-1)
     np.testing.assert_allclose(out[inside], 1 / (1 + np.exp(-values[inside])), atol=1e-3)
     assert not out[~inside].any()
+
+
+def test_a_mask_as_large_as_the_scan_becomes_logits_in_single_precision_only() -> None:
+    mask = np.ones((40, 200, 200), dtype=bool)
+    tracemalloc.start()
+    try:
+        patch = patch_of(mask)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert patch.logits.dtype == np.float32
+    assert peak < 1.2 * patch.logits.nbytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.errors import PromptError
+from pumit.inference.interactive import prompted_session
 from pumit.inference.interactive.prompted_session import PromptHistory, prompt_bytes
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 
@@ -58,6 +59,26 @@ def test_a_state_too_large_by_itself_is_refused() -> None:
     assert history.state == {"1": prompts[:8]}
     history.commit({"1": history.state["1"][:1]})
     assert history.undo()
+
+
+def test_other_threads_see_the_former_state_until_the_new_one_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prediction reads the prompts while a click is added, and old states are forgotten."""
+    history = PromptHistory(max_bytes=3 * prompt_bytes(noise(0)))
+    count = prompted_session._added_bytes
+    former, seen = history.state, []
+
+    def read_meanwhile(before: prompted_session.State, after: prompted_session.State) -> int:
+        seen.append(history.state is former)
+        return count(before, after)
+
+    monkeypatch.setattr(prompted_session, "_added_bytes", read_meanwhile)
+    for number in range(20):
+        former = history.state
+        history.commit({"1": (noise(number),)})
+    assert len(seen) > 20, "nothing was forgotten"
+    assert all(seen)
 
 
 def test_every_prompt_has_a_size() -> None:
