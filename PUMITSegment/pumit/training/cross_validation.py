@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pumit.errors import PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_means, summarize
 from pumit.models.ensemble import join_models
-from pumit.runs import read_status
+from pumit.runs import RECIPE, read_status
 from pumit.system.files import write_json
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_set
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.reader import RecipeFile
+from pumit.training.recipes.reader import RecipeFile, read_yaml
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.run.relay import require_one_process, train_part
@@ -55,7 +55,7 @@ def cross_validate(
 
     Raises:
         PumitError: If the recipe does not fit, there are fewer patients than folds, or the folder
-            holds folds of another recipe.
+            holds folds of another recipe or of other cases.
         RunStopped: If it was stopped; the same call resumes.
     """
     if task_of(file.keys) != "segmentation":
@@ -75,15 +75,17 @@ def cross_validate(
             )
 
         reporter.update(name=recipe.name, task=recipe.task)
-        names = [list(split.validation) for split in splits]
-        reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
         # 1. Save the recipe that all parts follow, unless they followed another one before.
         given = with_absolute_paths(file.keys, file.path)
         given["schedule"] = whole_schedule(recipe.schedule, file.keys)
         given.pop("final_model", None)  # which may be trained later
         followed = recipe_to_follow(output, given, source=file.source)
+        for number, split in enumerate(splits, start=1):
+            _require_same_cases(output / f"fold_{number}", split)
         full = plain({**followed, "final_model": recipe.final_model})
         reporter.written(lambda: save_recipes(output, given, full))
+        names = [list(split.validation) for split in splits]
+        reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
         # 2. Train the folds; finished ones return at once.
         made = []
         for number, split in enumerate(splits, start=1):
@@ -111,6 +113,19 @@ def cross_validate(
         usable = f" The model {registered!r} can be used now." if registered else ""
         reporter.state("finished", f"Finished. {_sentence(result)}{usable}")
     return best
+
+
+def _require_same_cases(folder: Path, split: Split) -> None:
+    """Check that a finished fold was validated on the cases of this split."""
+    status = read_status(folder)
+    if status is None or status.state != "finished":
+        return  # a fold that is not finished compares its recipe
+    before = read_yaml(folder / RECIPE).get("data", {}).get("validation")
+    if isinstance(before, list) and sorted(map(str, before)) != sorted(split.validation):
+        raise CheckpointError(
+            f"{folder.name} of {folder.parent.name} was validated on other cases than it would be "
+            "now; restore the cases of the data set, or choose another folder to start again."
+        )
 
 
 def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> list[Split]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,14 +16,14 @@ import torch.distributed as dist
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.models import user_index
-from pumit.runs import read_status, send_command
+from pumit.runs import RECIPE, read_status, send_command
 from pumit.training.cross_validation import FOLD_KEYS, cross_validate
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
 from pumit.training.preceding import FOLDER, preceding_of
 from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
-from pumit.training.recipes.reader import RecipeFile, shipped_recipe
+from pumit.training.recipes.reader import RecipeFile, read_yaml, shipped_recipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.relay import require_one_process, train_part
@@ -180,8 +181,22 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
     def train_first(folder: Path) -> Path:
         return train(recipe, folder, since=time.time())
 
+    _warn_of_other_scans(recipe, output / FOLDER, reporter)
     made = train_part(reporter, output, FOLDER, before.title, train_first, event="preceding")
     return file.changed({before.gives: str(made.absolute())})
+
+
+def _warn_of_other_scans(file: RecipeFile, folder: Path, reporter: RunReporter) -> None:
+    """Warn if a preceding run has learned from another folder of scans; it may have been moved."""
+    given = with_absolute_paths(file.keys, file.path).get("real_folder")
+    with suppress(PumitError):  # there is no such run yet
+        if read_yaml(folder / RECIPE).get("real_folder") != given:
+            reporter.event(
+                "warning",
+                "The folder of scans to learn from first is another one than before. What was "
+                "learned from the former one is kept; choose another output folder to begin with "
+                "these scans.",
+            )
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob[Any]]:

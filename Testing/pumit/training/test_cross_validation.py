@@ -83,6 +83,10 @@ def test_folds_are_trained_pooled_and_found_again(
     assert status.registered is not None
     assert status.registered.startswith("made-folds")
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+    # Nor are those of other cases: each case is validated once.
+    write_pairs(tmp_path / "set", 4)
+    with pytest.raises(CheckpointError, match="fold_1 of out was validated on other cases"):
+        finetune(written(tmp_path, final_model=False), out)
 
 
 def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None:

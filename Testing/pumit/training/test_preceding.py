@@ -84,6 +84,10 @@ def steps(folder: Path) -> list[int]:
     return [line["step"] for line in read_log(folder)[0] if "loss" in line]
 
 
+def warnings(folder: Path) -> list[str]:
+    return [line["sentence"] for line in read_log(folder)[0] if line.get("event") == "warning"]
+
+
 @pytest.mark.slow
 def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
     tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +129,14 @@ def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
     status = status_of(tmp_path / "run")
     assert (status.state, status.model, status.registered) == ("finished", "vit.safetensors", "vit")
     assert steps(tmp_path / "run" / "pretraining") == [1, 2]
+    assert not warnings(tmp_path / "run")
+    # What was learned from other scans is kept, and the run says so.
+    scans.rename(tmp_path / "others")
+    command[command.index("scans")] = "others"
+    assert main([*command, "2"]) == 0
+    assert steps(tmp_path / "run" / "pretraining") == [1, 2]
+    (warning,) = warnings(tmp_path / "run")
+    assert "What was learned from the former one is kept" in warning
 
 
 def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:

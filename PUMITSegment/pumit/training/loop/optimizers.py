@@ -126,11 +126,13 @@ def optimizer_for(
             is_orthogonal = is_matrix and min(p.shape[0], p[0].numel()) >= THINNEST
             decays = not is_vector and (is_muon or (id(p) in weights and not is_table))
             parts.setdefault((is_orthogonal, decays, is_sharded(p)), []).append(p)
-        for (is_orthogonal, decays, _), params in parts.items():
+        # In the order of runs before 0.4, whose states are saved by number.
+        order = sorted(parts, key=lambda part: (not part[0], not part[1], part[2]))
+        for is_orthogonal, decays, is_shared in order:
             decay = group.get("weight_decay", schedule.weight_decay if decays else 0.0)
             made.append(
                 {
-                    "params": params,
+                    "params": parts[is_orthogonal, decays, is_shared],
                     "weight_decay": float(decay),
                     "rate": float(group.get("rate", 1.0)),
                     "orthogonal": is_orthogonal,

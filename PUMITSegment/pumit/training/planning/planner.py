@@ -11,9 +11,7 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.training.planning.estimate import (
-    hardware_for,
-)
+from pumit.training.planning.estimate import hardware_for
 from pumit.training.planning.request import Planned, PlanRequest, TrialProcess
 from pumit.training.recipes.presets import preset_for
 from pumit.training.recipes.tasks import task_of

@@ -25,7 +25,7 @@ from pumit.training.data.classes import (
     lookup_table,
 )
 from pumit.training.data.labelled_set import LabelledCase
-from pumit.training.data.volume_cache import VolumeCache
+from pumit.training.data.volume_cache import VolumeCache, remove_earlier_files
 
 CLASS_PLACES = 10_000  # sampled voxels per class from which patch centres are drawn
 MEMORY_BYTES = 4 << 30  # a larger data set is kept on disk
@@ -161,7 +161,7 @@ def prepare_all(
     """Pre-process cases in memory or, if they are too large, in memory-mapped files.
 
     Args:
-        folder: Folder for the files, which a resumed run reuses.
+        folder: Folder of the run for the files, which a resumed run reuses.
         voxels: Approximate total number of voxels on the network's grid.
 
     Raises:
@@ -169,6 +169,7 @@ def prepare_all(
         ExportError: If the files cannot be written.
     """
     cache = None
+    remove_earlier_files(folder)
     if voxels * (4 * plan.channels + 1) > MEMORY_BYTES:
         rows = [c.as_row() for c in classes]
         cache = VolumeCache(folder, {"plan": asdict(plan), "classes": rows})

@@ -17,6 +17,7 @@ from pumit.training.loop.optimizers import (
 )
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.resume_state import parameter_names
 from torch import nn
 
 ADAMW = Schedule(optimizer="adamw", weight_decay=0.3)
@@ -57,6 +58,17 @@ def test_groups_have_their_own_rate_and_decay(kind: str) -> None:
     layers = [network[name] for name in "abc"]
     assert [settings[id(layer.weight)] for layer in layers] == [(0.5, 0.3), (5.0, 0.3), (0.5, 0.7)]
     assert [settings[id(layer.bias)] for layer in layers] == [(0.5, 0.0), (5.0, 0.0), (0.5, 0.7)]
+
+
+def test_parameters_are_in_the_order_of_runs_that_are_saved_by_number() -> None:
+    layers = {"norm": nn.LayerNorm(20), "table": nn.Embedding(3, 20), "line": nn.Linear(20, 20)}
+    network = nn.ModuleDict(layers)
+    vectors = ["norm.weight", "norm.bias", "line.bias"]
+    muon = optimizer_for(network, Schedule(optimizer="muon"))
+    assert parameter_names(network, muon) == ["line.weight", "table.weight", *vectors]
+    adamw = optimizer_for(network, Schedule(optimizer="adamw"))
+    spared = ["norm.weight", "norm.bias", "table.weight", "line.bias"]
+    assert parameter_names(network, adamw) == ["line.weight", *spared]
 
 
 def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:
