@@ -50,7 +50,8 @@ class PromptHistory:
     def replace(self, state: State) -> None:
         """Replace the current state and clear the history."""
         self._states, self._present = [state], 0
-        self._sizes = [_added_bytes({}, state)]  # what each state adds to the one before
+        # What each state adds to the one before; a session without prompts holds nothing.
+        self._sizes = [_added_bytes({}, state) if state else 0]
         self.state = state
 
     @property
