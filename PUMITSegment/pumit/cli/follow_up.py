@@ -157,7 +157,7 @@ def _named(labels: LabelFile) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for segment in labels.segments:
         name = segment.name or f"Lesion {segment.value}"
-        names = (name, *(f"{name[:58]} ({number})" for number in range(2, len(found) + 2)))
+        names = (name, *(f"{name[:58]} ({number})" for number in range(2, len(found) + 3)))
         found[next(free for free in names if free not in found)] = labels.mask(segment)
     return list(found.items())
 

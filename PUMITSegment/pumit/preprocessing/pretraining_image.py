@@ -143,7 +143,7 @@ def prepare(
     axes = NetworkAxes.upright(volume.direction, depth)
     moved = NetworkAxes(tuple(order.index(a) for a in axes.order), axes.flipped)  # type: ignore[arg-type]
     d, h, w = (spacing[a] for a in moved.order)
-    return np.stack([moved.apply(channel) for channel in array]), (d, h, w)
+    return np.ascontiguousarray([moved.apply(channel) for channel in array]), (d, h, w)
 
 
 def prepare_file(

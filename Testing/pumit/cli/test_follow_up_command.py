@@ -197,7 +197,12 @@ def test_a_corrected_result_is_compared_and_kept(
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_lesions_of_one_name_stay_apart(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stem", "end", "numbers"), [("met", "", (2, 3)), ("m" * 58, " (2)", (3, 4))]
+)
+def test_lesions_of_one_name_stay_apart(
+    run: Run, tmp_path: Path, stem: str, end: str, numbers: tuple[int, int]
+) -> None:
     array = np.random.default_rng(0).normal(0, 50, (12, 32, 32)).astype(np.int16)
     array[3:9, 6:26, 6:26] += 400
     volume = Volume(array, (4.0, 3.0, 3.0))
@@ -209,10 +214,11 @@ def test_lesions_of_one_name_stay_apart(run: Run, tmp_path: Path) -> None:
     write_volume_file(array, volume, tmp_path / "scan.nii.gz")
     mets = tmp_path / "mets.seg.nrrd"
     write_seg_nrrd(made, mets, is_reviewed=True)
-    mets.write_bytes(re.sub(rb":=me\d\n", b":=met\n", mets.read_bytes()))  # as Slicer allows
+    name = f":={stem}{end}\n".encode()
+    mets.write_bytes(re.sub(rb":=me\d\n", name, mets.read_bytes()))  # as Slicer allows
     SimpleITK.WriteTransform(SimpleITK.TranslationTransform(3), str(tmp_path / "same.tfm"))
     scan = tmp_path / "scan.nii.gz"
     given = ("--later-mask", mets, "--registration", tmp_path / "same.tfm", "--anyway", "--json")
     ran = run("follow-up", scan, mets, scan, *given, "-o", tmp_path / "result")
-    lesions = json.loads(ran.out)["lesions"]
-    assert [row["lesion"] for row in lesions] == ["met", "met (2)", "met (3)", "Sum"]
+    names = [stem + end, *(f"{stem} ({number})" for number in numbers), "Sum"]
+    assert [row["lesion"] for row in json.loads(ran.out)["lesions"]] == names

@@ -159,6 +159,7 @@ def test_an_upright_scan_is_the_same_however_it_is_stored(order: tuple[int, int,
         stored = Volume(array, tuple(SPACING[a] for a in order), direction=along[::-1].T)  # type: ignore[arg-type]
         found, spacing_mm = prepare(stored, is_upright=True)
         np.testing.assert_allclose(found, expected)
+        assert found.flags.c_contiguous
         assert spacing_mm == pytest.approx(SPACING)
 
 
