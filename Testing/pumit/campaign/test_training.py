@@ -203,7 +203,7 @@ def test_second_computer_does_not_train_at_once(
         monkeypatch.setattr("pumit.campaign.shared_file.time.sleep", lambda seconds: None)
         ticks = iter(range(0, 10**6, 7))
         monkeypatch.setattr("pumit.campaign.shared_file.time.monotonic", lambda: next(ticks))
-        with pytest.raises(LockTaken, match="is trained or predicted already"):
+        with pytest.raises(LockTaken, match="is already being trained or predicted"):
             train_round(campaign)
     assert not campaign.rounds
 
