@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "others",
         nargs="*",
+        default=[],  # otherwise argparse calls it missing
         metavar="OTHER",
         help="for join: further automatic models of the same classes to average into one ensemble",
     )

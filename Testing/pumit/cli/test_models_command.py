@@ -49,6 +49,10 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[1] for line in lines] == kinds
 
 
+def test_only_the_action_is_required(refused: Any) -> None:
+    assert "are required: action (" in refused("models")
+
+
 def test_verify_tells_whole_models_from_damaged_ones(run: Any, refused: Any, models: Path) -> None:
     assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", "verify", "none")
     assert "not on this machine" in refused("models", "verify", "mine")
