@@ -1,4 +1,4 @@
-"""What the registration of both modules shares; imported while Slicer starts, so it is light."""
+"""Base classes for the registration of both modules; light, since Slicer imports it at start."""
 
 from __future__ import annotations
 

@@ -185,7 +185,9 @@ def at_work(folder: Path) -> str:
 @contextmanager
 def working_alone(folder: Path, what: str) -> Iterator[None]:
     """Hold a campaign's work lock for a block, renewed by a thread."""
-    words = "This campaign is already being trained or predicted, here or on another computer; wait."
+    words = (
+        "This campaign is already being trained or predicted, here or on another computer; wait."
+    )
     times = {"stale_s": WORK_STALE_S, "patience_s": 1.5 * WORK_STALE_S, "pause_s": 1.0}
     lock = _patiently(folder / WORK_LOCK, what, **times, otherwise=words)
     is_over = threading.Event()

@@ -370,7 +370,7 @@ def test_contours_of_another_scan_are_refused_and_stay(panel: Panel) -> None:
 
 
 def starts(panel: Panel) -> list[Any]:
-    """What the menu of New offers to start from."""
+    """Return the label maps that the menu of New offers to start from."""
     menu = panel.ui.newSegmentButton.menu()
     menu.aboutToShow.emit()
     return [action for action in menu.actions() if "label map" in action.text]

@@ -434,7 +434,7 @@ def compute(background):
 
 
 def connected(compute, background, settings):
-    """What connecting with settings ended in."""
+    """Connect with settings; return "ready" or the report."""
     reports = []
     compute.changeSettings(settings)
     compute.ensureReady(lambda: reports.append("ready"), reports.append)

@@ -330,7 +330,7 @@ def rigid() -> np.ndarray:
 
 
 def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[Any, Any]:
-    """What the core reads of a case: its image, and its labels on the same grid."""
+    """Return a case as the core reads it: its image, and its labels on the same grid."""
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = snapshot("case", volumes, label).write(folder)
     image = read_scan(images)

@@ -79,7 +79,7 @@ _FIELDS: dict[str, tuple[dict[str, object], list[str]]] = {
 
 
 def needed_meta(path: str) -> bytes:
-    """What an endpoint cannot do without."""
+    """Return the arguments that an endpoint requires."""
     return json.dumps(_FIELDS[path][0]).encode()
 
 

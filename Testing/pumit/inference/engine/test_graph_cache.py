@@ -222,7 +222,7 @@ def test_what_was_prepared_is_compiled_once_and_again_after_a_rest(engine: OpenV
 
 
 def test_a_field_does_not_wait_for_those_after_it(engine: OpenVinoEngine) -> None:
-    """What is still in the queue is compiled by the one who needs it."""
+    """A graph that is still in the queue is compiled by the one who needs it."""
     go = Event()
     engine._compiling.submit(go.wait)  # the only thread is busy
     engine.prepare(GRIDS)
