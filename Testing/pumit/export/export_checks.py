@@ -76,9 +76,9 @@ def dcmqi_segments(path: Path, folder: Path, volume: Volume) -> dict[str, np.nda
         image = SimpleITK.ReadImage(str(folder / f"{number}.nrrd"))
         labels = SimpleITK.GetArrayFromImage(image)
         for attributes in group:
-            indices = np.argwhere(labels == attributes["labelID"])
-            world = [image.TransformIndexToPhysicalPoint(i[::-1].tolist()) for i in indices]
-            masks[attributes["SegmentLabel"]] = on_grid(np.asarray(world), volume)
+            index = np.argwhere(labels == attributes["labelID"])[:, ::-1] * image.GetSpacing()
+            world = index @ np.reshape(image.GetDirection(), (3, 3)).T + image.GetOrigin()
+            masks[attributes["SegmentLabel"]] = on_grid(world, volume)
     return masks
 
 

@@ -136,12 +136,18 @@ def test_impossible_options_are_refused(arguments, monkeypatch, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_tls_works_with_its_certificate_and_with_no_other(fake_worker, certificate):
+def test_tls_works_with_its_certificate_and_a_token_from_its_file(
+    fake_worker, certificate, tmp_path
+):
     certfile, keyfile = map(str, certificate)
-    with fake_worker("--certfile", certfile, "--keyfile", keyfile) as worker:
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    options = "--certfile", certfile, "--keyfile", keyfile, "--token-file", tmp_path / "token"
+    with fake_worker(*map(str, options)) as worker:
         assert worker.url.startswith("https://")
-        with worker.client(verify=certfile) as client:
+        with Client(worker.url, TOKEN, verify=certfile) as client:
             assert client.capabilities()["model"]["name"] == "fake"
+        with worker.client(verify=certfile) as client, pytest.raises(ServiceError, match="token"):
+            client.capabilities()  # the one that was made up for the process
         with worker.client() as client, pytest.raises(ServiceError, match="not trusted"):
             client.capabilities()
         plain = Client(worker.url.replace("https", "http"), worker.token)
@@ -168,14 +174,6 @@ def test_a_certificate_out_of_its_dates_is_named_at_the_start(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == (what is not None)
     assert what is None or (what in lines[0] and "\n" not in lines[0])
-
-
-def test_a_token_file_is_used(fake_worker, tmp_path):
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    with fake_worker("--token-file", str(tmp_path / "token")) as worker:
-        assert Client(worker.url, TOKEN).capabilities()
-        with pytest.raises(ServiceError, match="token"):
-            Client(worker.url, worker.token).capabilities()
 
 
 @pytest.mark.parametrize("is_worker", [True, False])
