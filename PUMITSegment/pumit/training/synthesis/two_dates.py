@@ -85,16 +85,21 @@ def _date(
     places = grid.index_to_world(index) @ to_first[:3, :3].T + to_first[:3, 3]
     at = np.moveaxis(body.world_to_index(places), -1, 0)
     array = body.array.astype(np.float32)
-    hu = ndimage.map_coordinates(array, at, order=1, mode="constant", cval=AIR_HU)
+    hu = ndimage.map_coordinates(array, at, order=1, mode="constant", cval=AIR_HU).astype(float)
+    to_grid = np.linalg.inv(to_first)
     masks = {}
     for name, dates in LESIONS.items():
         mask = np.zeros(grid.shape, bool)
         for centre, radius in dates[date]:
-            away = np.linalg.norm(places - np.array(centre), axis=-1)
-            mask |= away < radius
+            middle = grid.world_to_index(to_grid[:3, :3] @ centre + to_grid[:3, 3]).round()
+            reach = np.ceil(1.1 * (radius + 2) / np.array(grid.spacing_mm))
+            low, high = (middle - reach).clip(0).astype(int), (middle + reach + 1).astype(int)
+            near = tuple(map(slice, low, high))
+            away = np.linalg.norm(places[near] - np.array(centre), axis=-1)
+            mask[near] |= away < radius
             # Partial volume at the border.
             share = np.clip((radius + 0.8 - away) / 1.6, 0, 1)
-            hu = hu * (1 - share) + LESION_HU * share
+            hu[near] = hu[near] * (1 - share) + LESION_HU * share
         if mask.any():
             masks[name] = mask
     noise = ndimage.gaussian_filter(rng.standard_normal(grid.shape), (0, 0.6, 0.6))
