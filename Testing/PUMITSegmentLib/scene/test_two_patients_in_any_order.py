@@ -71,6 +71,8 @@ class Walk(Panel):
         self.identities = IDENTITIES[seed % len(IDENTITIES)]
         self.done = [f"identities {self.identities}"]
         self.load()
+        self.process()
+        self.held, self.known = self.voxels(), self.decisions()
 
     def actions(self) -> dict[str, tuple[float, Callable[[], None]]]:
         return {
@@ -104,18 +106,20 @@ class Walk(Panel):
         weights = np.array([actions[name][0] for name in names])
         name = str(self.random.choice(names, p=weights / weights.sum()))
         self.done.append(name)
-        before, seen = self.voxels(), {each for view in VIEWS for each in self.seenIn(view)}
-        decided, checked = self.decisions(), self.train.logic.checking.currentID
+        before, decided = self.held, self.known  # as the last step left them
+        seen = {each for view in VIEWS for each in self.seenIn(view)}
+        checked = self.train.logic.checking.currentID
         self.here: set[str] | None = None  # what the view shows in which the step is done
         actions[name][1]()
         self.process()
-        after = self.voxels()
+        after = self.held = self.voxels()
+        self.known = self.decisions()
         self.written += before != after
         for patient in NAMES:
             isKept = before.get(patient, {}) == after.get(patient, {})
             assert isKept or name in SHOWING or patient in seen, f"{patient} is in no view"
             assert isKept or self.here is None or patient in self.here, f"{patient} is not there"
-        for key, patient in self.decisions().items():
+        for key, patient in self.known.items():
             if key not in decided:
                 self.decided += 1
                 assert key == checked, f"{patient} was decided on, and is not checked"
