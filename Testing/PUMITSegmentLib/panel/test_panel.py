@@ -69,8 +69,13 @@ def test_undo_redo_and_reset_buttons(panel: Panel) -> None:
     assert panel.logic.promptCount(panel.logic.segmentID) == 0
 
 
-def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
+def test_updating_by_hand_overwriting_and_3d_are_chosen_in_the_panel(panel: Panel) -> None:
     panel.load()
+    # The overwrite mode is remembered in the scene.
+    assert panel.logic.parameters.overwriteMode is OverwriteMode.STOP
+    assert panel.ui.overwriteSelector.currentText == "Keep off other segments"
+    panel.ui.overwriteSelector.currentIndex = 3
+    assert panel.logic.parameters.overwriteMode is OverwriteMode.ALL
     panel.press(panel.ui.updateAutomaticallyCheckBox)
     assert not panel.logic.parameters.updateAutomatically
     panel.click()
@@ -78,14 +83,9 @@ def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
     panel.press(panel.ui.updateButton)
     panel.answer(A)
     assert panel.mask(panel.logic.segmentID).any()
-
-
-def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
-    panel.load()
-    assert panel.logic.parameters.overwriteMode is OverwriteMode.STOP
-    assert panel.ui.overwriteSelector.currentText == "Keep off other segments"
-    panel.ui.overwriteSelector.currentIndex = 3
-    assert panel.logic.parameters.overwriteMode is OverwriteMode.ALL
+    panel.press(panel.ui.show3DButton)
+    segmentation = panel.logic.segmentationNode.GetSegmentation()
+    assert segmentation.ContainsRepresentation("Closed surface")
 
 
 def test_masking_of_the_segment_editor_is_reported(panel: Panel) -> None:
@@ -97,18 +97,6 @@ def test_masking_of_the_segment_editor_is_reported(panel: Panel) -> None:
     panel.gui.enter()
     assert "80 to 120" in panel.ui.maskingLabel.text
     assert panel.ui.maskingLabel.isVisible()
-
-
-# --- segments -------------------------------------------------------------------------------------
-
-
-def test_segments_are_shown_in_3d_by_the_button(panel: Panel) -> None:
-    panel.load()
-    panel.click()
-    panel.answer(A)
-    panel.press(panel.ui.show3DButton)
-    segmentation = panel.logic.segmentationNode.GetSegmentation()
-    assert segmentation.ContainsRepresentation("Closed surface")
 
 
 # --- compute --------------------------------------------------------------------------------------
@@ -189,7 +177,7 @@ def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
 # --- reload and leaving ---------------------------------------------------------------------------
 
 
-def test_leaving_the_module_hides_prompts_and_ends_placing(panel: Panel) -> None:
+def test_leaving_the_module_hides_prompts_and_closing_the_scene_empties_it(panel: Panel) -> None:
     panel.load()
     panel.click()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -200,11 +188,7 @@ def test_leaving_the_module_hides_prompts_and_ends_placing(panel: Panel) -> None
     assert panel.mask(panel.logic.segmentID).any()
     panel.gui.enter()
     assert points.GetDisplayVisibility()
-
-
-def test_a_scene_that_is_closed_empties_the_panel(panel: Panel) -> None:
-    panel.load()
-    panel.click()
+    # A scene that is closed empties the panel.
     slicer.mrmlScene.Clear()
     panel.process()
     assert not panel.ui.pointButton.enabled

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import slicer
 from daily_panel import A, Daily
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
@@ -72,26 +71,23 @@ def click(daily: Daily, mask: np.ndarray, quality: Any, place: Any = (10, 10, 10
     daily.process()
 
 
-@pytest.mark.parametrize(
-    ("quality", "word", "colourOfWord"),
-    [
-        ("good", "good", "#1f8f4e"),
-        ("check", "please check", ""),
-        ("check carefully", "check carefully", "#c75000"),
-        ("unreliable", "unreliable", "#c75000"),
-        (None, "not rated", ""),
-    ],
-)
-def test_each_word_is_said_and_stands_in_the_table(
-    daily: Daily, quality: Any, word: str, colourOfWord: str
-) -> None:
-    click(daily, A, quality)
-    assert daily.status.startswith(f"Liver: {word} (updated in ")
-    assert words(daily) == {"Liver": word}
-    assert words(daily, "Volume") == {"Liver": "0.3 mL"}
-    assert isGreen(daily) == (quality == "good")
-    if colourOfWord:
-        assert colour(daily, daily.liver) == colourOfWord
+def test_each_word_is_said_and_stands_in_the_table(daily: Daily) -> None:
+    for number, (quality, word, colourOfWord) in enumerate(
+        (
+            ("good", "good", "#1f8f4e"),
+            ("check", "please check", ""),
+            ("check carefully", "check carefully", "#c75000"),
+            ("unreliable", "unreliable", "#c75000"),
+            (None, "not rated", ""),
+        )
+    ):
+        click(daily, A, quality, (10, 10, 6 + number))
+        assert daily.status.startswith(f"Liver: {word} (updated in ")
+        assert words(daily) == {"Liver": word}
+        assert words(daily, "Volume") == {"Liver": "0.3 mL"}
+        assert isGreen(daily) == (quality == "good")
+        if colourOfWord:
+            assert colour(daily, daily.liver) == colourOfWord
 
 
 def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Daily) -> None:
@@ -125,12 +121,8 @@ def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily
     assert not (daily.logic.maskOf(daily.liver) & VENTRICLE).any()
     daily.press(daily.ui.undoButton)
     assert np.array_equal(daily.logic.maskOf(daily.liver), BLOCK)
-
-
-def test_a_button_writes_nothing_over_an_edit_made_since(daily: Daily) -> None:
-    daily.editByHand(daily.liver, BLOCK)
-    ventricle = daily.logic.newSegment("Ventricle")
-    click(daily, VENTRICLE, "good")
+    # The button writes nothing over an edit made since.
+    click(daily, VENTRICLE, "good", (12, 12, 10))
     mine = box((18, 0, 0), (20, 3, 3))
     daily.editByHand(ventricle, mine)
     daily.press(daily.ui.secondChoiceButton)
@@ -230,41 +222,37 @@ def test_a_person_says_that_a_segment_is_reviewed(daily: Daily, tmp_path: Path) 
     assert words(daily, "Reviewed")["Spleen"] == ""
 
 
-@pytest.mark.parametrize("change", ["click", "hand", "neighbour", "undo"])
-def test_what_changes_a_segment_takes_the_review_away(daily: Daily, change: str) -> None:
-    click(daily, A, "good")
-    pressReviewed(daily, daily.liver)
-    if change == "click":
-        click(daily, BLOCK, "good", (12, 12, 10))
-    elif change == "hand":
-        daily.editByHand(daily.liver, BLOCK)
-        daily.process()
-    elif change == "neighbour":
+def test_what_changes_a_segment_takes_the_review_away(daily: Daily) -> None:
+    def takeFromLiver() -> None:
         daily.logic.newSegment("Tumour")
         click(daily, box((5, 5, 5), (7, 7, 7)), "good")
         daily.press(daily.ui.firstChoiceButton)  # Take it
-    else:
-        daily.press(daily.ui.undoButton)
-    assert words(daily, "Reviewed")["Liver"] == ""
+
+    click(daily, A, "good")
+    for change in (
+        lambda: daily.press(daily.ui.undoButton),
+        lambda: click(daily, BLOCK, "good", (12, 12, 10)),
+        lambda: daily.editByHand(daily.liver, A),
+        takeFromLiver,
+    ):
+        pressReviewed(daily, daily.liver)
+        assert words(daily, "Reviewed")["Liver"] == "\u2713"
+        change()
+        daily.process()
+        assert words(daily, "Reviewed")["Liver"] == ""
 
 
-@pytest.mark.parametrize("change", ["moved", "carved"])
-def test_an_edit_that_keeps_the_number_of_voxels_takes_word_and_review_away(
-    daily: Daily, change: str
-) -> None:
-    before = A.copy()
-    before[10, 10, 10] = False
-    click(daily, before, "good")
-    pressReviewed(daily, daily.liver)
-    assert words(daily, "Reviewed")["Liver"] == "\u2713"
-    edited = np.roll(before, 1, axis=2)
-    if change == "carved":  # the hole is elsewhere, within the same box
-        edited = A.copy()
-        edited[11, 11, 11] = False
-    daily.editByHand(daily.liver, edited)
-    daily.process()
-    assert words(daily)["Liver"] == ""
-    assert words(daily, "Reviewed")["Liver"] == ""
+def test_an_edit_that_keeps_the_number_of_voxels_takes_word_and_review_away(daily: Daily) -> None:
+    before, carved = A.copy(), A.copy()
+    before[10, 10, 10] = carved[11, 11, 11] = False  # within the same box
+    for edited, place in ((np.roll(before, 1, axis=2), (10, 10, 9)), (carved, (10, 10, 8))):
+        click(daily, before, "good", place)
+        pressReviewed(daily, daily.liver)
+        assert words(daily, "Reviewed")["Liver"] == "\u2713"
+        daily.editByHand(daily.liver, edited)
+        daily.process()
+        assert words(daily)["Liver"] == ""
+        assert words(daily, "Reviewed")["Liver"] == ""
 
 
 def test_a_review_is_kept_with_the_scene_where_neighbours_share_the_voxels(
@@ -299,32 +287,24 @@ def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
     assert "more than you meant" not in daily.status
 
 
-@pytest.mark.parametrize(
-    ("spacing", "text"),
-    [
-        ((0.5, 0.5, 1.0), "0.090 cm²"),
-        ((0.02, 0.02, 1.0), "0.0144 mm²"),
-        ((0.0005, 0.0005, 1.0), "9 µm²"),
-        ((1.0, 1.0, 1.0), ""),
-    ],
-)
-def test_a_picture_has_no_millilitres(
-    panel: Any, sliceView: Any, spacing: tuple[float, float, float], text: str
-) -> None:
+def test_a_picture_has_no_millilitres(panel: Any, sliceView: Any) -> None:
     """F11: 24.6 mL of a photograph of skin."""
-    panel.volumeNode = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.uint8))
-    panel.volumeNode.SetSpacing(*spacing)
-    panel.process()
     view = sliceView("Red", "Axial")
-    view.show(panel.volumeNode)
-    panel.logic.newSegment("Naevus")
-    panel.press(panel.ui.pointButton)
-    view.clickAt((6 * spacing[0], 8 * spacing[1], 0))
     mask = np.zeros((1, 24, 28), bool)
     mask[0, 5:11, 5:11] = True
-    panel.worker.requests[-1].answer(mask)
-    assert words(panel, "Volume") == {"Naevus": text}
-    assert words(panel) == {"Naevus": "not rated"}
+    for side, text in ((0.5, "0.090 cm²"), (0.02, "0.0144 mm²"), (5e-4, "9 µm²"), (1.0, "")):
+        picture = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.uint8))
+        picture.SetSpacing(side, side, 1.0)
+        panel.ui.sourceVolumeSelector.setCurrentNode(picture)
+        panel.process()
+        view.show(picture)
+        panel.logic.newSegment("Naevus")
+        panel.press(panel.ui.pointButton)
+        view.clickAt((6 * side, 8 * side, 0))
+        panel.worker.requests[-1].answer(mask)
+        panel.logic.stopPlacing()
+        assert words(panel, "Volume") == {"Naevus": text}
+        assert words(panel) == {"Naevus": "not rated"}
 
 
 def test_the_table_uses_the_room_that_there_is(daily: Daily) -> None:

@@ -48,7 +48,11 @@ def test_work_on_it_changes_over_to_the_patient_that_is_shown(patients: TwoViews
 
 
 def test_show_it_brings_the_scan_that_is_worked_on_back(patients: TwoViews) -> None:
-    patients.loadPatient()
+    second = patients.loadPatient()
+    for node in (patients.volumeNode, second):  # it is asked as soon as another one is shown
+        patients.view.show(node)
+        patients.process()
+        assert bool(patients.choices()) == (node is second)
     patients.view.clickAt(PLACE)
     patients.press(patients.ui.secondChoiceButton)
     assert patients.view.compositeNode.GetBackgroundVolumeID() == patients.volumeNode.GetID()
@@ -59,38 +63,23 @@ def test_show_it_brings_the_scan_that_is_worked_on_back(patients: TwoViews) -> N
     assert patients.clickAndAnswer()
 
 
-def test_it_is_asked_as_soon_as_the_views_show_another_patient(patients: TwoViews) -> None:
-    second = patients.loadPatient()
-    assert patients.choices() == ["Work on Second patient", "Show CT abdomen"]
-    patients.view.show(patients.volumeNode)
-    patients.process()
-    assert patients.choices() == []
-    patients.view.show(second)
-    patients.process()
-    assert patients.choices() != []
-
-
-@pytest.mark.parametrize("opacity", [0.0, 0.01])
-def test_a_scan_that_is_laid_over_without_being_seen_gets_no_click(
-    patients: TwoViews, opacity: float
-) -> None:
-    second = patients.addPatient()
-    patients.view.show(second)
+def test_a_scan_that_is_laid_over_without_being_seen_gets_no_click(patients: TwoViews) -> None:
+    patients.view.show(patients.addPatient())
     patients.view.compositeNode.SetForegroundVolumeID(patients.volumeNode.GetID())
-    patients.view.compositeNode.SetForegroundOpacity(opacity)
-    assert not patients.clickAndAnswer()
-    assert patients.isUntouched()
-    assert "Second patient" in patients.status
+    for opacity in (0.0, 0.01):
+        patients.logic.status.waiting("Before")
+        patients.view.compositeNode.SetForegroundOpacity(opacity)
+        assert not patients.clickAndAnswer()
+        assert patients.isUntouched()
+        assert "Second patient" in patients.status
 
 
-def test_a_scan_under_an_opaque_one_gets_no_click(patients: TwoViews) -> None:
+def test_a_scan_under_an_opaque_one_and_an_empty_view_get_no_click(patients: TwoViews) -> None:
     patients.fuse(1.0)
     assert not patients.clickAndAnswer()
     assert patients.isUntouched()
     assert patients.status == "This view shows PET; PUMIT works on CT abdomen."
-
-
-def test_an_empty_view_takes_no_click(patients: TwoViews) -> None:
+    patients.view.compositeNode.SetForegroundVolumeID(None)
     patients.view.compositeNode.SetBackgroundVolumeID(None)
     assert not patients.clickAndAnswer()
     assert patients.status == "This view does not show CT abdomen."
@@ -108,9 +97,10 @@ def test_fused_scans_of_one_patient_and_position_take_clicks(patients: TwoViews)
     assert any(line.startswith("CT abdomen\n") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
+def test_fused_scans_of_unknown_patients_take_no_click_before_the_user_says_so(
+    patients: TwoViews,
+) -> None:
+    for first, second in (
         (("", FRAME), ("", FRAME)),
         (("Anonymous", FRAME), ("Anonymous", FRAME)),
         (("0000", FRAME), ("0000", FRAME)),
@@ -118,20 +108,20 @@ def test_fused_scans_of_one_patient_and_position_take_clicks(patients: TwoViews)
         (("P-7710", ""), ("P-7710", "")),
         (("P-7710", FRAME), ("P-7710", OTHER_FRAME)),
         (("P-7710", FRAME), ("", FRAME)),
-    ],
-)
-def test_fused_scans_of_unknown_patients_take_no_click_before_the_user_says_so(
-    patients: TwoViews, first: tuple[str, str], second: tuple[str, str]
-) -> None:
-    stateDicom(patients.volumeNode, *first)
-    stateDicom(patients.fuse(0.5), *second)
-    assert not patients.clickAndAnswer()
-    assert patients.isUntouched()
-    words = "Are PET and CT abdomen of the same patient, in the same position?"
-    assert patients.status == words
-    assert patients.choices() == ["Yes, work on CT abdomen", "Show CT abdomen alone"]
-    patients.press(patients.ui.firstChoiceButton)
-    assert patients.clickAndAnswer()
+    ):
+        stateDicom(patients.volumeNode, *first)
+        other = patients.fuse(0.5)
+        stateDicom(other, *second)
+        assert not patients.clickAndAnswer(), (first, second)
+        assert patients.isUntouched()
+        words = "Are PET and CT abdomen of the same patient, in the same position?"
+        assert patients.status == words
+        assert patients.choices() == ["Yes, work on CT abdomen", "Show CT abdomen alone"]
+        patients.press(patients.ui.firstChoiceButton)
+        assert patients.clickAndAnswer(), (first, second)
+        patients.press(patients.ui.undoButton)
+        slicer.mrmlScene.RemoveNode(other)
+        patients.process()
 
 
 def test_a_scan_with_one_of_another_patient_is_shown_alone_before_it_takes_a_click(
@@ -161,13 +151,15 @@ def test_of_two_views_side_by_side_only_that_of_the_scan_takes_clicks(
     patients: TwoViews, sliceView: Any
 ) -> None:
     second, other = patients.addPatient(), sliceView("Yellow", "Axial")
-    other.show(second)
-    patients.process()
+    elsewhere = sliceView("Elsewhere", "Axial")  # which a script opened in a window
     count = len(patients.worker.requests)
-    other.clickAt(PLACE)
-    assert len(patients.worker.requests) == count
-    assert patients.isUntouched()
-    assert patients.status == "This view shows Second patient; PUMIT works on CT abdomen."
+    for view in (other, elsewhere):
+        view.show(second)
+        patients.process()
+        view.clickAt(PLACE)
+        assert len(patients.worker.requests) == count
+        assert patients.isUntouched()
+        assert patients.status == "This view shows Second patient; PUMIT works on CT abdomen."
     assert patients.clickAndAnswer()
 
 
@@ -185,17 +177,6 @@ def test_a_prompt_that_is_dragged_in_the_view_of_another_patient_stays(
     (points,) = nodes("vtkMRMLMarkupsFiducialNode")
     np.testing.assert_allclose(points.GetNthControlPointPosition(0), (14, 12, 10), atol=0.6)
     assert "Second patient" in patients.status
-
-
-def test_a_view_that_a_script_opened_in_a_window_is_guarded_too(
-    patients: TwoViews, sliceView: Any
-) -> None:
-    second, other = patients.addPatient(), sliceView("Elsewhere", "Axial")
-    other.show(second)
-    count = len(patients.worker.requests)
-    other.clickAt(PLACE)
-    assert len(patients.worker.requests) == count
-    assert patients.isUntouched()
 
 
 def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:

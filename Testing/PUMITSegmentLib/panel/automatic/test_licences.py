@@ -31,9 +31,8 @@ def panel(
     panel.close()
 
 
-@pytest.mark.parametrize("isAgreed", [True, False])
-def test_one_run_asks_first(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, isAgreed: bool
+def test_one_run_and_one_of_many_scans_ask_first(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from PUMITSegmentLib.panel import automatic_section
 
@@ -44,32 +43,16 @@ def test_one_run_asks_first(
     name = f"closed-model ({LICENCE})"  # the licence stands next to the name before any question
     panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
     panel.chooseModel(name)
-    panel.press(panel.ui.automaticButton)
-    assert len(questions) == 1
-    assert LICENCE in questions[0]
-    assert "not for patient care" in questions[0]
-    assert has_consent("closed-model", LICENCE) is isAgreed
-    if not isAgreed:
-        assert panel.logic.segmentationNode is None
-
-
-def test_many_scans_are_not_begun_without_consent(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from PUMITSegmentLib.panel import automatic_section
-
-    questions: list[str] = []
-    monkeypatch.setattr(automatic_section, "confirm", questions.append)
-    name = f"closed-model ({LICENCE})"
-    panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
-    panel.chooseModel(name)
     panel.ui.batchSection.collapsed = False
     panel.process()
-    panel.press(panel.ui.batchButton)
-    assert len(questions) == 1
-    assert LICENCE in questions[0]
-    assert not has_consent("closed-model", LICENCE)
-    assert panel.logic.segmentationNode is None
+    for button, isAgreed in (("batch", False), ("automatic", False), ("automatic", True)):
+        questions.clear()
+        panel.press(getattr(panel.ui, f"{button}Button"))
+        assert len(questions) == 1
+        assert LICENCE in questions[0]
+        assert "not for patient care" in questions[0]
+        assert has_consent("closed-model", LICENCE) is isAgreed
+        assert isAgreed or panel.logic.segmentationNode is None
 
 
 def test_models_are_called_as_people_call_them() -> None:
