@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 # torch's CPU kernel processes 256 queries at a time from 768 queries on; below, fewer and slower.
 _CHUNK_QUERIES = 1024
@@ -148,6 +148,11 @@ def ba_attention(
         q, k, v = q.to(low), k.to(low), v.to(low)
         if axis_scores is not None:
             axis_scores = (axis_scores[0].to(low), axis_scores[1].to(low))
+    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if is_traced and axis_scores is None:
+        bias = -scale * slopes.reshape(-1, 1, 1) * _traced_distance(q, grid)  # (heads, N, N)
+        bias = pad(bias, (num_prefix_tokens, 0, num_prefix_tokens, 0))
+        return scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
     # 2. Biased attention in chunks, (B, heads, N - prefix, d); plain attention for the prefix.
     scores_h, scores_w = axis_scores or (None, None)
     with torch.autocast(q.device.type, enabled=False):
@@ -166,6 +171,18 @@ def ba_attention(
             return out
         prefix = scaled_dot_product_attention(q[:, :, :num_prefix_tokens], k, v, scale=scale)
         return torch.cat([prefix, out], dim=2)
+
+
+def _traced_distance(q: Tensor, grid: Sequence[int]) -> Tensor:
+    """Return the distances between the tokens of a grid, (N, N), in operations for a tracer."""
+    # Begun from an input, so that a compiler does not store heads * N^2 constants per layer.
+    squared = q[0, 0, :1, :1] * 0
+    for size in grid:
+        index = torch.arange(int(size), dtype=q.dtype, device=q.device)
+        gaps = (index[:, None] - index).square()
+        squared = squared[:, None, :, None] + gaps[:, None]  # (n, size, n, size)
+        squared = squared.flatten(0, 1).flatten(1)
+    return squared.sqrt()
 
 
 def _bias_dtype(q: Tensor) -> torch.dtype:

@@ -84,6 +84,7 @@ def random_qkv(length: int, *, heads: int = 3, dim: int = 8, batch: int = 2) -> 
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("prefix", [0, 2])
 @pytest.mark.parametrize("sizes", [(37,), (7, 9), (3, 8, 8)])
 def test_output_and_gradients_agree_with_the_formula(
@@ -96,10 +97,15 @@ def test_output_and_gradients_agree_with_the_formula(
         tensor.requires_grad_()
     weight = torch.randn_like(inputs[0])
 
-    out = ba_attention(*inputs[:3], sizes, inputs[3], n_train=12, num_prefix_tokens=prefix)
+    def computed(*tensors: Tensor) -> Tensor:
+        return ba_attention(*tensors[:3], sizes, tensors[3], n_train=12, num_prefix_tokens=prefix)
+
+    out = computed(*inputs)
     expected = written_out(*inputs[:3], raster(sizes), inputs[3], 12, prefix)
 
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    traced = torch.jit.trace(computed, tuple(torch.zeros_like(tensor) + 1 for tensor in inputs))
+    torch.testing.assert_close(traced(*inputs), expected, rtol=1e-10, atol=1e-12)
     for got, want in zip(
         torch.autograd.grad((out * weight).sum(), inputs),
         torch.autograd.grad((expected * weight).sum(), inputs),

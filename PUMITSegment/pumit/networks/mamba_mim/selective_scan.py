@@ -58,7 +58,9 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
     if is_supported and u.device.type == KERNEL_DEVICE and (kernel := _installed_kernel()):
         return kernel(*values).to(u.dtype)
     u_, delta_, A_, B_, C_, D_ = values
-    y = _Scan.apply(  # type: ignore[no-untyped-call]
+    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    scan = _traced_scan if is_traced else _Scan.apply
+    y = scan(
         u_.permute(2, 0, 1),
         delta_.permute(2, 0, 1),
         A_.t(),
@@ -79,6 +81,23 @@ def _installed_kernel() -> Callable[..., Tensor] | None:
         )
         return None
     return selective_scan_fn
+
+
+def _traced_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor:
+    """Compute `_Scan` in few operations for a tracer, by doubling the tokens that are summed.
+
+    Source:
+        Hillis and Steele, Data Parallel Algorithms, Communications of the ACM 1986.
+    """
+    decay = (delta.unsqueeze(2) * A).exp()  # (L, B, S, E)
+    states = (delta * u).unsqueeze(2) * B.unsqueeze(3)
+    reach = 1
+    while reach < len(states):
+        fed = states[reach:] + decay[reach:] * states[:-reach]
+        states = torch.cat([states[:reach], fed])
+        decay = torch.cat([decay[:reach], decay[reach:] * decay[:-reach]])
+        reach *= 2
+    return (C.unsqueeze(2) @ states).squeeze(2)
 
 
 class _Scan(torch.autograd.Function):

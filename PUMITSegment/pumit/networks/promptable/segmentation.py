@@ -135,8 +135,10 @@ def encoder_channels(x: Tensor) -> Tensor:
     """
     flat = x.flatten(1)  # (B, N)
     sample = flat[:, :: max(1, flat.shape[1] // SAMPLED)]
+    # As `torch.quantile` with the nearest values, which OpenVINO cannot convert.
     ends = torch.tensor([LOW, HIGH], dtype=flat.dtype, device=flat.device)
-    low, high = torch.quantile(sample, ends, dim=1, keepdim=True, interpolation="nearest")
+    ranks = (ends * (sample.shape[1] - 1)).round().long()
+    low, high = sample.sort(dim=1).values[:, ranks].chunk(2, dim=1)
     linear = ((flat - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)
     # Contrast-limited histogram equalisation, linear within a bin.
     bins = (linear * BINS).long().clamp_max(BINS - 1)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from family_runs import TINY
 from known_networks import known_networks, save_model, smooth_scan
 from pumit.inference.automatic import openvino_network, segmentation
 from pumit.inference.automatic.openvino_network import compiled, suits_openvino
 from pumit.inference.automatic.segmentation import load_automatic
+from pumit.networks.build import build_network
 from torch import Tensor, nn
 
 pytestmark = pytest.mark.usefixtures("known_networks")
@@ -63,6 +65,19 @@ def test_numbers_are_those_of_the_network(has_scales: bool) -> None:
         with torch.inference_mode():
             torch.testing.assert_close(found(x), inner(x), rtol=0, atol=1e-4)
         found.release()
+
+
+@pytest.mark.parametrize("family", ["hymamba_small", "unetr_mamba_small", "pumit_encoder_small"])
+def test_scans_and_biased_attention_can_be_traced(family: str) -> None:
+    torch.manual_seed(0)
+    whole = build_network(family, num_classes=3, **TINY[family]).eval()
+    shape = (1, 1, 32, 32, 48)
+    found = compiled(whole, shape)
+    assert found is not None
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = whole(x)
+    torch.testing.assert_close(found(x), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("of", [Untraceable, Branching])

@@ -45,6 +45,7 @@ def weighted_gradients(y: Tensor, values: list[Tensor]) -> tuple[Tensor, ...]:
     return torch.autograd.grad((y * weights).sum(), values)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("chunk", [1, 5, 12, 100])
 @pytest.mark.parametrize("shape", [(2, 3, 12, 4), (1, 5, 13, 1), (3, 2, 1, 2)], ids=str)
 def test_agrees_with_one_token_after_the_other(
@@ -54,6 +55,9 @@ def test_agrees_with_one_token_after_the_other(
     chunks_of(chunk, values)  # type: ignore[operator]
     y, expected = selective_scan(*values), selective_scan_reference(*values)
     torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+    traced = torch.jit.trace(selective_scan, tuple(values))(*(value / 2 for value in values))
+    halved = selective_scan_reference(*(value / 2 for value in values))
+    torch.testing.assert_close(traced, halved, rtol=1e-12, atol=1e-12)
     gradients = weighted_gradients(y, values), weighted_gradients(expected, values)
     for name, ours, slow in zip(NAMES, *gradients, strict=True):
         torch.testing.assert_close(ours, slow, rtol=1e-11, atol=1e-11, msg=name)
