@@ -165,7 +165,7 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
             f"{file.source} has both `unlabelled` and `{before.gives}`; begin with one of them."
         )
     # Report errors of the recipe before the preceding run begins.
-    read_recipe({**keys, before.gives: str(own)}, file.source)
+    _followed(file.changed({before.gives: str(own)}), output)
     require_one_process(
         "What precedes a run is trained in one process; train it by itself, and name its "
         f"model in `{before.gives}`."
@@ -238,14 +238,19 @@ def check_name(recipe: TrainingRecipe, source: str) -> None:
 
 def _prepared(file: RecipeFile, output: Path, reporter: RunReporter) -> TrainingRun:
     """Return the run of a recipe, or the saved run in the output folder."""
-    recipe = read_recipe(file.keys, file.source)
-    check_name(recipe, file.source)
-    given = with_absolute_paths(file.keys, file.path)
-    given["schedule"] = whole_schedule(recipe.schedule, file.keys)
-    followed = recipe_to_follow(output, given, source=file.source)
+    given, followed = _followed(file, output)
     recipe = read_recipe(followed, file.source)
     device = pick_device(recipe.device)
     device = start_processes(recipe.threads or torch.get_num_threads(), device)
     torch.manual_seed(recipe.seed)
     file = replace(file, keys=followed)
     return TrainingRun(recipe, file, output, device, recipe.workers, reporter, plain(given))
+
+
+def _followed(file: RecipeFile, output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the recipe with absolute paths, and the one to follow: of a saved run, if any."""
+    recipe = read_recipe(file.keys, file.source)
+    check_name(recipe, file.source)
+    given = with_absolute_paths(file.keys, file.path)
+    given["schedule"] = whole_schedule(recipe.schedule, file.keys)
+    return given, recipe_to_follow(output, given, source=file.source)

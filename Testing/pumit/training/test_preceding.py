@@ -147,3 +147,12 @@ def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(PumitError, match=reason):
             train(tmp_path, network_sizes=None, unlabelled="scans", **changes)
+
+
+def test_a_run_begun_without_it_is_refused_before_anything_is_learnt(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    write_pairs(tmp_path / "scans", 1)
+    train(tmp_path)
+    with pytest.raises(PumitError, match=r"recipe\.yaml: initial was not given"):
+        train(tmp_path, unlabelled="scans")
+    assert not (tmp_path / "out" / "pretraining").exists()
