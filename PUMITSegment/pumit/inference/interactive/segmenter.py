@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pumit.errors import PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.inference.engine.choice import load_engine
 from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats, R, T
 from pumit.models.checkpoint import ModelHeader
@@ -49,8 +49,19 @@ class Segmenter:
 
     @property
     def largest_field(self) -> int:
-        """In-plane voxels of the largest field the model handles well, a multiple of 8, or 0."""
-        return int(self.recipe.get("largest_field") or 0) // 8 * 8
+        """In-plane voxels of the largest field the model handles well, a multiple of 8, or 0.
+
+        Raises:
+            CheckpointError: If the recipe's value is not a number.
+        """
+        value = self.recipe.get("largest_field") or 0
+        try:
+            return int(value) // 8 * 8
+        except (TypeError, ValueError, OverflowError):
+            raise CheckpointError(
+                f"The recipe of {self.name} has largest_field {value!r}, which is not a number; "
+                "fetch the model again."
+            ) from None
 
     @property
     def averages_fields(self) -> bool:

@@ -32,6 +32,10 @@ def test_a_checkpoint_says_how_its_model_is_requested_best(
     path = save(tmp_path / "b.safetensors", tiny_network, sizes=tiny_sizes, **said)
     segmenter = load_segmenter(path, "cpu")
     assert (segmenter.largest_field, segmenter.averages_fields) == (32, True)
+    for value in ("wide", [32], float("inf")):
+        segmenter.recipe["largest_field"] = value
+        with pytest.raises(CheckpointError, match="recipe of b has largest_field"):
+            _ = segmenter.largest_field
 
 
 def loaded_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> PromptableNetwork:
