@@ -19,7 +19,7 @@ from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile, read_yaml
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
-from pumit.training.run.relay import require_one_process, train_part
+from pumit.training.run.relay import finished_model, require_one_process, train_part
 from pumit.training.run.resolved_recipe import (
     plain,
     recipe_to_follow,
@@ -55,7 +55,7 @@ def cross_validate(
 
     Raises:
         PumitError: If the recipe does not fit, there are fewer patients than folds, or the folder
-            holds folds of another recipe or of other cases.
+            holds folds of another recipe, of other cases, or without their models.
         RunStopped: If it was stopped; the same call resumes.
     """
     if task_of(file.keys) != "segmentation":
@@ -81,7 +81,9 @@ def cross_validate(
         given.pop("final_model", None)  # which may be trained later
         followed = recipe_to_follow(output, given, source=file.source)
         for number, split in enumerate(splits, start=1):
-            _require_same_cases(output / f"fold_{number}", split)
+            _require_whole(output / f"fold_{number}", split)
+        if recipe.final_model:
+            finished_model(output / FINAL)
         full = plain({**followed, "final_model": recipe.final_model})
         reporter.written(lambda: save_recipes(output, given, full))
         names = [list(split.validation) for split in splits]
@@ -115,10 +117,9 @@ def cross_validate(
     return best
 
 
-def _require_same_cases(folder: Path, split: Split) -> None:
-    """Check that a finished fold was validated on the cases of this split."""
-    status = read_status(folder)
-    if status is None or status.state != "finished":
+def _require_whole(folder: Path, split: Split) -> None:
+    """Check that a finished fold has its model, and was validated on the cases of this split."""
+    if finished_model(folder) is None:
         return  # a fold that is not finished compares its recipe
     before = read_yaml(folder / RECIPE).get("data", {}).get("validation")
     if isinstance(before, list) and sorted(map(str, before)) != sorted(split.validation):

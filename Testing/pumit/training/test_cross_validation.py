@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from threading import Thread
 from time import sleep
 from typing import Any
@@ -87,6 +88,12 @@ def test_folds_are_trained_pooled_and_found_again(
     write_pairs(tmp_path / "set", 4)
     with pytest.raises(CheckpointError, match="fold_1 of out was validated on other cases"):
         finetune(written(tmp_path, final_model=False), out)
+    # A model that was deleted is named before a fold is trained.
+    rmtree(out / "fold_1")
+    (out / "fold_2" / "made.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"fold_2/made\.safetensors is missing"):
+        finetune(written(tmp_path, final_model=False), out)
+    assert not (out / "fold_1").exists()
 
 
 def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pumit.errors import PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.runs import read_command, read_status, send_command
 from pumit.training.run.clock import repeated
 from pumit.training.run.reporter import RunReporter
@@ -21,6 +21,24 @@ def require_one_process(sentence: str) -> None:
     """Raise PumitError under `torchrun`, where the parts of a run cannot be trained."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError(sentence)
+
+
+def finished_model(folder: Path) -> Path | None:
+    """Return the model of a part that has finished, or None.
+
+    Raises:
+        CheckpointError: If the file is missing.
+    """
+    status = read_status(folder)
+    if status is None or status.state != "finished" or not status.model:
+        return None
+    model = folder / Path(status.model).name
+    if not model.is_file():
+        raise CheckpointError(
+            f"The model {folder.name}/{model.name} is missing, although it was trained; restore "
+            f"it, or remove the folder {folder.name} to train it again."
+        )
+    return model
 
 
 def train_part(
@@ -41,12 +59,13 @@ def train_part(
         number: Number of the part among similar consecutive ones, from 1 on.
 
     Raises:
+        CheckpointError: If it has finished, but its model is missing.
         RunStopped: If the part was stopped; the same call resumes.
     """
     folder = output / name
+    if (made := finished_model(folder)) is not None:
+        return made
     status = read_status(folder)
-    if status is not None and status.state == "finished" and status.model:
-        return folder / Path(status.model).name
     reporter.check()
     reporter.event(event, f"{title} begins.", **({"fold": number} if parts > 1 else {}))
 
