@@ -82,23 +82,6 @@ ARRAY_PATHS = frozenset(
 TOKEN_VARIABLE = "PUMIT_TOKEN"
 PARENT_VARIABLE = "PUMIT_PARENT_PID"
 
-_ERRORS: dict[str, type[errors.PumitError]] = {
-    kind.__name__: kind
-    for kind in (
-        errors.VolumeError,
-        errors.PromptError,
-        errors.StructureError,
-        errors.ConsentNeeded,
-        errors.OtherModality,
-        errors.UnknownModality,
-        errors.UnfamiliarScan,
-        errors.CheckpointError,
-        errors.ExportError,
-        errors.ServiceError,
-        errors.Cancelled,
-    )
-}
-
 
 class ArrayError(errors.ServiceError):
     """An array body that is damaged, or declares more than is allowed."""
@@ -125,6 +108,26 @@ class OtherScan(errors.ServiceError):
 
     def __init__(self) -> None:
         super().__init__("This page shows another scan than the one that is open; reload it.")
+
+
+# Errors that are sent by name; clients that do not know a name take it as a ServiceError.
+_ERRORS: dict[str, type[errors.PumitError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.VolumeError,
+        errors.PromptError,
+        errors.StructureError,
+        errors.ConsentNeeded,
+        errors.OtherModality,
+        errors.UnknownModality,
+        errors.UnfamiliarScan,
+        errors.CheckpointError,
+        errors.ExportError,
+        errors.ServiceError,
+        errors.Cancelled,
+        TooLarge,
+    )
+}
 
 
 def error_name(error: errors.PumitError) -> str:

@@ -154,6 +154,7 @@ def test_an_oversized_body_is_refused_by_its_header(http, lease):
     assert refused(answer, 413, "1048576 bytes")
     answer = http.post(protocol.PATH_PREDICT, content=b" " * 20_001, headers=lease)
     assert refused(answer, 413, "20000 bytes")
+    assert answer.json()["error"] == "TooLarge"
 
 
 @pytest.mark.parametrize(("path", "size"), [(protocol.PATH_VOLUME, 2 << 20), ("prompts", 30_000)])
@@ -162,6 +163,7 @@ def test_an_oversized_body_is_refused_as_it_streams(http, lease, path, size):
     pieces = (b"x" * 10_000 for _ in range(size // 10_000))
     answer = http.post(path, content=pieces, headers=GEOMETRY | lease)
     assert refused(answer, 413, "larger than the server's limit")
+    assert answer.json()["error"] == "TooLarge"
 
 
 @pytest.mark.parametrize(

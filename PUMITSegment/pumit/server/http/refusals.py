@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from starlette.responses import JSONResponse
 
-from pumit.errors import Cancelled, PumitError
+from pumit.errors import Cancelled, PumitError, ServiceError
 from pumit.server.sessions.limits import MemoryFull
 from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
@@ -27,13 +27,14 @@ _STATUS: dict[type[PumitError], HTTPStatus] = {
 }
 
 
-def refusal(
-    status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
-) -> JSONResponse:
-    """Make an error response."""
+def refusal(status: HTTPStatus, sentence: str, *, error: str = "", **headers: str) -> JSONResponse:
+    """Make an error response; without a name of the error, that of its status."""
+    kind = protocol.TooLarge if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else ServiceError
     # A lone surrogate from a request's JSON cannot be encoded.
     sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
-    return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
+    return JSONResponse(
+        {"detail": sentence, "error": error or kind.__name__}, status, headers=headers
+    )
 
 
 def refusal_of(error: Exception) -> JSONResponse:
