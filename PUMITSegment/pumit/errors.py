@@ -3,6 +3,8 @@
 `PumitError` is a `ValueError`, so that callers can catch it without importing this package.
 """
 
+from collections.abc import Iterable
+
 
 class PumitError(ValueError):
     """An error that the user can fix; the message says what is wrong and what to do."""
@@ -33,7 +35,15 @@ class PromptError(PumitError):
 
 
 class StructureError(PumitError):
-    """A structure that no model has as a class, or no model that suits this scan."""
+    """A structure that no model has as a class, or no model that suits this scan.
+
+    Attributes:
+        near: Similar names that models have.
+    """
+
+    def __init__(self, message: str, near: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.near = tuple(near)
 
 
 class ConsentNeeded(StructureError):

@@ -20,7 +20,6 @@ from pumit.errors import (
 )
 from pumit.io.scans import find_scans
 from pumit.structures.names import EVERYTHING, nearest_names, parts_of, requested_structure
-from pumit.structures.search import near_names
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from PUMITSlicerLib.computing.settings import ComputeMode
@@ -415,9 +414,9 @@ class FindSection(ModelSection):
             # Slicer's terminologies have names that the models' classes lack.
             self._wanted[:1] = [term.entry]
             self._findNext()
-        elif names := near_names(str(question)):
+        elif question.near:
             words = _("No model here finds {name}. Did you mean this? Otherwise click on it.")
-            choices = [instead(name) for name in names]
+            choices = [instead(name) for name in question.near]
             self._status.ask(words.format(name=structure), *choices)
         else:
             self._status.problem(str(question))

@@ -15,7 +15,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from pumit import __version__
-from pumit.errors import PumitError, ServiceError
+from pumit.errors import PumitError, ServiceError, StructureError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.system.loopback import is_loopback
 from pumit.system.watch import Watch
@@ -334,7 +334,10 @@ class Client(AbstractContextManager["Client"]):
         ):
             if status == HTTPStatus.UNAUTHORIZED:
                 return NotAccepted(str(detail))
-            return error_from_name(body["error"], str(detail), status)
+            error = error_from_name(body["error"], str(detail), status)
+            if isinstance(error, StructureError) and isinstance(body.get("near"), list):
+                error.near = tuple(map(str, body["near"]))
+            return error
         return self._refused_elsewhere(status, detail)
 
     def _refused_elsewhere(self, status: int, detail: object) -> PumitError:

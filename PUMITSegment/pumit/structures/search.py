@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -163,33 +162,32 @@ def known_candidates(
     candidates = candidates_for(requested, considered)
     if candidates:
         return requested, candidates
-    raise StructureError(_nobody(requested, considered, model))
+    raise _nobody(requested, considered, model)
 
 
-def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
+def _nobody(
+    requested: RequestedStructure, cards: Sequence[ModelCard], model: str | None
+) -> StructureError:
     if requested.is_everything:
-        return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
+        text = "No automatic model is installed; train one, or import it."
+        return StructureError(f"{text} {A_CLICK_WORKS}")
     for part in requested.parts:
         if not candidates_for(part, cards):
             return _nobody(part, cards, model)
     if requested.parts:
-        return f"No model finds all of {requested.text!r}; find them one at a time."
+        text = f"No model finds all of {requested.text!r}; find them one at a time."
+        return StructureError(text)
     nobody = "No model here finds" if model is None else f"The model {model} does not find"
     known = known_structures(cards)
     if partly := _known_in_part(requested, known):
-        return f"{nobody} {requested.text!r} as such; {partly}. {A_CLICK_WORKS}"
+        text = f"{nobody} {requested.text!r} as such; {partly}. {A_CLICK_WORKS}"
+        return StructureError(text)
     models = {" ".join(words_of(k.name)): k.model for k in known}
     near = [] if requested.meanings else nearest_names(requested.text, [k.name for k in known])
     neighbours = ", ".join(f"{name} ({models[name]})" if name in models else name for name in near)
     hint = f"; near it: {neighbours}" if neighbours else ""
-    return f"{nobody} {requested.text!r}{hint}. {A_CLICK_WORKS}"
-
-
-def near_names(message: str) -> list[str]:
-    """Extract the similar names, without their models, from an error of `known_candidates`."""
-    found = re.search(r"; near it: (.*?)\. ", f"{message} ")
-    names = re.findall(r"([^,()]+) \([^()]+\)", found.group(1)) if found else []
-    return [name.strip() for name in names]
+    text = f"{nobody} {requested.text!r}{hint}. {A_CLICK_WORKS}"
+    return StructureError(text, [name for name in near if name in models])
 
 
 def _known_in_part(requested: RequestedStructure, known: Sequence[KnownStructure]) -> str:

@@ -208,8 +208,9 @@ def test_what_will_run_is_reported_before_it_runs(session):
 
 
 def test_refusals_keep_their_kind(session):
-    with pytest.raises(StructureError, match="near it: liver"):
+    with pytest.raises(StructureError, match="near it: liver") as caught:
         session.find_structure("livr")
+    assert caught.value.near == ("liver",)
     with pytest.raises(OtherModality, match="ultrasound"):
         session.check_structure("liver", modality="US")
     with pytest.raises(UnknownModality, match="CT or MR"):

@@ -10,7 +10,6 @@ from pumit.structures.names import requested_structure
 from pumit.structures.search import (
     candidates_for,
     known_structures,
-    near_names,
     usable_candidates,
 )
 
@@ -79,8 +78,7 @@ def test_where_none_knows_it_the_nearest_names_are_reported() -> None:
         usable_candidates("left kidny", [ABDOMEN])
     assert "left kidney (abdomen-ct)" in str(caught.value)
     assert str(caught.value).endswith("Click on it instead.")
-    assert near_names(str(caught.value))[0] == "left kidney"
-    assert near_names("No model here finds 'uvula'. Click on it instead.") == []
+    assert caught.value.near[0] == "left kidney"
 
 
 def test_a_known_structure_that_no_model_knows_is_said_plainly() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from starlette.responses import JSONResponse
 
-from pumit.errors import Cancelled, PumitError, ServiceError
+from pumit.errors import Cancelled, PumitError, ServiceError, StructureError
 from pumit.server.sessions.limits import MemoryFull
 from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
@@ -27,14 +28,20 @@ _STATUS: dict[type[PumitError], HTTPStatus] = {
 }
 
 
-def refusal(status: HTTPStatus, sentence: str, *, error: str = "", **headers: str) -> JSONResponse:
-    """Make an error response; without a name of the error, that of its status."""
+def refusal(
+    status: HTTPStatus, sentence: str, *, error: str = "", near: Sequence[str] = (), **headers: str
+) -> JSONResponse:
+    """Make an error response.
+
+    Args:
+        error: Name of the error; "" for that of the status.
+        near: Names that are similar to that of an unknown structure.
+    """
     kind = protocol.TooLarge if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else ServiceError
     # A lone surrogate from a request's JSON cannot be encoded.
     sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
-    return JSONResponse(
-        {"detail": sentence, "error": error or kind.__name__}, status, headers=headers
-    )
+    content = {"detail": sentence, "error": error or kind.__name__}
+    return JSONResponse(content | ({"near": [*near]} if near else {}), status, headers=headers)
 
 
 def refusal_of(error: Exception) -> JSONResponse:
@@ -45,7 +52,9 @@ def refusal_of(error: Exception) -> JSONResponse:
             HTTPStatus.BAD_REQUEST,
         )
         headers = {"Retry-After": "10"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-        return refusal(status, str(error), error=protocol.error_name(error), **headers)
+        near = error.near if isinstance(error, StructureError) else ()
+        name = protocol.error_name(error)
+        return refusal(status, str(error), error=name, near=near, **headers)
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "unknown place"
     logger.error("request failed: %s in %s", type(error).__name__, place)
