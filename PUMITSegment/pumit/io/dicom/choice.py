@@ -54,7 +54,8 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
             series.
 
     Raises:
-        VolumeError: If there is no image, or no image series with that UID.
+        VolumeError: If there is no image, no image series with that UID, or the series is of
+            several patients.
         AmbiguousSeriesError: If several series or stacks match.
     """
     images = [f for f in files if f.is_image]
@@ -75,6 +76,12 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
     if series is None and len(by_series) > 1:
         raise _question(_described(by_series), f"{len(by_series)} image series")
     uid = chosen if series is not None else next(iter(by_series))
+    patients = {file.patient for file in by_series[uid]} - {""}
+    if len(patients) > 1:
+        raise VolumeError(
+            f"The images of one series state {len(patients)} patients (PatientID); put the images "
+            "of each patient into a separate folder."
+        )
     stacks = _stacks_of_series(uid, by_series[uid])
     if number:
         stacks = [s for s in stacks if s.choice == series] or stacks

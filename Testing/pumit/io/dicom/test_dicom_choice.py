@@ -15,6 +15,7 @@ from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
+from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
@@ -148,6 +149,21 @@ def test_different_slices_of_one_identifier_are_all_read(
     segment = concept_for("liver").segment("Liver", np.ones(volume.shape, dtype=bool))
     with pytest.raises(ExportError, match="same SOPInstanceUID"):
         write_dicom_seg(Segmentation(volume, [segment], Algorithm("x", "1")), tmp_path / "s.dcm")
+
+
+def test_a_series_of_two_patients_is_refused(tmp_path: Path) -> None:
+    """As after editing some headers and keeping their identifiers."""
+    hu = write_stack(tmp_path, along_normal(5), PatientID="secret-1")
+    for patient in ("secret-2", "anonymous"):
+        for file in sorted(tmp_path.iterdir())[:2]:
+            ds = dcmread(file)
+            ds.PatientID = patient
+            ds.save_as(file)
+        if patient == "secret-2":
+            with pytest.raises(VolumeError, match="state 2 patients") as caught:
+                Volume.read(tmp_path)
+            assert "secret" not in str(caught.value)
+    np.testing.assert_array_equal(Volume.read(tmp_path).array, hu)
 
 
 def phases(
