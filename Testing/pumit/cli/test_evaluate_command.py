@@ -34,6 +34,11 @@ def test_rows_and_means_are_written(run: Any, cases: Path, tmp_path: Path) -> No
     assert result["mean"]["dice@2"] > 0.9
     assert result["mean"]["nsd@2"] > 0.9
     assert list(result["groups"]) == ["case_a", "case_b"]
+    # As JSON lines: rows, and then means.
+    ran = run("evaluate", cases, "--clicks", "1", "--only", "_b", "--json")
+    row, mean = map(json.loads, ran.out.splitlines())
+    assert row["case"] == "case_b"
+    assert mean["mean"]["cases"] == 1
 
 
 @pytest.mark.usefixtures("bright")
@@ -62,14 +67,6 @@ def test_the_worst_are_drawn(run: Any, refused: Any, cases: Path, tmp_path: Path
     assert "folder" in refused("evaluate", cases, "--pictures", label)
     assert "--nsd" in refused("evaluate", cases, "--nsd", "-1")
     assert "--nsd" in refused("evaluate", cases, "--nsd", "nan")
-
-
-@pytest.mark.usefixtures("bright")
-def test_json_lines_are_rows_and_then_means(run: Any, cases: Path) -> None:
-    ran = run("evaluate", cases, "--clicks", "1", "--only", "_b", "--json")
-    row, mean = map(json.loads, ran.out.splitlines())
-    assert row["case"] == "case_b"
-    assert mean["mean"]["cases"] == 1
 
 
 @pytest.mark.usefixtures("bright")

@@ -26,7 +26,7 @@ def turned(tmp_path: Path) -> Path:
     return path
 
 
-def test_facts_are_those_of_the_file(run: Any, turned: Path) -> None:
+def test_facts_are_those_of_the_file_in_json_and_in_lines(run: Any, turned: Path) -> None:
     facts = json.loads(run("info", turned, "--json").out)
     assert facts["voxels"] == [8, 6, 4]
     assert facts["spacing_mm"] == [0.5, 1.0, 3.0]
@@ -40,13 +40,8 @@ def test_facts_are_those_of_the_file(run: Any, turned: Path) -> None:
     place = volume.to_lps(facts["middle_ras"], "RAS")
     assert volume.contains(place.tolist())
     np.testing.assert_allclose(place, volume.to_lps(facts["middle_voxel"], "IJK"), atol=0.1)
-
-
-def test_people_get_a_line_per_fact(run: Any, turned: Path) -> None:
-    ran = run("info", turned)
-    assert "8 x 6 x 4 voxels" in ran.out
-    assert "--voxel=3,2,1" in ran.out
-    assert "not stated" in ran.out
+    told = run("info", turned).out
+    assert all(words in told for words in ("8 x 6 x 4 voxels", "--voxel=3,2,1", "not stated"))
 
 
 def test_what_is_no_scan_is_one_line(refused: Any, tmp_path: Path) -> None:
