@@ -12,10 +12,7 @@ import pytest
 _SLOW_IS = 50
 # Files of few tests that take longest.
 _LONG_IS = 500
-_LONG = (
-    "any_order campaign_models fuzz_by_coverage packages page_in_browser "
-    "site two_patients_in_any_order"
-)
+_LONG = "any_order campaign_models packages page_in_browser site two_patients_in_any_order"
 
 
 def longest_files_first(items: MutableSequence[pytest.Item]) -> None:
