@@ -31,16 +31,16 @@ def report_of(folder: Path) -> dict[str, dict[str, str]]:
     return rows
 
 
-def test_three_broken_scans_among_three_hundred_are_reported_in_words(
+def test_three_broken_scans_among_many_are_reported_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_workers, "SLOW_S", 0.0)
-    names = [f"s{i}" for i in range(297)]
-    for number, place in enumerate((0, 150, 299)):
+    names = [f"s{i}" for i in range(37)]
+    for number, place in enumerate((0, 20, 39)):
         names.insert(place, f"broken{number}")
     report = predict_many(make_tasks(tmp_path, names), tmp_path / "results", here)
-    assert (report.count("done"), report.count("failed")) == (297, 3)
-    assert len(list((tmp_path / "results").glob("*.nii.gz"))) == 297
+    assert (report.count("done"), report.count("failed")) == (37, 3)
+    assert len(list((tmp_path / "results").glob("*.nii.gz"))) == 37
     rows = report_of(tmp_path)
     assert rows["s0"]["state"] == "done"
     assert rows["s0"]["structures"] == "bright"
