@@ -24,6 +24,7 @@ def count(module: nn.Module) -> int:
         ("pumit_tokenizer", {}, 34_253_955),
         ("pumit_discriminator", {}, 11_529_985),
         ("pumit_vit_b", {}, 94_930_944),
+        ("pumit_vit_b", {"train_tokens": 501}, 94_930_944 + 12 * 12),  # slopes of BA-SAM
         ("pumit_vit_b_mim", {}, 96_309_760),
         ("pumit_segmentation_btcv", {}, 133_999_224),
         ("pumit_segmentation_chaos", {}, 134_339_220),
@@ -46,19 +47,6 @@ def test_published_networks_have_their_published_size(
 
     assert count(network) == parameters
     assert all(p.requires_grad for p in network.parameters())
-
-
-@pytest.mark.parametrize(
-    ("name", "mebibytes"),
-    [
-        ("pumit_tokenizer_small", 12),
-        ("pumit_vit_small_mim", 12),
-        ("mamba_mim_small", 8),
-        ("mamba_mim_unetr_small", 8),
-    ],
-)
-def test_small_networks_that_ship_are_small(name: str, mebibytes: int) -> None:
-    assert 2 * count(build_meta(name)) < mebibytes * 2**20
 
 
 def test_hymamba_has_the_published_parameters_that_are_read() -> None:
@@ -105,18 +93,6 @@ def test_downstream_networks_take_their_training_crops(
     assert build_meta(name)(on_meta(*shape)).shape[1:] == answer
 
 
-def test_overrides_change_sizes_and_lists_stand_for_tuples() -> None:
-    network = build_network("pumit_tokenizer", widths=[2, 4, 4], groups=2, num_tokens=7)
-
-    assert network.quantizer.codebook.shape == (7, 4)
-
-
-def test_ba_sam_adds_one_slope_per_head_and_block() -> None:
-    plain, adaptive = build_meta("pumit_vit_b"), build_meta("pumit_vit_b", train_tokens=501)
-
-    assert count(adaptive) - count(plain) == 12 * 12
-
-
 def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones() -> None:
     with pytest.raises(PumitError, match="did you mean 'pumit_tokenizer'") as error:
         build_network("pumit_tokeniser")
@@ -127,12 +103,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones() -> Non
     assert "\n" not in str(error.value)
 
 
-def test_a_misspelt_override_is_refused_with_the_nearest() -> None:
-    with pytest.raises(PumitError, match=r"'num_token'; .* 'num_tokens'"):
-        build_network("pumit_tokenizer", num_token=3)
-
-
-@pytest.mark.parametrize("overrides", [{"groups": 3}, {"widths": (4, 8)}, {"num_tokens": "many"}])
-def test_sizes_that_do_not_fit_together_are_refused(overrides: dict[str, object]) -> None:
-    with pytest.raises(PumitError, match="Cannot build 'pumit_tokenizer'"):
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_token": 3}, r"'num_token'; .* 'num_tokens'"),
+        ({"groups": 3}, "Cannot build 'pumit_tokenizer'"),
+        ({"widths": (4, 8)}, "Cannot build 'pumit_tokenizer'"),
+        ({"num_tokens": "many"}, "Cannot build 'pumit_tokenizer'"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(PumitError, match=message):
         build_network("pumit_tokenizer", **overrides)

@@ -10,46 +10,11 @@ from pumit.errors import ExportError
 from pumit.runs import read_log
 from pumit.training.run.reporter import RunReporter
 from pumit.training.train import write_result
-from tiny_run import status_of
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Calls of what writes the card and what enters the model."""
-    calls: list[tuple[Any, ...]] = []
-
-    def write_card(folder: Path, best: Path) -> None:
-        calls.append(("card", best.name))
-        (folder / "card.md").touch()
-
-    def register(best: Path, *, card: Path | None = None) -> str:
-        calls.append(("register", best.name, card))
-        return "mine-2"
-
-    monkeypatch.setattr("pumit.training.model_card.write.write_card", write_card)
-    monkeypatch.setattr("pumit.models.user_index.register", register)
-    return calls
-
-
-def test_the_model_is_entered_with_its_card(tmp_path: Path, called: list[tuple[Any, ...]]) -> None:
-    reporter, best = RunReporter(tmp_path), tmp_path / "mine.safetensors"
-    assert write_result(reporter, tmp_path, best, registers=True) == "mine-2"
-    assert called == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
-    status = status_of(tmp_path)
-    assert (status.model, status.registered) == ("mine.safetensors", "mine-2")
-    assert read_log(tmp_path)[0][-1] == {"model": "mine.safetensors", "registered": "mine-2"}
-    # Who wants no entry has none.
-    called.clear()
-    assert write_result(reporter, tmp_path, best, registers=False) is None
-    assert called == [("card", best.name)]
 
 
 @pytest.mark.parametrize("error", [ExportError("The folder is read-only."), KeyError("rows")])
 def test_neither_is_worth_a_run(
-    tmp_path: Path,
-    called: list[tuple[Any, ...]],
-    error: Exception,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise error

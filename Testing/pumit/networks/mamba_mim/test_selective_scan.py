@@ -109,22 +109,6 @@ def test_autocast_changes_nothing_forwards_or_backwards() -> None:
     assert all(map(torch.equal, gradients, expected))
 
 
-def test_layout_of_memory_does_not_matter() -> None:
-    values = inputs(2, 4, 9, 3)
-    values[3] = torch.randn(2, 1, 9, dtype=torch.float64).expand(2, 3, 9)
-    values[2] = values[2].detach().t().contiguous().t()
-    values[1] = values[1].detach().repeat_interleave(2, dim=-1)[..., ::2]
-    values[0] = values[0].detach().flip(0).permute(2, 0, 1).contiguous().permute(1, 2, 0)
-    plain = [v.detach().contiguous().requires_grad_() for v in values]
-    strided = [v.detach().requires_grad_() for v in values]
-    assert not any(v.is_contiguous() for v in strided[:4])
-    y, expected = selective_scan(*strided), selective_scan(*plain)
-    torch.testing.assert_close(y, expected)
-    pairs = zip(weighted_gradients(y, strided), weighted_gradients(expected, plain), strict=True)
-    for ours, theirs in pairs:
-        torch.testing.assert_close(ours, theirs)
-
-
 @contextmanager
 def kept_elements() -> Iterator[list[int]]:
     """Elements of each tensor that autograd keeps, once per storage."""

@@ -127,36 +127,28 @@ def test_half_precision_tokens_are_computed_in_the_matrixs_own() -> None:
     assert torch.equal(out, exact.bfloat16())
 
 
-def quirk(name: str, A: Tensor | None = None, length: int = 5) -> list[float]:
-    """One quirk alone, on visible tokens 1 and 5 at places 0 and 4, or 1 and 4 of more."""
-    y = torch.tensor([[[1.0], [5.0]]])
-    first = 0 if length == 5 else 1
-    A = torch.zeros(1, 1) if A is None else A
-    out = state_space_token_interpolation(y, torch.tensor([first, 4]), length, A, (name,))
-    return out.flatten().tolist()
-
-
-def test_alpha_reaches_the_next_token_one_place_early() -> None:
-    # Weights 0, 1/3, 2/3, 1: states 1, 7/3, 11/3, 5 and their sums.
-    assert quirk("alpha") == pytest.approx([1.0, 1 + 7 / 3, 7.0, 12.0, 5.0])
-
-
-def test_powers_leave_only_the_end_of_a_gap_where_a_begins() -> None:
-    assert quirk("powers") == [0.0, 0.0, 0.0, 4.0, 5.0]
-    A = torch.full((1, 1), 0.5)
-    states = [0.125 * 1, 0.25 * 2, 0.5 * 3, 4]
-    sums = torch.tensor(states).cumsum(0).tolist()
-    assert quirk("powers", A) == pytest.approx([*sums, 5.0])
-
-
-def test_the_last_token_is_multiplied_by_the_matrix() -> None:
-    assert quirk("last_token", torch.full((1, 1), 2.0))[-1] == 10.0
-    assert quirk("last_token")[:-1] == [1.0, 3.0, 6.0, 10.0]
-
-
-def test_endpoints_count_as_visible_and_hold_zeros() -> None:
-    # Place 0 holds zero, so does place 6; 5 is between 5 and 0: their sum of states 5 and 2.5.
-    assert quirk("endpoints", length=7) == pytest.approx([0, 1, 1 + 7 / 3, 7.0, 5.0, 7.5, 0.0])
+@pytest.mark.parametrize(
+    ("name", "A", "length", "expected"),
+    [
+        # Alpha reaches the next token one place early: states 1, 7/3, 11/3, 5 and their sums.
+        ("alpha", 0.0, 5, [1.0, 1 + 7 / 3, 7.0, 12.0, 5.0]),
+        # Powers leave only the end of a gap where A begins.
+        ("powers", 0.0, 5, [0.0, 0.0, 0.0, 4.0, 5.0]),
+        ("powers", 0.5, 5, [0.125, 0.625, 2.125, 6.125, 5.0]),  # 1/8, 2/4, 3/2 and 4, summed
+        # The last token is multiplied by the matrix.
+        ("last_token", 2.0, 5, [10.0]),
+        ("last_token", 0.0, 5, [1.0, 3.0, 6.0, 10.0, 0.0]),
+        # Ends count as visible, and hold zeros: 5 is between 5 and 0.
+        ("endpoints", 0.0, 7, [0, 1, 1 + 7 / 3, 7.0, 5.0, 7.5, 0.0]),
+    ],
+)
+def test_each_quirk_by_itself_is_what_it_says(
+    name: str, A: float, length: int, expected: list[float]
+) -> None:
+    """On visible tokens 1 and 5 at places 0 and 4, or 1 and 4 of more."""
+    y, places = torch.tensor([[[1.0], [5.0]]]), torch.tensor([0 if length == 5 else 1, 4])
+    out = state_space_token_interpolation(y, places, length, torch.full((1, 1), A), (name,))
+    assert out.flatten().tolist()[-len(expected) :] == pytest.approx(expected)
 
 
 def test_the_layout_scrambles_tokens_and_channels() -> None:

@@ -36,34 +36,6 @@ def tiny(**sizes: Any) -> NnFormer:
     return network
 
 
-def on_meta(name: str, **sizes: Any) -> NnFormer:
-    with torch.device("meta"):
-        network = build_network(name, **sizes)
-    assert isinstance(network, NnFormer)
-    return network
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "outputs"),
-    [
-        (
-            "nnformer_synapse",
-            (1, 1, 64, 128, 128),
-            [(14, 64, 128, 128), (14, 32, 64, 64), (14, 16, 32, 32)],
-        ),
-        ("nnformer_tumor", (1, 4, 128, 128, 128), [(4, 128, 128, 128)]),
-        ("nnformer_acdc", (1, 1, 14, 160, 160), [(4, 14, 160, 160)]),
-    ],
-)
-def test_published_networks_take_their_training_crops(
-    name: str, shape: tuple[int, ...], outputs: list[tuple[int, ...]]
-) -> None:
-    network = on_meta(name)
-    assert all(n % s == 0 for n, s in zip(shape[2:], network.stride, strict=True))
-    levels = network(torch.empty(shape, device="meta"), deep_supervision=True)
-    assert [tuple(level.shape[1:]) for level in levels] == outputs
-
-
 @pytest.mark.parametrize(
     ("sizes", "size", "second"),
     [
