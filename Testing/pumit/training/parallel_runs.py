@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Timer
+from threading import Thread
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from pumit.errors import PumitError, VolumeError
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy, prior_regularization
-from pumit.runs import send_command
+from pumit.runs import read_status, send_command
 from pumit.training.loop.sharding import local_shard, repeated_blocks
 from pumit.training.loop.step import MemoryShortError
 from pumit.training.loop.task import Draw
@@ -205,6 +206,12 @@ def ended(folder: Path, **options: Any) -> dict[str, Any]:
     return {}
 
 
+def resume_when_paused(folder: Path) -> None:
+    while (status := read_status(folder)) is None or status.state != "paused":
+        time.sleep(0.05)
+    send_command(folder, "resume")
+
+
 class AskingTask(BlockTask):
     """Someone asks for a pause, which ends soon, and then for a stop."""
 
@@ -214,7 +221,7 @@ class AskingTask(BlockTask):
         if self.rank == 0 and len(self.losses) in (3, 7):
             send_command(self.folder, "pause" if len(self.losses) == 3 else "stop")
             if len(self.losses) == 3:
-                Timer(0.3, send_command, (self.folder, "resume")).start()
+                Thread(target=resume_when_paused, args=(self.folder,), daemon=True).start()
         return super().forward(batch)
 
 

@@ -328,7 +328,8 @@ class RunReporter:
 
     def pause(self) -> ControlCommand | None:
         """Wait until the run is to continue or stop; the time does not count."""
-        self.control.clear_request()
+        if self.control.requested == "pause":  # not a command sent while the run was being saved
+            self.control.clear_request()
         wait = partial(self.control.wait, also="finish")
         return self._sleep("paused", "Paused; resume it to go on.", wait)
 

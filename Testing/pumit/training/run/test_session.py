@@ -17,7 +17,16 @@ import pytest
 import torch
 from pumit.errors import ExportError, PumitError, TrainingError
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import CONTROL, LOCK, STATUS, RunStatus, read_log, send_command, write_status
+from pumit.runs import (
+    CONTROL,
+    LOCK,
+    STATUS,
+    ControlCommand,
+    RunStatus,
+    read_log,
+    send_command,
+    write_status,
+)
 from pumit.training.run import control as run_control
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.control import RunStopped
@@ -73,10 +82,7 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
 @forks
 @pytest.mark.parametrize("which", [1, 9])
 def test_a_run_killed_while_it_saves_keeps_the_save_before(
-    tmp_path: Path,
-    which: int,
-    expected: dict[str, Tensor],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, which: int, expected: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
 
@@ -130,6 +136,18 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
     last = status_of(tmp_path)
     assert last.state == "finished"
     torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("later", ["resume", "stop", "finish"])
+def test_a_command_sent_while_a_pause_is_being_saved_counts(
+    tmp_path: Path, later: ControlCommand
+) -> None:
+    with run_session(tmp_path, since=0.0) as reporter:
+        send_command(tmp_path, "pause")
+        assert reporter.requested == "pause"
+        send_command(tmp_path, later)  # the step is being saved
+        reporter.control.wait = partial(reporter.control.wait, 1.0)  # type: ignore[method-assign]
+        assert reporter.pause() == later
 
 
 @forks
@@ -248,8 +266,7 @@ def _interrupt(reporter: RunReporter) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "error"),
-    [(_refuse, PumitError), (_stop, RunStopped), (_interrupt, KeyboardInterrupt)],
+    ("end", "error"), [(_refuse, PumitError), (_stop, RunStopped), (_interrupt, KeyboardInterrupt)]
 )
 def test_a_finished_run_stays_so_if_a_later_command_does_not_train(
     tmp_path: Path, end: Callable[[RunReporter], None], error: type[BaseException]
