@@ -9,12 +9,7 @@ import torch
 from monai.networks.nets.swin_unetr import SwinUNETR
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
-from pumit.networks.swin_merging import (
-    CORNERS_BEFORE_2025,
-    SUFFIX,
-    merging_evidence,
-    merging_layer,
-)
+from pumit.networks.swin_merging import CORNERS_BEFORE_2025, SUFFIX, merging_evidence, merging_layer
 from torch import Tensor, nn
 from torch.nn import functional as F
 

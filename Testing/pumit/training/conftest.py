@@ -1,10 +1,27 @@
-"""Runs that answer at once, and scans that are drawn in no time."""
+"""Runs that answer at once, in single precision, and scans that are drawn in no time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import torch
+from pumit.training.loop import precision
 from pumit.training.run import control as run_control
 from pumit.training.run import reporter as run_reporter
+
+
+@pytest.fixture(scope="module", autouse=True)
+def single_precision() -> Iterator[None]:
+    """`auto` is not bfloat16, which is slow on most processors; `test_precision.py` tests both."""
+    of_a_run = precision.is_half
+
+    def is_half(device: torch.device, name: str) -> bool:
+        return of_a_run(device, "fp32" if (device.type, name) == ("cpu", "auto") else name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision, "is_half", is_half)
+        yield
 
 
 @pytest.fixture

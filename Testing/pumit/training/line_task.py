@@ -44,11 +44,7 @@ class LineTask:
 
 
 def run(
-    folder: Path,
-    schedule: Schedule = SCHEDULE,
-    task: LineTask | None = None,
-    *,
-    workers: int = 0,
+    folder: Path, schedule: Schedule = SCHEDULE, task: LineTask | None = None, *, workers: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     records: list[dict[str, Any]] = []
     state = train(

@@ -24,13 +24,7 @@ RECIPE: dict[str, Any] = {
     "schedule": {"steps": 1, "log_every": 1, "precision": "fp32"},
 }
 # Enough to find the ball; bfloat16 is slow on most processors.
-LEARNING = {
-    "steps": 40,
-    "learning_rate": 3e-2,
-    "warm_up": 4,
-    "average": 0.8,
-    "precision": "fp32",
-}
+LEARNING = {"steps": 25, "learning_rate": 3e-2, "warm_up": 3, "average": 0.8, "precision": "fp32"}
 
 
 def written(folder: Path, **changes: Any) -> Path:

@@ -32,10 +32,7 @@ def test_logits_lie_on_the_images_grid_and_gradients_reach_all(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("depth", "size"),
-    [(0, (1, 32, 16)), (1, (2, 16, 32))],
-)
+@pytest.mark.parametrize(("depth", "size"), [(0, (1, 32, 16)), (1, (2, 16, 32))])
 def test_depth_is_kept_where_slices_are_few(name: str, depth: int, size: Size) -> None:
     network = tiny(name, **keeping_depth(name, depth))
     assert network.stride == (2**depth, 16, 16)

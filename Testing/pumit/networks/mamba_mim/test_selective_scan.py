@@ -204,11 +204,7 @@ def test_kernel_gets_the_scan_in_single_precision_and_its_answer_is_used(
 
 @pytest.mark.parametrize(
     ("dtype", "states", "device"),
-    [
-        (torch.float64, 3, "cpu"),
-        (torch.float32, 257, "cpu"),
-        (torch.float32, 3, "cuda"),
-    ],
+    [(torch.float64, 3, "cpu"), (torch.float32, 257, "cpu"), (torch.float32, 3, "cuda")],
     ids=["double", "states", "away from a GPU"],
 )
 def test_what_the_kernel_cannot_take_stays_here(

@@ -34,10 +34,7 @@ def disturbed(module: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("patch", "first", "second"),
-    [
-        ((2, 4, 4), (2, 2, 2), (1, 2, 2)),
-        ((1, 2, 1), (1, 2, 1), (1, 1, 1)),
-    ],
+    [((2, 4, 4), (2, 2, 2), (1, 2, 2)), ((1, 2, 1), (1, 2, 1), (1, 1, 1))],
 )
 @torch.no_grad()
 def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 import torch
 from pumit.networks.build import build_network
-from pumit.networks.promptable.constants import (
-    GEODESIC_CHANNELS,
-    NEGATIVE,
-    POSITIVE,
-    STEP_COST,
-)
+from pumit.networks.promptable.constants import GEODESIC_CHANNELS, NEGATIVE, POSITIVE, STEP_COST
 from pumit.networks.promptable.geodesic import edge_costs, geodesic_distance, geodesic_maps
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy

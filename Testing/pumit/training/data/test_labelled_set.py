@@ -88,7 +88,7 @@ def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
     # What one folder leaves out is nothing to another.
     rows[0]["leave_out"], rows[1]["patients"] = ["case_1"], {"case_1": "P7"}
     assert [(case.name, case.patient) for case in find(tmp_path, folders=rows).cases] == [
-        *(("folder1-case_2", ""), ("folder2-case_1", "P7"), ("folder2-case_2", "")),
+        *(("folder1-case_2", ""), ("folder2-case_1", "P7"), ("folder2-case_2", ""))
     ]
     del rows[0]["leave_out"]
     (alone, second) = find(tmp_path, folders=rows[:1]).cases

@@ -16,10 +16,10 @@ import torch
 from parallel_runs import CELLS, PLAIN, SEED, Batch, BlockTask, draw, prior_terms
 from pumit.errors import PumitError
 from pumit.runs import read_log
-from pumit.training.loop.distributed import RankSync, average_gradients, start_processes
+from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
-from torch import Tensor, nn
+from torch import Tensor
 
 pytestmark = pytest.mark.slow
 Found = list[dict[str, Any]]
@@ -191,12 +191,6 @@ def test_one_process_cannot_share_out(tmp_path: Path) -> None:
     schedule = Schedule(optimizer="adamw", parallel="fsdp")
     with pytest.raises(PumitError, match="several processes"):
         train(BlockTask(), tmp_path, schedule, degrees={0: 1.0}, report=lambda record: None)
-
-
-def test_alone_gradients_stay_as_they_are() -> None:
-    layer = nn.Linear(2, 2)
-    average_gradients(layer.parameters(), RankSync())
-    assert layer.weight.grad is None
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,7 @@ import pytest
 import torch
 from line_task import DEGREES, LineTask
 from pumit.networks.build import build_network
-from pumit.training.loop.optimizers import (
-    Muon,
-    optimizer_for,
-    orthogonalised,
-    set_rate,
-)
+from pumit.training.loop.optimizers import Muon, optimizer_for, orthogonalised, set_rate
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.resume_state import parameter_names

@@ -294,9 +294,7 @@ def automatic(folder: Path) -> Path:
     return folder
 
 
-def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(
-    tmp_path: Path,
-) -> None:
+def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(tmp_path: Path) -> None:
     run = automatic(tmp_path / "run")
     automatic(run / "fold_1")
     (run / "log.jsonl").write_text(json.dumps({"folds": [["b"], ["a"]]}) + "\n")

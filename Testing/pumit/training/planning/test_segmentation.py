@@ -97,9 +97,7 @@ def test_large_cases_are_seen_more_coarsely(tmp_path: Path) -> None:
     assert planned(folder, preset="balanced").recipe["plan"]["spacing_mm"] == [1.0, 1.0, 1.0]
 
 
-def test_cases_of_another_unit_are_left_out_and_thick_slices_are_not(
-    tmp_path: Path,
-) -> None:
+def test_cases_of_another_unit_are_left_out_and_thick_slices_are_not(tmp_path: Path) -> None:
     write_pairs(tmp_path, 4)
     image, labels = ball_and_box(9)
     thick, thick_labels = ball_and_box(8)

@@ -101,7 +101,7 @@ def test_training_lowers_the_loss() -> None:
     trained = [p for p in t.network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-2)
     losses = []
-    for _ in range(12):
+    for _ in range(8):
         optimizer.zero_grad()
         out = t(batch)
         out["loss"].backward()
@@ -141,11 +141,6 @@ def test_the_encoder_that_is_trained_begins_hymambas(
         assert torch.equal(value, checkpoint.state[f"encoder.{name}"].float()), name
     assert torch.equal(network.head.weight, drawn_head)
 
-    still = {**RECIPE["schedule"], "learning_rate": 0.0}
-    path = written(tmp_path, RECIPE, initial=str(model), schedule=still)
-    again = load_checkpoint(pretrain(path, tmp_path / "again"))
-    matrix = "encoder.layers.0.mamba.in_proj.weight"
-    assert np.allclose(again.state[matrix], checkpoint.state[matrix], atol=1e-3)
     with pytest.raises(CheckpointError, match="other sizes"):
         load_initial_weights(build_network("hymamba_small"), str(model))
 

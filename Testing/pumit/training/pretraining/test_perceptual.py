@@ -160,10 +160,7 @@ def lpips(state: dict[str, Tensor], linear: list[Tensor], x: Tensor, y: Tensor) 
 
 @pytest.mark.parametrize("is_linear_given", [False, True])
 def test_vgg16_gives_twice_the_published_lpips(
-    vgg_state: dict[str, Tensor],
-    torchvision: dict[str, Any],
-    tmp_path: Path,
-    is_linear_given: bool,
+    vgg_state: dict[str, Tensor], torchvision: dict[str, Any], tmp_path: Path, is_linear_given: bool
 ) -> None:
     widths = [stage[-1] for stage in STAGES]
     linear, weights = [torch.ones(1, n, 1, 1) for n in widths], None

@@ -100,10 +100,7 @@ def test_they_begin_as_means_where_vectors_are_trained(
     expected: list[int],
 ) -> None:
     recipe = recipe_from(
-        tmp_path / "initial.safetensors",
-        tiny_sizes,
-        keeps_prototypes=keeps_prototypes,
-        **sizes,
+        tmp_path / "initial.safetensors", tiny_sizes, keeps_prototypes=keeps_prototypes, **sizes
     )
     if goes_on:
         (tmp_path / LAST).touch()
@@ -116,6 +113,7 @@ def test_a_prototype_is_the_mean_of_its_vectors(
 ) -> None:
     path = tmp_path / "initial.safetensors"
     recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=False)
+    recipe = recipe.model_copy(update={"batch_size": 1})
     task = build(recipe, run_of(recipe, tmp_path)).task
     assert isinstance(task, PromptableTask)
     prototypes = task.network.prototypes

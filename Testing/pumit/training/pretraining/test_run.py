@@ -17,9 +17,7 @@ from pumit.training.train import finetune
 from safetensors.torch import load_file
 from tiny_run import during_step, status_of
 
-STEPS = 4
-
-
+STEPS = 3
 pytestmark = pytest.mark.usefixtures("swift")
 
 

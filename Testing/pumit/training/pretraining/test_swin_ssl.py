@@ -134,12 +134,6 @@ def test_the_loss_is_the_sum_of_its_parts_each_weighing_one() -> None:
     assert out["turns_right"] == 1
 
 
-def test_every_parameter_learns() -> None:
-    t = task()
-    t(drawn(t))["loss"].backward()
-    assert all(p.grad is not None and bool(p.grad.any()) for p in t.network.parameters())
-
-
 RECIPE: dict[str, Any] = {
     **IMAGES,
     "name": "encoder",
@@ -152,13 +146,10 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_a_pretrained_checkpoint_is_an_encoder_and_can_begin_another(tmp_path: Path) -> None:
-    first = pretrain(written(tmp_path, RECIPE), tmp_path / "a")
-    found = load_checkpoint(first).recipe
+def test_a_pretrained_checkpoint_is_an_encoder(tmp_path: Path) -> None:
+    found = load_checkpoint(pretrain(written(tmp_path, RECIPE), tmp_path / "a")).recipe
     assert kind_of(found) == "encoder"
     assert found["sizes"]["merging"] == "current"
-    again = written(tmp_path, RECIPE, initial=str(first))
-    pretrain(again, tmp_path / "b", overrides={"steps": 1})
 
 
 @pytest.mark.parametrize(

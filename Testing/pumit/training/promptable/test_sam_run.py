@@ -19,6 +19,8 @@ pytest.importorskip("transformers", reason="the optional extra `sam` is absent")
 from pumit.inference.interactive.segmenter import load_segmenter
 from sam_files import sam_file
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

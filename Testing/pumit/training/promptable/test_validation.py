@@ -55,9 +55,7 @@ def test_every_class_and_many_cases_are_requested_with_few_answers() -> None:
 def validation(tmp_path: Path, tiny_segmenter: Segmenter) -> ClickValidation:
     write_pairs(tmp_path, 1)
     case = LabelledCase(
-        "case_0",
-        (tmp_path / "images" / "case_0.nii.gz",),
-        tmp_path / "labels" / "case_0.nii.gz",
+        "case_0", (tmp_path / "images" / "case_0.nii.gz",), tmp_path / "labels" / "case_0.nii.gz"
     )
     recipe: dict[str, Any] = {"calibration": {"estimate": [0.1, 0.9], "iou": [0.2, 0.8]}}
     segmenter = replace(tiny_segmenter, recipe=recipe)

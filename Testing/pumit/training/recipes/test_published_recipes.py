@@ -89,10 +89,7 @@ PAPERS: dict[str, dict[str, Any]] = {
         "schedule": {**SWIN_RATES, "weight_decay": 1e-5},
     },
     "swin_brats": {
-        "plan": {
-            "patch_size": [128] * 3,
-            "intensity": {"method": "zscore", "above_minimum": True},
-        },
+        "plan": {"patch_size": [128] * 3, "intensity": {"method": "zscore", "above_minimum": True}},
         "schedule": {**SWIN_RATES, "weight_decay": 1e-5},
     },
     "hymamba_btcv": {

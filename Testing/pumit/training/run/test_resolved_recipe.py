@@ -109,9 +109,13 @@ def test_a_start_that_trained_nothing_binds_nobody(tmp_path: Path) -> None:
     assert recipe_to_follow(tmp_path, changed, source="mine.yaml") == changed
 
 
-def test_lists_are_values_and_order_of_keys_is_none() -> None:
+def test_lists_are_values_order_of_keys_is_none_and_what_is_new_is_the_usual() -> None:
     assert differences({"a": [1, 2], "b": {"c": 1}}, {"b": {"c": 1}, "a": [1, 2]}) == []
     assert differences({"a": [1, 2]}, {"a": [2, 1]}) == ["a was [1, 2], is [2, 1]"]
+    older = {"schedule": {"steps": 5}}  # of a version that knew no clock
+    assert differences(older, {"schedule": {"steps": 5, "clock": "wall"}}) == []
+    (changed,) = differences(older, {"schedule": {"steps": 5, "clock": "processor"}})
+    assert "schedule.clock" in changed
 
 
 def test_paths_begin_at_the_recipe_wherever_it_is_copied(tmp_path: Path) -> None:
@@ -132,10 +136,3 @@ def test_paths_begin_at_the_recipe_wherever_it_is_copied(tmp_path: Path) -> None
     folders = [{"folder": "set", "leave_out": ["a"]}]
     found = with_absolute_paths({"data": {"folders": folders}}, lambda text: tmp_path / text)
     assert found["data"]["folders"] == [{"folder": str(tmp_path / "set"), "leave_out": ["a"]}]
-
-
-def test_a_value_of_the_schedule_that_an_older_version_did_not_know_is_the_usual() -> None:
-    older = {"schedule": {"steps": 5}}
-    assert differences(older, {"schedule": {"steps": 5, "clock": "wall"}}) == []
-    (changed,) = differences(older, {"schedule": {"steps": 5, "clock": "processor"}})
-    assert "schedule.clock" in changed

@@ -17,13 +17,7 @@ from pumit.errors import CheckpointError, ExportError
 from pumit.training.loop.optimizers import optimizer_for
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resume_state as run_folder
-from pumit.training.run.resume_state import (
-    Position,
-    Saved,
-    read_run,
-    save_run,
-    step_saved,
-)
+from pumit.training.run.resume_state import Position, Saved, read_run, save_run, step_saved
 from safetensors.torch import save_file
 from torch import Tensor, nn
 

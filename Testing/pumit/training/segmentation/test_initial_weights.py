@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 from family_runs import TINY
-from labelled_scans import write_pairs
 from pumit.errors import CheckpointError
-from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.index import find_model
 from pumit.networks.build import build_network
@@ -21,10 +19,7 @@ from pumit.preprocessing import fields
 from pumit.preprocessing.fields import field_channels
 from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
-from segmentation_runs import train
 from torch import Tensor, nn
-
-pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 NAMES = [
     "pumit_segmentation_small",
@@ -236,30 +231,11 @@ def test_gradients_reach_all_at_any_degree(
 def test_default_gives_its_encoder() -> None:
     network = build_network("pumit_encoder_small", num_classes=4)
     assert isinstance(network, EncodedSegmentation)
+    assert sizes_of_initial("pumit_encoder_small", {}, "default") == {}
     load_initial_weights(network, "default")
     theirs = load_checkpoint(find_model("default")).state
     for name, value in network.encoder.state_dict().items():
         assert torch.equal(value, theirs[f"image_encoder.{name}"].float()), name
-
-
-@pytest.mark.slow
-def test_a_step_from_default_gives_a_model_that_segments(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "set", 3)
-    model = train(
-        tmp_path,
-        network="pumit_encoder_small",
-        network_sizes=None,
-        initial="default",
-        plan={"step_voxels": 1 << 14, "batch_size": 2},
-        validation={"overlap": 0.0, "final_overlap": 0.0},
-        schedule={"steps": 1, "learning_rate": 0.0},
-    )
-    assert load_automatic(model, "cpu").name == "made"
-    begun, theirs = load_checkpoint(model).state, load_checkpoint(find_model("default")).state
-    name = "blocks.0.mlp.w1.weight"
-    expected = theirs[f"image_encoder.{name}"].float()
-    torch.testing.assert_close(begun[f"encoder.{name}"].float(), expected, atol=1e-3, rtol=1e-2)
-    assert "default" in (tmp_path / "out" / "card.md").read_text()
 
 
 @pytest.mark.parametrize("depth", [4, 16])
