@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
             "taps": [1, 2, 3, 4],
             "head_width": 0,
         },
-        "plan": {"spacing_mm": [1, 1, 1], "patch_size": [32, 64, 64], "batch_size": 1},
+        "plan": {"spacing_mm": [1, 1, 1], "patch_size": [16, 32, 32], "batch_size": 1},
         "validation": {"overlap": 0.0, "final_overlap": 0.0},
     },
 }
@@ -72,8 +72,8 @@ def scans(tmp_path: Path) -> Path:
     """A mixture: files of two kinds at different depths, one of which is damaged."""
     rng = np.random.default_rng(0)
     for name, shape, spacing in (
-        ("a.nii.gz", (24, 40, 40), (1.0, 1.0, 1.0)),
-        ("b/c/thick.nrrd", (10, 48, 48), (6.0, 1.0, 1.0)),
+        ("a.nii.gz", (20, 36, 36), (1.0, 1.0, 1.0)),
+        ("b/c/thick.nrrd", (10, 36, 36), (6.0, 1.0, 1.0)),
     ):
         write(tmp_path / "scans" / name, rng.integers(1, 900, shape).astype(np.int16), spacing)
     (tmp_path / "scans" / "broken.nii.gz").write_bytes(b"no scan")
@@ -93,7 +93,7 @@ def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
     tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_pairs(tmp_path / "labelled", 3, shape=(32, 64, 64), spacing=(1.0, 1.0, 1.0))
+    write_pairs(tmp_path / "labelled", 3, shape=(16, 32, 32), spacing=(1.0, 1.0, 1.0))
     command = ["pretrain", "--on", "scans", "--data", "labelled", "-o", "run", "--steps", "2"]
 
     assert main(command) == 0

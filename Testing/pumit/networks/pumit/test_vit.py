@@ -107,12 +107,9 @@ def test_ba_sam_is_plain_attention_at_the_training_length_with_slope_zero() -> N
 
 
 @pytest.mark.parametrize("da", [0, 1])
-def test_a_size_that_does_not_fit_the_patch_is_refused(da: int) -> None:
+def test_a_size_that_does_not_fit_or_no_anisotropy_is_refused(da: int) -> None:
     with pytest.raises(PumitError, match="multiple of"):
         tiny()(torch.zeros(1, 3, 6, 16, 16), Anisotropy(da))
-
-
-def test_an_adaptive_patch_embedding_without_anisotropy_is_refused() -> None:
     with pytest.raises(ValueError, match="needs the image's anisotropy"):
         tiny()(torch.zeros(1, 3, 8, 16, 16))
 

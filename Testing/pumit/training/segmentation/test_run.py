@@ -197,30 +197,21 @@ def masks(labels: Labels) -> list[Mask]:
     return [labels == 1, labels == 2, labels == 3]
 
 
-def test_all_together_is_chosen_where_false_pieces_lie_elsewhere() -> None:
+def chosen(rows: slice, columns: slice, value: int, *right: Labels) -> tuple[int, ...]:
+    """The choice after an answer with a false piece, and after answers that are right."""
     answer = truth()
-    answer[:, 16:22, 16:22] = 2  # larger than the true one
+    answer[:, rows, columns] = value
     choice = SinglePieceChoice(3)
     choice.add(answer, masks(truth()))
-    assert choice.values() == (0,)
+    for labels in right:
+        choice.add(labels, masks(labels))
+    return choice.values()
 
 
-def test_a_class_is_chosen_where_its_false_piece_hangs_on_another() -> None:
-    answer = truth()
-    answer[:, 2:4, 8:10] = 2
-    choice = SinglePieceChoice(3)
-    choice.add(answer, masks(truth()))
-    choice.add(truth(), masks(truth()))
-    assert choice.values() == (2,)
-
-
-def test_nothing_is_chosen_that_harms_one_case() -> None:
-    two = truth()
+def test_single_pieces_are_chosen_where_they_help_and_harm_no_case() -> None:
+    assert SinglePieceChoice(3).values() == ()
+    far, corner, two = slice(16, 22), slice(22, None), truth()
     two[:, 16:20, 16:22] = 1
-    answer = truth()
-    answer[:, 22:, 22:] = 1
-    choice = SinglePieceChoice(3)
-    assert choice.values() == ()
-    choice.add(answer, masks(truth()))
-    choice.add(two, masks(two))
-    assert choice.values() == ()
+    assert chosen(far, far, 2) == (0,)  # lies elsewhere, and is larger than the true one
+    assert chosen(slice(2, 4), slice(8, 10), 2, truth()) == (2,)  # hangs on another class
+    assert chosen(corner, corner, 1, two) == ()  # that case has two pieces
