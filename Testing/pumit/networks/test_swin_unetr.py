@@ -211,6 +211,8 @@ def test_initial_weights_show_none() -> None:
             for i in range(2)
         }
         assert merging_evidence(state).verdict is None
+    with pytest.raises(ValueError, match="no mergings"):
+        merging_evidence({"a.weight": torch.zeros(2, 16)})
 
 
 def test_what_the_two_pairs_have_in_common_decides() -> None:
@@ -239,8 +241,3 @@ def test_neighbours_that_are_alike_are_no_evidence_of_the_old_order() -> None:
     change = torch.stack([sum(along[a, c[a]] for a in range(3)) for c in now], dim=1)
     found = merging_evidence({SUFFIX: (change + torch.rand(96, 8, 48)).flatten(1)})
     assert found.verdict == "current"
-
-
-def test_weights_without_mergings_are_refused() -> None:
-    with pytest.raises(ValueError, match="no mergings"):
-        merging_evidence({"a.weight": torch.zeros(2, 16)})
