@@ -15,8 +15,9 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.training.classification.reader import read_class_folders
 from pumit.training.planning.classification import ClassifierCost
-from pumit.training.planning.request import PlanRequest
+from pumit.training.planning.request import PlanRequest, TrialProcess
 from pumit.training.planning.step_cost import StepCost
+from pumit.training.planning.trial import answer
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
 
@@ -31,6 +32,7 @@ GIVEN: dict[str, Any] = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_planned_recipe_trains(run: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 3)
     recipe, planned = tmp_path / "given.yaml", tmp_path / "elsewhere" / "planned.yaml"
@@ -127,7 +129,12 @@ def _only(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.slow
-def test_steps_of_a_classifier_are_tried(run: Any, tmp_path: Path) -> None:
+def test_steps_of_a_classifier_are_tried(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In this process: the program starts in seconds.
+    monkeypatch.setattr(TrialProcess, "_launch", lambda self: None)
+    monkeypatch.setattr(TrialProcess, "run", lambda self, given: {**answer(given), "starting": 1.0})
     images = np.zeros((4, 8, 8, 8), np.uint8)
     arrays = {f"{split}_images": images for split in ("train", "val", "test")}
     labels = {f"{split}_labels": np.array([[0], [1]] * 2) for split in ("train", "val", "test")}
