@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from pumit.errors import AmbiguousSeriesError
+from pumit.io.labels.label_source import read_labels
 from pumit.volume import Volume
 
 
@@ -35,9 +36,13 @@ def test_every_case_is_what_itk_reads(shared_data: Path) -> None:
             np.testing.assert_allclose(volume.index_to_world(index), expected, atol=1e-6)
 
 
-def test_chaos_zip_is_the_case_of_the_same_scan(shared_data: Path) -> None:
+def test_chaos_zip_is_the_case_of_the_same_scan_and_its_label_lies_on_it(
+    shared_data: Path,
+) -> None:
     volume = Volume.read(shared_data / "dicom" / "chaos_ct" / "dicom.zip")
-    case = Volume.read(shared_data / "cases" / "ct_chaos_liver" / "image.nii.gz")
+    folder = shared_data / "cases" / "ct_chaos_liver"
+    case, label = Volume.read(folder / "image.nii.gz"), read_labels(folder / "label.nii.gz", volume)
+    assert int((label.volume.array == 1).sum()) == 1_342_595
     assert_same_grid(volume, case)
     np.testing.assert_array_equal(volume.array, case.array)
     assert volume.array.dtype == np.int16

@@ -42,9 +42,3 @@ def test_liver_is_slicers_own_segmentation_of_it(shared_data: Path) -> None:
     drawn = read_labels(folder / "liver_seg.nrrd", volume)
     assert np.array_equal(both.mask(both.segments[0]), drawn.volume.array > 0)
     assert len(both.segments) == 6
-
-
-def test_chaos_label_lies_on_the_dicom_zip(shared_data: Path) -> None:
-    volume = read_scan([shared_data / "dicom" / "chaos_ct" / "dicom.zip"])
-    label = shared_data / "cases" / "ct_chaos_liver" / "label.nii.gz"
-    assert int((read_labels(label, volume).volume.array == 1).sum()) == 1_342_595
