@@ -210,6 +210,21 @@ def test_masking_set_later_does_not_keep_a_step_from_being_undone(made: LogicSce
     assert editor.GetMaskMode() == slicer.vtkMRMLSegmentationNode.EditAllowedInsideAllSegments
 
 
+def test_several_segments_that_are_redone_are_one_step_as_before(made: LogicScene) -> None:
+    made.logic.newSegment()
+    made.logic.addFound(found(A, B))
+    made.logic.newSegment()
+    for _ in range(2):
+        made.logic.undo()
+    for _ in range(2):
+        assert made.logic.redo()
+    assert list(segmentNames(made.logic.segmentationNode).values())[1:3] == ["Organ 0", "Organ 1"]
+    made.logic.undo()
+    made.logic.undo()
+    assert made.status == "Undone: 2 new segments."
+    assert len(segmentNames(made.logic.segmentationNode)) == 1
+
+
 # --- edits by hand --------------------------------------------------------------------------------
 
 

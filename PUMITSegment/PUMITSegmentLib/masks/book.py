@@ -398,6 +398,8 @@ class SegmentBook:
 
     def recordRemoved(self) -> None:
         """Record segments that were removed elsewhere as a step, so that undo restores them."""
+        if self._isRestoring:  # one after another
+            return
         ids = self._history.existing
         self._record({i: None for i in ids if self._segment(i) is None})
 
