@@ -75,6 +75,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         selection.setShown(True)
         if selection.segmentID:
             with self.status.showingErrors():
+                selection.book.adoptAllEdits()
                 selection.book.adoptManualEdits(selection.segmentID)
         self.parts.compute.checkInstalled()
         selection.showNextStep()

@@ -22,6 +22,7 @@ from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, LogicScene, box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+C, D = box((1, 1, 1), (4, 4, 4)), box((1, 16, 16), (4, 20, 20))
 
 
 # --- from prompts to masks ------------------------------------------------------------------------
@@ -251,6 +252,92 @@ def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(
     made.editByHand(segmentID, A)
     made.click()
     assert [type(p) for p in made.worker.requests[-1].prompts] == [MaskPrompt, PointPrompt]
+
+
+def paintLiver(made: LogicScene) -> str:
+    """Segment two, and paint into the one that is not selected; return its ID."""
+    liver = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    made.logic.newSegment("Spleen")
+    made.click((13, 13, 13))
+    made.answer(B)
+    made.logic.exit()
+    made.editByHand(liver, A | C)
+    made.logic.enter()
+    return liver
+
+
+def test_an_edit_by_hand_of_another_segment_is_a_step_of_its_own(made: LogicScene) -> None:
+    liver = paintLiver(made)
+    made.logic.undo()
+    assert made.status == "Undone: edit by hand, Liver."
+    assert np.array_equal(made.mask(liver), A)
+    steps = 1
+    while made.logic.undo():
+        steps += 1
+    for _ in range(steps):
+        made.logic.redo()
+    assert np.array_equal(made.mask(liver), A | C)
+
+
+def test_undoing_a_mask_that_took_from_an_edited_one_restores_the_edit(made: LogicScene) -> None:
+    liver = paintLiver(made)
+    made.logic.parameters.overwriteMode = OverwriteMode.ALL
+    made.click((12, 13, 13))
+    made.editByHand(liver, A | C | D)  # while the answer is computed
+    made.answer(B | C | D)
+    assert np.array_equal(made.mask(liver), A & ~B)
+    made.logic.undo()
+    assert np.array_equal(made.mask(liver), A | C | D)
+    made.logic.selectSegment(liver)
+    made.click((7, 7, 7))
+    assert MaskPrompt in [type(p) for p in made.worker.requests[-1].prompts]
+
+
+@pytest.mark.parametrize("how", ["click", "find"])
+def test_undo_returns_what_was_taken_from_a_segment_that_was_never_selected(
+    made: LogicScene, how: str
+) -> None:
+    made.logic.newSegment()
+    loaded = made.logic.segmentationNode.GetSegmentation().AddEmptySegment("loaded")
+    made.editByHand(loaded, A)
+    made.logic.parameters.overwriteMode = OverwriteMode.ALL
+    if how == "click":
+        made.click()
+        made.answer(B)
+    else:
+        made.logic.addFound(found(B))
+    assert np.array_equal(made.mask(loaded), A & ~B)
+    made.logic.undo()
+    assert np.array_equal(made.mask(loaded), A)
+
+
+@pytest.mark.parametrize("isPlacing", [True, False])
+def test_an_answer_does_not_erase_what_was_painted_meanwhile(
+    made: LogicScene, isPlacing: bool
+) -> None:
+    segmentID = made.logic.newSegment("Liver")
+    made.click()
+    if not isPlacing:
+        made.logic.exit()
+    made.editByHand(segmentID, C)
+    assert made.status.startswith("Liver was edited by hand: its computation is cancelled.")
+    made.answer(A)
+    assert np.array_equal(made.mask(segmentID), C)
+    made.logic.update()
+    assert [type(p) for p in made.worker.requests[-1].prompts] == [PointPrompt, MaskPrompt]
+
+
+def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    made.logic.undo()
+    made.logic.stopPlacing()
+    made.editByHand(made.logic.segmentID, C)
+    assert not made.logic.redo()
+    assert np.array_equal(made.mask(made.logic.segmentID), C)
+    assert not made.logic.canRedo
 
 
 def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:

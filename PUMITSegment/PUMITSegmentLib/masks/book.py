@@ -128,7 +128,7 @@ class SegmentBook:
         """Switch to the history of another frame, or an empty one; return the previous one."""
         left = (self._history, self._unanswered)
         self._history, self._unanswered = steps or (History(), [])
-        self._dirtySegments.clear()
+        self.noteChange()  # such as by an edit after its last step
         self._latest = ""
         return left
 
@@ -149,7 +149,6 @@ class SegmentBook:
         isSame = (state.volumeNode, state.grid) == (self.volumeNode, self._grid)
         if isSame:
             self.swapHistory(state.steps)
-            self.noteChange()
         return isSame
 
     # Prompts and masks
@@ -182,16 +181,22 @@ class SegmentBook:
             self._history.begin(segmentID, self._state(segmentID, packed))
             self._dirtySegments.discard(segmentID)
 
-    def adoptManualEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
+    def adoptManualEdits(
+        self, segmentID: str, *, isPrompted: bool = False, isStep: bool = True
+    ) -> bool:
         """Turn a manually edited mask into the prompt from which the next prediction starts.
 
         A non-empty mask without prompts, such as a loaded one, is treated likewise.
 
         Args:
             isPrompted: Whether its prompts have just changed; then it had prompts.
+            isStep: Whether an edit is a step; if not, it is part of the segment's latest step.
+
+        Returns:
+            Whether it was edited since it was last read.
         """
         if not canRead(self.node, self.volumeNode):
-            return
+            return False
         self.snapshot(segmentID)
         known = self._history.present(segmentID).mask
         packed = known
@@ -203,11 +208,23 @@ class SegmentBook:
             rate(self._segment(segmentID), None)
             if packed.box is not None:
                 self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
-            self._record({segmentID: self._state(segmentID, packed)})
-        elif not isPrompted and packed.box is not None and not self.read(segmentID).count:
+            state = self._state(segmentID, packed)
+            if isStep:
+                self._record({segmentID: state})
+            else:
+                self._history.amend(segmentID, state)
+            return True
+        if not isPrompted and packed.box is not None and not self.read(segmentID).count:
             self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
             # The user did nothing yet that could be undone.
             self._history.amend(segmentID, self._state(segmentID, packed))
+        return False
+
+    def adoptAllEdits(self) -> None:
+        """Record manual edits of all segments that have steps, before others of their steps."""
+        for segmentID in segmentIDs(self.node):
+            if self.present(segmentID) is not None:
+                self.adoptManualEdits(segmentID, isPrompted=True)
 
     def answer(
         self,
@@ -227,6 +244,7 @@ class SegmentBook:
                 less than 1 if other segments keep voxels, the editable area excludes some, or the
                 segmentation's voxels are larger than the scan's.
         """
+        self._noteOthers(segmentID, overwrite)
         with self._writer.writing(self.node):
             isWhole = self._writer.write(
                 self.node, segmentID, answer.prepared, self.volumeNode, overwrite
@@ -380,6 +398,7 @@ class SegmentBook:
         """
         if overwrite is OverwriteMode.STOP:  # results may overlap existing segments, for comparison
             overwrite = OverwriteMode.NONE
+        self._noteOthers("", overwrite)
         added = addStructures(found, self.node, self.volumeNode, self._writer, overwrite)
         for segmentID in added:
             self._history.begin(segmentID, None)
@@ -460,6 +479,14 @@ class SegmentBook:
             return False
         self._latest = ""
         return self._history.record(states)
+
+    def _noteOthers(self, segmentID: str, overwrite: OverwriteMode) -> None:
+        """Note the masks of others as they are, for the undo of a step that may change them."""
+        if not overwrite.takesFromOthers:
+            return
+        for other in segmentIDs(self.node):
+            if other != segmentID:
+                self.adoptManualEdits(other, isPrompted=True, isStep=False)
 
     def _overwritten(self, segmentID: str) -> dict[str, SegmentState]:
         """Return the states of segments that lost voxels to one, if their masks are known."""

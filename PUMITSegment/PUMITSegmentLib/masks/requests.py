@@ -138,6 +138,11 @@ class MaskRequests:
         """The segment that is computed now."""
         return self._pending[-1].segmentID if self._pending else None
 
+    @property
+    def pendingMasks(self) -> list[str]:
+        """The segments whose masks are pending."""
+        return [pending.segmentID for pending in self._pending if pending.onPlaces is None]
+
     def request(self, segmentID: str, readSource: Callable[[], Volume] | None = None) -> None:
         """Compute a segment from its current prompts, before all other requests.
 

@@ -50,6 +50,7 @@ class ClickRequests(MaskRequests):
         # Number of prompts of each segment outside the image at the last check.
         self._outsideCounts: dict[tuple[str, str], int] = {}
         selection.onPrompts = self._onPrompts
+        selection.onEdited = self._onEdited
         selection.onLeaving = self._onLeaving
         selection.onSegments = self._onSegments
         selection.onSceneLeft = self._outsideCounts.clear
@@ -137,6 +138,17 @@ class ClickRequests(MaskRequests):
 
     def _sayImageChanged(self) -> None:
         self._status.waiting(_("The image has changed; press Update to segment the new image."))
+
+    def _onEdited(self) -> None:
+        """Cancel the requests of segments that were edited: their answers would erase the edit."""
+        book = self._selection.book
+        words = _("{name} was edited by hand: its computation is cancelled. Press Update to go on.")
+        with self._status.showingErrors():
+            for segmentID in self.pendingMasks:
+                if book.adoptManualEdits(segmentID, isPrompted=True):
+                    self.forget(segmentID)
+                    if not self.isComputing:
+                        self._status.waiting(words.format(name=segmentName(book.node, segmentID)))
 
     def _onSegments(self, remaining: list[str]) -> None:
         if self.running is not None and self.running not in remaining:

@@ -152,7 +152,13 @@ class SegmentActions:
         if not self._selection.guard.allows(self.undo if isUndo else self.redo):
             return False
         selection, book = self._selection, self._selection.book
+        with self._status.showingErrors():
+            book.adoptAllEdits()
         changes = book.upcoming(isUndo)
+        if not changes:
+            self._status.waiting(_("Edited by hand since; there is nothing to redo."))
+            selection.changed()
+            return False
         for each in changes:  # answers for other segments stay pending
             self._requests.forget(each)
         text = _("Undone: {step}, {name}.") if isUndo else _("Redone: {step}, {name}.")

@@ -113,6 +113,7 @@ class Selection:
         onScanWhilePlacing: Callback after another scan was chosen while prompts were placed.
         onSegment: Callback after another segment is selected, or none.
         onSegments: Callback with the segments that remain after some changed elsewhere.
+        onEdited: Callback after masks may have been changed elsewhere.
         onLeaving: Callback before the scan or segmentation changes or goes; with True if only the
             scan's voxels changed.
         onSceneLeft: Callback when the scene goes: in another scene, IDs name other nodes.
@@ -154,7 +155,7 @@ class Selection:
         self.onScanWhilePlacing: Callable[[], object] = lambda: None
         self.onSegments: Callable[[list[str]], None] = lambda remaining: None
         self.onLeaving: Callable[[bool], None] = lambda isImageChanged: None
-        self.onSceneLeft: Callable[[], None] = lambda: None
+        self.onEdited = self.onSceneLeft = lambda: None
 
     def open(self) -> None:
         """Read the scene and start observing it."""
@@ -349,8 +350,11 @@ class Selection:
     def onMasksModified(self) -> None:
         """Note that a segment may have been edited manually."""
         book = self.book
+        if book is None or not book.noteChange():
+            return
+        self.onEdited()
         # Edits made while prompts are placed must precede the next prompt.
-        if book is not None and book.noteChange() and book.prompts.isPlacing:
+        if book.prompts.isPlacing:
             book.adoptManualEdits(self.segmentID)
 
     def onSegmentsChanged(self) -> None:

@@ -84,6 +84,34 @@ def test_segments_prompts_and_steps_are_of_their_frame(cine: Cine) -> None:
     assert not cine.now().any()
 
 
+@pytest.mark.parametrize("isPlacing", [True, False])
+def test_another_frame_while_computing_is_no_edit_by_hand(cine: Cine, isPlacing: bool) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.view.clickAt((11, 11, 8))
+    if not isPlacing:
+        cine.logic.stopPlacing()
+    cine.goTo(1)
+    assert not cine.logic.canUndo
+    cine.goTo(0)
+    np.testing.assert_array_equal(cine.now(), A)
+    cine.logic.undo()
+    assert cine.status == "Undone: point inside, Ventricle."
+
+
+def test_an_edit_by_hand_is_kept_also_after_another_frame(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.logic.stopPlacing()
+    cine.editByHand(cine.segmentID, A | B)
+    cine.goTo(1)
+    cine.goTo(0)
+    cine.logic.undo()
+    np.testing.assert_array_equal(cine.now(), A)
+    cine.logic.redo()
+    np.testing.assert_array_equal(cine.now(), A | B)
+
+
 def test_steps_are_of_their_frame_also_after_another_scan(cine: Cine) -> None:
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
