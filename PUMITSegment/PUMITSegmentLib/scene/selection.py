@@ -369,9 +369,9 @@ class Selection:
         self.changed()
 
     def _openVolume(self, volumeNode) -> None:
-        self.onLeaving(False)
         if self.book is not None:
-            self.book.prompts.stopPlacing()
+            self.book.prompts.stopPlacing()  # may finish a scribble, and request its mask
+        self.onLeaving(False)
         if volumeNode is not None and not self._isAttaching:
             self._bringSegmentation(volumeNode)
         self._isWithoutScan = self._isWithoutScan and volumeNode is None

@@ -53,6 +53,14 @@ def test_choosing_a_scan_ends_placing(patients: TwoPatients) -> None:
     assert interaction.GetCurrentInteractionMode() == interaction.ViewTransform
 
 
+def test_a_scribble_that_another_scan_ends_is_not_computed(patients: TwoPatients) -> None:
+    patients.press(patients.ui.scribbleButton)
+    patients.view.clickAt((14, 12, 10))
+    patients.choose(patients.addPatient())
+    assert not patients.logic.isComputing
+    assert patients.status.startswith("Add a segment")
+
+
 def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoPatients) -> None:
     before = patients.liverVoxels()
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
