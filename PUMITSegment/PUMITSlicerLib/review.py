@@ -101,6 +101,7 @@ class ReviewRow:
     ) -> None:
         self._reviewer = reviewer
         self._isEntered = False
+        self._tips: dict[str, str] = {}
         self.frame = qt.QFrame()
         self.frame.objectName = "reviewFrame"
         self.frame.setFrameShape(qt.QFrame.StyledPanel)
@@ -120,7 +121,7 @@ class ReviewRow:
         def button(row, name: str, text: str, tip: str, act: Callable[[], None]):
             made = qt.QPushButton(text)
             made.objectName = name
-            made.toolTip = tip
+            made.toolTip = self._tips[name] = tip
             made.connect("clicked()", act)
             row.addWidget(made)
             return made
@@ -194,9 +195,12 @@ class ReviewRow:
         if reviewer is None:
             return
         self.label.text = reviewer.sentence
-        self.acceptButton.enabled = not reviewer.whyNot
-        for each in (self.laterButton, self.leaveOutButton):
-            each.enabled = not (reviewer.whyNot or reviewer.whyNotPutOff)
+        for each in (self.acceptButton, self.laterButton, self.leaveOutButton):
+            whyNot = reviewer.whyNot
+            if each is not self.acceptButton:
+                whyNot = whyNot or reviewer.whyNotPutOff
+            each.enabled = not whyNot
+            each.toolTip = whyNot or self._tips[each.objectName]
         self.undoButton.enabled = bool(reviewer.undoText)
         self.undoButton.toolTip = (
             _("Undo the decision on {name}, and open it again").format(name=reviewer.undoText)

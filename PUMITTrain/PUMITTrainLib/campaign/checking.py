@@ -115,7 +115,8 @@ class Checking:
     def sentence(self) -> str:
         """Description of the open scan, and the number of scans left."""
         if self._current is None:
-            return ""
+            words = _("{name} is not saved yet: Undo opens it again.")
+            return words.format(name=self.undoText) if self._unsaved else ""
         entry, view = self._current.loaded.entry, self._work.view
         words = [entry.name]
         if entry.is_validation and not entry.is_truth:
@@ -347,8 +348,13 @@ class Checking:
             self._work.refresh()
             self.open(made.id)
 
+        def fail(error: Exception) -> None:
+            if not isinstance(error, CampaignConflict):  # it still stands
+                self._decided.append(entry)
+            self._refuse(error)
+
         # With the entry from its decision, so that a later one of another person is kept.
-        self._parts.background.submit(lambda: takeBack(entry), done, self._fail)
+        self._keep(lambda: takeBack(entry), done, fail)
 
     def _remember(self, made: ScanEntry) -> None:
         """Let a decision be undone instead of earlier ones on the same scan."""

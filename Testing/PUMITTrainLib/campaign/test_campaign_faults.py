@@ -373,14 +373,37 @@ def test_a_share_that_went_away_is_said_once(opened: CampaignModules, tmp_path: 
     assert "is not there any more" in opened.status
     assert "\n" not in opened.status
     assert opened.segment.status == opened.status
+    row = opened.segment.panel.reviewRow
+    assert row.label.text == "scan00 is not saved yet: Undo opens it again."
     # It comes back: what was drawn is still there, and can be accepted.
     (tmp_path / "away").rename(opened.folder)
     opened.look()
-    opened.segment.press(opened.segment.panel.reviewRow.undoButton)
+    opened.segment.press(row.undoButton)
     opened.look()
     assert opened.checked.given.name == "scan00"
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
+
+
+def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(
+    opened: CampaignModules, tmp_path: Path
+) -> None:
+    undo = opened.segment.panel.reviewRow.undoButton
+    for _ in range(2):
+        opened.draw()
+        opened.key("A")
+    opened.folder.rename(tmp_path / "away")
+    opened.segment.press(undo)
+    opened.settle()
+    assert "is not there any more" in opened.segment.status
+    (tmp_path / "away").rename(opened.folder)
+    assert undo.toolTip == "Undo the decision on scan01, and open it again"
+    # Twice, before the first has ended.
+    opened.segment.press(undo)
+    opened.segment.press(undo)
+    opened.look()
+    states = [opened.campaign.scan(name).stored_state for name in ("scan00", "scan01")]
+    assert states == ["accepted", "open"]
 
 
 @pytest.mark.parametrize("how", ["scene", "modules", "back"])
@@ -436,6 +459,8 @@ def test_another_scan_in_segment_is_not_accepted(opened: CampaignModules) -> Non
     opened.draw()
     opened.segment.logic.parameters.sourceVolume = other
     opened.process()
+    row = opened.segment.panel.reviewRow
+    assert row.acceptButton.toolTip == row.leaveOutButton.toolTip == opened.logic.checking.whyNot
     opened.key("A")
     assert opened.status.startswith("Choose scan00 and its segmentation")
     assert opened.campaign.scan("scan00").stored_state == "open"
