@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import slicer
 from panel_scene import Viewed, opened
 from pumit.segmentation import UncertainRegion
@@ -99,20 +98,17 @@ def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed) -> None:
         assert "then click in a slice view" in armed.ui.statusLabel.text
 
 
-def test_a_right_click_ends_point(armed: Armed) -> None:
-    armed.view.click(250, 250, "Right")
-    assert not armed.isSlicerPlacing
-    assert armed.pressed == []
-
-
-def test_a_prompt_node_deleted_in_data_ends_point(armed: Armed) -> None:
+def test_a_right_click_a_deleted_node_and_another_markup_end_point(armed: Armed) -> None:
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
-    slicer.mrmlScene.RemoveNode(points)
-    assert armed.pressed == []
-    assert not armed.isSlicerPlacing
-
-
-def test_a_markup_that_slicer_places_instead_ends_point(armed: Armed) -> None:
+    for end in (
+        lambda: armed.view.click(250, 250, "Right"),
+        lambda: slicer.mrmlScene.RemoveNode(points),
+    ):
+        assert armed.isSlicerPlacing
+        end()
+        assert not armed.isSlicerPlacing
+        assert armed.pressed == []
+        armed.press(armed.ui.pointButton)
     line = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsLineNode", "Ruler")
     slicer.modules.markups.logic().SetActiveList(line)
     assert armed.isSlicerPlacing
@@ -159,18 +155,16 @@ def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
     assert np.array_equal(armed.mask(armed.logic.segmentID), A)
 
 
-@pytest.mark.parametrize("button", ["pointButton", "box3dButton", "lassoButton"])
-def test_a_tool_that_placed_nothing_yet_is_not_saved(
-    armed: Armed, tmp_path: Path, button: str
-) -> None:
-    armed.press(armed.ui.newSegmentButton)
-    armed.logic.stopPlacing()
-    armed.press(getattr(armed.ui, button))
-    reopen(armed, tmp_path / "scene.mrb")
-    names = [node.GetName() for node in slicer.util.getNodesByClass("vtkMRMLMarkupsNode")]
-    assert names == ["Segment_1 +"]
-    displays = slicer.util.getNodesByClass("vtkMRMLMarkupsDisplayNode")
-    assert len(displays) == 2  # that of the points, and of their outline
+def test_a_tool_that_placed_nothing_yet_is_not_saved(armed: Armed, tmp_path: Path) -> None:
+    for button in ("pointButton", "box3dButton", "lassoButton"):
+        armed.press(armed.ui.newSegmentButton)
+        armed.logic.stopPlacing()
+        armed.press(getattr(armed.ui, button))
+        reopen(armed, tmp_path / f"{button}.mrb")
+        names = [node.GetName() for node in slicer.util.getNodesByClass("vtkMRMLMarkupsNode")]
+        assert names == ["Segment_1 +"]
+        displays = slicer.util.getNodesByClass("vtkMRMLMarkupsDisplayNode")
+        assert len(displays) == 2  # that of the points, and of their outline
 
 
 def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere(

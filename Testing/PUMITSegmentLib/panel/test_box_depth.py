@@ -132,27 +132,29 @@ def test_the_next_box_may_be_begun_without_a_depth(boxes: Boxes) -> None:
     assert high[2] - low[2] == pytest.approx(6.0, abs=0.1)
 
 
-@pytest.mark.parametrize("end", ["button", "other tool", "mouse toolbar", "leave"])
-def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes, end: str) -> None:
-    boxes.press(boxes.ui.box3dButton)
-    boxes.drawCorners()
-    if end == "button":
+def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes) -> None:
+    interaction = slicer.app.applicationLogic().GetInteractionNode()
+    for end in (
+        lambda: boxes.press(boxes.ui.box3dButton),
+        interaction.SwitchToViewTransformMode,
+        boxes.gui.exit,
+        lambda: boxes.press(boxes.ui.pointButton),
+    ):
+        boxes.gui.enter()
         boxes.press(boxes.ui.box3dButton)
-    elif end == "other tool":
-        boxes.press(boxes.ui.pointButton)
-    elif end == "mouse toolbar":
-        slicer.app.applicationLogic().GetInteractionNode().SwitchToViewTransformMode()
-    else:
-        boxes.gui.exit()
-    assert len(boxes.askedBoxes()) == 1
-    assert not boxes.isPressed
-    # The other view is Slicer's again.
-    count = len(boxes.worker.requests)
-    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert len(boxes.worker.requests) == count + (end == "other tool")
+        boxes.drawCorners()
+        end()
+        assert len(boxes.askedBoxes()) == 1
+        assert not boxes.isPressed
+        # The other view is Slicer's again, or the other tool's.
+        count = len(boxes.worker.requests)
+        boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
+        assert len(boxes.worker.requests) == count + boxes.ui.pointButton.checked
+        boxes.logic.undo()
+        assert boxes.logic.promptCount(boxes.liver) == 1 + boxes.ui.pointButton.checked
 
 
-def test_undo_before_the_depth_drops_the_box(boxes: Boxes) -> None:
+def test_what_goes_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     boxes.press(boxes.ui.undoButton)
@@ -161,10 +163,7 @@ def test_undo_before_the_depth_drops_the_box(boxes: Boxes) -> None:
     boxes.press(boxes.ui.redoButton)
     assert boxes.logic.promptCount(boxes.liver) == 1
     assert np.array_equal(boxes.mask(boxes.liver), A)
-
-
-def test_a_box_that_is_deleted_in_data_before_its_depth_is_gone(boxes: Boxes) -> None:
-    boxes.press(boxes.ui.box3dButton)
+    # A box that is deleted in Data.
     boxes.drawCorners()
     nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
     (drawn,) = [node for node in nodes if node.GetNumberOfControlPoints()]
@@ -173,9 +172,8 @@ def test_a_box_that_is_deleted_in_data_before_its_depth_is_gone(boxes: Boxes) ->
     count = len(boxes.worker.requests)
     boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
     assert len(boxes.worker.requests) == count
-
-
-def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
+    boxes.logic.stopPlacing()
+    # A segment that is removed.
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     count = len(boxes.worker.requests)

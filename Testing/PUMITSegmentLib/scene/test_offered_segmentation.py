@@ -40,19 +40,17 @@ def test_a_loaded_result_is_corrected_by_the_next_click(daily: Daily, tmp_path: 
     assert np.array_equal(daily.worker.requests[-1].prompts[0].mask, A)
 
 
-@pytest.mark.parametrize("change", ["spacing", "origin", "crop"])
-def test_what_does_not_fit_is_not_offered(daily: Daily, tmp_path: Path, change: str) -> None:
-    path = saved(daily, tmp_path)
-    if change == "spacing":
-        daily.volumeNode.SetSpacing(1.0, 1.0, 2.0)
-    elif change == "origin":
-        daily.volumeNode.SetOrigin(0.4, 0.0, 0.0)
-    else:
-        array: Any = slicer.util.arrayFromVolume(daily.volumeNode)[:7].copy()
-        slicer.util.updateVolumeFromArray(daily.volumeNode, array)
-    slicer.util.loadSegmentation(path)
-    daily.process()
-    assert "was loaded" not in daily.status
+def test_what_does_not_fit_is_not_offered(daily: Daily, tmp_path: Path) -> None:
+    path, scan = saved(daily, tmp_path), daily.volumeNode
+    for depth, spacing, origin in ((20, 2.0, 0.0), (20, 1.0, 0.4), (7, 1.0, 0.0)):
+        scan.SetSpacing(1.0, 1.0, spacing)
+        scan.SetOrigin(origin, 0.0, 0.0)
+        array = slicer.util.arrayFromVolume(scan)[:depth].copy()
+        slicer.util.updateVolumeFromArray(scan, array)
+        node = slicer.util.loadSegmentation(path)
+        daily.process()
+        assert "was loaded" not in daily.status
+        slicer.mrmlScene.RemoveNode(node)
 
 
 def test_a_segmentation_of_our_own_is_not_asked_about(daily: Daily) -> None:
@@ -132,19 +130,22 @@ def clickIn(daily: Daily) -> bool:
     return len(daily.worker.requests) > before
 
 
-@pytest.mark.parametrize(("answer", "isAsked"), [("No", False), ("Yes", True)])
+ANSWERS = (("No", False), ("Yes", True))  # and whether a mask is asked for
+
+
 def test_a_segmentation_that_refers_to_another_series_is_asked_about(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, isAsked: bool
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DICOM-SEG of March, chosen with the scan of June, was taken for one of June."""
-    questions = Questions(monkeypatch, answer)
     node = chosen(daily, tmp_path, instances="1.3.1 1.3.2")
-    assert clickIn(daily) is isAsked
-    assert questions.texts == [
-        f'"{node.GetName()}" belongs to a scan that is not loaded. '
-        'Edit it on the scan "CT abdomen" instead?'
-    ]
-    assert (scanOf(node) is daily.volumeNode) is isAsked
+    for answer, isAsked in ANSWERS:
+        questions = Questions(monkeypatch, answer)
+        assert clickIn(daily) is isAsked
+        assert questions.texts == [
+            f'"{node.GetName()}" belongs to a scan that is not loaded. '
+            'Edit it on the scan "CT abdomen" instead?'
+        ]
+        assert (scanOf(node) is daily.volumeNode) is isAsked
 
 
 def test_a_segmentation_that_refers_to_the_scan_is_not_asked_about(
@@ -156,19 +157,19 @@ def test_a_segmentation_that_refers_to_the_scan_is_not_asked_about(
     assert questions.texts == []
 
 
-@pytest.mark.parametrize(("answer", "isAsked"), [("No", False), ("Yes", True)])
 def test_a_label_under_another_identifier_of_the_patient_is_asked_about(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, isAsked: bool
+    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was refused: a scan and its label that were anonymised differently were a dead end."""
-    questions = Questions(monkeypatch, answer)
     node = chosen(daily, tmp_path, "P-0007", instances="1.3.1 1.3.2")
-    assert clickIn(daily) is isAsked
-    (text,) = questions.texts
-    for name in ("Seven S (P-0007)", "Doe Jo (P-7710)", "refers to other images"):
-        assert name in text
-    assert (scanOf(node) is daily.volumeNode) is isAsked
-    assert isAsked is ("another patient" not in daily.status)
+    for answer, isAsked in ANSWERS:
+        questions = Questions(monkeypatch, answer)
+        assert clickIn(daily) is isAsked
+        (text,) = questions.texts
+        for name in ("Seven S (P-0007)", "Doe Jo (P-7710)", "refers to other images"):
+            assert name in text
+        assert (scanOf(node) is daily.volumeNode) is isAsked
+        assert isAsked is ("another patient" not in daily.status)
 
 
 def test_a_label_of_another_patient_that_names_a_scan_is_refused(

@@ -29,6 +29,16 @@ def assertWritten(w: Any, mask: np.ndarray, volumeNode: Any, segmentationNode: A
     assert around.sum() == found.sum() > 0
 
 
+@pytest.fixture
+def volume(w: Any) -> Any:
+    return w.addScan()
+
+
+@pytest.fixture
+def segmentation(w: Any, volume: Any) -> Any:
+    return w.addSegmentation(volume)
+
+
 @pytest.mark.parametrize("isLeftHanded", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_mask_on_the_volumes_grid_is_stored_voxel_by_voxel(w, writer, seed, isLeftHanded) -> None:
@@ -210,9 +220,7 @@ def test_planar_volume(w, writer, axis) -> None:
     np.testing.assert_array_equal(writer.read(segmentation, "A", volume), mask)
 
 
-def test_shrinking_and_emptying_a_segment(w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_shrinking_and_emptying_a_segment(w, writer, volume, segmentation) -> None:
     writer.write(segmentation, "A", w.ball(), volume)
     small = w.ball(centre=(3, 4, 5), radius=(1, 1, 1))
     writer.write(segmentation, "A", small, volume)
@@ -258,9 +266,9 @@ def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-def test_edits_by_hand_are_still_noticed_after_a_write(w, writer, isShared) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_edits_by_hand_are_still_noticed_after_a_write(
+    w, writer, isShared, volume, segmentation
+) -> None:
     if isShared:
         sharedLayer(w, volume, segmentation)
     writer.write(segmentation, "B", w.ball(), volume)
@@ -288,9 +296,9 @@ def test_neighbour_on_another_grid_keeps_every_voxel(w, writer) -> None:
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-def test_surfaces_of_all_segments_stay_and_follow(w, writer, isShared) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_surfaces_of_all_segments_stay_and_follow(
+    w, writer, isShared, volume, segmentation
+) -> None:
     if isShared:
         sharedLayer(w, volume, segmentation)
     else:
@@ -314,9 +322,9 @@ def test_surfaces_of_all_segments_stay_and_follow(w, writer, isShared) -> None:
     assert points("B") == before["B"]
 
 
-def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(
+    w, writer, volume, segmentation
+) -> None:
     seen = []
 
     def onModified(caller: Any, event: str) -> None:
@@ -333,9 +341,7 @@ def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(w, writer
     assert not writer.isWriting
 
 
-def test_segment_is_in_progress_once_written(w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_segment_is_in_progress_once_written(w, writer, volume, segmentation) -> None:
     logic = slicer.vtkSlicerSegmentationsModuleLogic
     segment = segmentation.GetSegmentation().GetSegment("A")
     assert logic.GetSegmentStatus(segment) == logic.NotStarted
@@ -343,9 +349,7 @@ def test_segment_is_in_progress_once_written(w, writer) -> None:
     assert logic.GetSegmentStatus(segment) == logic.InProgress
 
 
-def test_prepared_mask_is_written_as_the_mask_itself(w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_prepared_mask_is_written_as_the_mask_itself(w, writer, volume, segmentation) -> None:
     prepared = prepare(w.ball())
     assert prepared.voxels.size < w.ball().size
     assert prepared.voxels.flags.c_contiguous
@@ -353,9 +357,9 @@ def test_prepared_mask_is_written_as_the_mask_itself(w, writer) -> None:
     np.testing.assert_array_equal(writer.read(segmentation, "A", volume), w.ball())
 
 
-def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(scene, w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(
+    scene, w, writer, volume, segmentation
+) -> None:
     before = {scene.GetNthNode(i).GetID() for i in range(scene.GetNumberOfNodes())}
     writer.write(segmentation, "A", w.ball(), volume)
     added = [scene.GetNthNode(i) for i in range(scene.GetNumberOfNodes())]
@@ -363,9 +367,7 @@ def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(scene, w
     assert [node.GetSingletonTag() for node in added] in ([], ["SegmentEditor"])
 
 
-def test_what_cannot_be_written_is_said_in_a_sentence(w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_what_cannot_be_written_is_said_in_a_sentence(w, writer, volume, segmentation) -> None:
     with pytest.raises(PumitError, match="no longer there"):
         writer.write(segmentation, "missing", w.ball(), volume)
     with pytest.raises(PumitError, match="no segmentation"):
@@ -397,9 +399,9 @@ def test_mask_on_a_far_finer_grid_is_refused_and_changes_nothing(w, writer) -> N
     assert np.array_equal(writer.read(segmentation, "A", fine), small)
 
 
-def test_slicer_joins_the_layers_of_segments_where_it_saves_them(w, writer, tmp_path) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_slicer_joins_the_layers_of_segments_where_it_saves_them(
+    w, writer, tmp_path, volume, segmentation
+) -> None:
     masks = {name: w.ball(centre=(6, 8, x), radius=(3, 3, 2)) for name, x in (("A", 4), ("B", 14))}
     for name, mask in masks.items():
         writer.write(segmentation, name, mask, volume)
@@ -432,10 +434,8 @@ def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:
     return found
 
 
-def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
+def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch, volume, segmentation) -> None:
     """No pass of the Segment Editor's logic, and no voxel more than the mask's own box."""
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
     mask = w.ball()
     monkeypatch.setattr(writer, "_logic", None)
     prepared = prepare(mask)
@@ -449,9 +449,9 @@ def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
     assert not writer.read(segmentation, "A", volume).any()
 
 
-def test_what_is_painted_into_a_written_segment_is_noticed_and_stays_its_own(w, writer) -> None:
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
+def test_what_is_painted_into_a_written_segment_is_noticed_and_stays_its_own(
+    w, writer, volume, segmentation
+) -> None:
     prepared = prepare(w.ball())
     writer.write(segmentation, "A", prepared, volume)
     image = segmentation.GetSegmentation().GetSegment("A").GetRepresentation(w.LABELMAP)

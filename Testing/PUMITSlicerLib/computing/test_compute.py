@@ -105,10 +105,20 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     assert (workers.settings[0].model, workers.settings[0].device) == ("mine", "cpu")
     with compute.openSession() as session:
         assert isinstance(session, RemoteSession)
+    # Another device needs another worker; wheels do not.
+    compute.changeSettings(replace(compute.settings, wheelFolder="/wheels"))
+    assert compute.state is ComputeState.READY
+    compute.changeSettings(replace(compute.settings, device="auto"))
+    assert compute.state is ComputeState.STOPPED
+    assert compute.capabilities is None
+    assert ready(compute, background) == "ready"
+    assert workers.settings[-1].device == "auto"
+    assert background.drain()
+    assert [worker.is_alive for worker in workers.made] == [False, True]
     compute.close()
     assert background.drain()
     assert background.isIdle
-    assert not workers.made[0].is_alive
+    assert not workers.made[1].is_alive
 
 
 def test_what_is_missing_is_said_instead_of_starting(make, background, workers):
@@ -124,7 +134,7 @@ def test_what_is_missing_is_said_instead_of_starting(make, background, workers):
 
 
 @pytest.mark.slow
-def test_after_installing_it_starts_without_more_ado(make, background):
+def test_what_was_missing_or_damaged_is_said_and_may_be_tried_again(make, background, workers):
     missing = ["Something is missing."]
     compute = make(whyNotInstalled=lambda mode: missing[0])
     assert isinstance(ready(compute, background), ServiceError)
@@ -132,12 +142,6 @@ def test_after_installing_it_starts_without_more_ado(make, background):
     compute.checkInstalled()
     assert background.drain()
     assert compute.state is ComputeState.STOPPED
-    assert ready(compute, background) == "ready"
-
-
-@pytest.mark.slow
-def test_a_worker_that_cannot_start_says_why_and_may_be_tried_again(make, background, workers):
-    compute = make()
     workers.options = ["--damaged"]
     error = ready(compute, background)
     assert "checkpoint is damaged" in str(error)
@@ -162,21 +166,6 @@ def test_a_killed_worker_is_noticed_and_started_again_at_the_next_request(
     assert ready(compute, background) == "ready"
     assert len(workers.made) == 2
     assert compute.generation > generation
-
-
-@pytest.mark.slow
-def test_another_model_or_device_needs_another_worker(make, background, workers):
-    compute = make()
-    assert ready(compute, background) == "ready"
-    compute.changeSettings(ComputeSettings(wheelFolder="/wheels"))
-    assert compute.state is ComputeState.READY
-    compute.changeSettings(ComputeSettings(device="cpu"))
-    assert compute.state is ComputeState.STOPPED
-    assert compute.capabilities is None
-    assert ready(compute, background) == "ready"
-    assert workers.settings[-1].device == "cpu"
-    assert background.drain()
-    assert [worker.is_alive for worker in workers.made] == [False, True]
 
 
 @pytest.mark.slow
