@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import slicer
-import vtk
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel, LabelMap
 from PUMITSegmentLib.automatic import addStructures, prepareStructures, regionCorners
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.writer import OverwriteMode
-from PUMITSlicerLib.mrml import readVolume
+from PUMITSlicerLib.mrml import ijkToRas, readVolume
 
 LIVER = "Segmentation category and type - 3D Slicer General Anatomy list~SCT^123037004^Anatomical Structure~SCT^10200004^Liver~^^~Anatomic codes - DICOM master list~^^~^^"  # noqa: E501
 
@@ -148,11 +146,11 @@ def test_a_rotated_region_is_found_by_its_corners_under_transforms(w) -> None:
     lps = regionCorners(roi, volume)
     assert lps.shape == (8, 3)
     toWorld = w.affine(3)
+    ijkToWorld = w.affine(6) @ ijkToRas(volume)
     index = readVolume(volume).world_to_index(lps)
     centre = toWorld[:3, :3] @ (3.0, 12.0, 15.0) + toWorld[:3, 3]
     d, h, w_ = index.mean(0)
-    ijkToRas = slicer.util.arrayFromVTKMatrix(_matrixOf(volume))
-    seen = (w.affine(6) @ ijkToRas @ (w_, h, d, 1.0))[:3]
+    seen = (ijkToWorld @ (w_, h, d, 1.0))[:3]
     np.testing.assert_allclose(seen, centre, atol=1e-6)
 
 
@@ -160,9 +158,3 @@ def test_a_region_without_size_is_refused(w) -> None:
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     with pytest.raises(PumitError, match="no size"):
         regionCorners(roi, w.addScan())
-
-
-def _matrixOf(volume: Any) -> Any:
-    matrix = vtk.vtkMatrix4x4()
-    volume.GetIJKToRASMatrix(matrix)
-    return matrix

@@ -210,6 +210,12 @@ def test_names_are_shown_as_they_are_and_not_as_markup(panel: Panel) -> None:
     rich = [w.name for w in labels if w.name in vars(panel.ui) and w.wordWrap]
     rich = [n for n in rich if getattr(panel.ui, n).textFormat != QtCore.Qt.PlainText]
     assert set(rich) <= {"helpLabel", "shortcutsLabel"}
+    # Nor does a long one widen the panel.
+    width = panel.panel.widget.minimumSizeHint.width()
+    for text in ("x" * 150, "C:\\Users\\" + "abcdefghijklmnop\\" * 9):
+        panel.logic.status.done(text)
+        panel.process()
+        assert panel.panel.widget.minimumSizeHint.width() == width
 
 
 def test_an_empty_structure_says_nothing(panel: Panel) -> None:
@@ -229,7 +235,6 @@ def test_an_empty_structure_says_nothing(panel: Panel) -> None:
 
 
 def test_a_home_folder_that_is_typed_is_the_users(panel: Panel) -> None:
-
     panel.ui.exportFolderEdit.currentPath = "~/scans"
     assert panel.panel.exportSection.choice.folder == Path.home() / "scans"
     panel.ui.exportFolderEdit.currentPath = "scans"
@@ -318,15 +323,6 @@ def test_nothing_is_placed_once_the_scan_is_gone(made: LogicScene) -> None:
     slicer.mrmlScene.RemoveNode(made.volumeNode)
     assert not made.logic.isPlacing
     assert "scan" in made.status
-
-
-def test_a_long_name_does_not_widen_the_panel(panel: Panel) -> None:
-    panel.load()
-    width = panel.panel.widget.minimumSizeHint.width()
-    for text in ("x" * 150, "C:\\Users\\" + "abcdefghijklmnop\\" * 9):
-        panel.logic.status.done(text)
-        panel.process()
-        assert panel.panel.widget.minimumSizeHint.width() == width
 
 
 def test_a_point_that_is_moved_nowhere_is_named_and_put_back(made: LogicScene) -> None:

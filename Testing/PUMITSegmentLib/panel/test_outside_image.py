@@ -63,7 +63,12 @@ def test_a_point_that_is_dragged_off_the_image_goes_back(aiming: Aiming) -> None
     np.testing.assert_allclose(points.GetNthControlPointPositionWorld(0), (8, 8, 10), atol=0.3)
 
 
-def test_a_box_outside_the_image_is_refused(aiming: Aiming) -> None:
+def test_a_scribble_and_a_box_outside_the_image_are_refused(aiming: Aiming) -> None:
+    aiming.press(aiming.ui.scribbleButton)
+    for ras in ((20, 12, 10), (35, 14, 10), (45, 12, 10)):
+        aiming.view.click(*aiming.xy(*ras))
+    aiming.view.click(*aiming.xy(45, 12, 10), button="Right")
+    aiming.assertNothingChanged()
     for button in (aiming.ui.box2dButton, aiming.ui.box3dButton):
         aiming.logic.status.waiting("Before")
         aiming.press(button)
@@ -74,22 +79,12 @@ def test_a_box_outside_the_image_is_refused(aiming: Aiming) -> None:
         aiming.assertNothingChanged()
         aiming.press(aiming.ui.pointButton)
         assert slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") == []
-
-
-def test_a_box_that_reaches_beyond_the_image_is_taken(aiming: Aiming) -> None:
+    # One that reaches beyond it is taken.
     aiming.press(aiming.ui.box3dButton)
     aiming.view.click(*aiming.xy(20, 12, 10))
     aiming.view.click(*aiming.xy(45, 20, 10))
     aiming.logic.stopPlacing()  # as deep as it is
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
-
-
-def test_a_scribble_that_leaves_the_image_is_refused(aiming: Aiming) -> None:
-    aiming.press(aiming.ui.scribbleButton)
-    for ras in ((20, 12, 10), (35, 14, 10), (45, 12, 10)):
-        aiming.view.click(*aiming.xy(*ras))
-    aiming.view.click(*aiming.xy(45, 12, 10), button="Right")
-    aiming.assertNothingChanged()
 
 
 def test_the_first_click_of_all_outside_the_image_leaves_nothing(aiming: Aiming) -> None:

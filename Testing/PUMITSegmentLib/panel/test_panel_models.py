@@ -19,9 +19,19 @@ def panel(loadModule: Any) -> Iterator[ModelPanel]:
 
 
 @pytest.mark.slow
-def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelPanel) -> None:
+def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_starts_anew(
+    panel: ModelPanel,
+) -> None:
     panel.chooseModel("slow")
     assert panel.logic.parameters.automaticModel == "slow"
+    panel.press(panel.ui.automaticButton)
+    assert not panel.ui.automaticButton.enabled
+    panel.wait(lambda: panel.ui.cancelButton.isVisible() and panel.ui.progressBar.value > 0)
+    panel.press(panel.ui.cancelButton)
+    assert "Cancelled" in panel.ui.statusLabel.text
+    assert panel.ui.automaticButton.enabled
+    assert panel.logic.background.drain(30)
+    assert panel.logic.segmentationNode is None
     panel.logic.parameters.automaticModel = "organs"
     panel.logic.compute.stop()
     panel.wait(lambda: not panel.ui.automaticModelSelector.count)
@@ -48,19 +58,11 @@ def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -
     assert panel.mask(panel.logic.segmentID).any()
     panel.press(panel.ui.undoButton)
     assert panel.segmentNames() == []
-
-
-@pytest.mark.slow
-def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
-    panel.chooseModel("slow")
+    # Closing the scene during a run adds nothing.
     panel.press(panel.ui.automaticButton)
-    assert not panel.ui.automaticButton.enabled
-    panel.wait(lambda: panel.ui.cancelButton.isVisible() and panel.ui.progressBar.value > 0)
-    panel.press(panel.ui.cancelButton)
-    assert "Cancelled" in panel.ui.statusLabel.text
-    assert panel.ui.automaticButton.enabled
+    slicer.mrmlScene.Clear()
     assert panel.logic.background.drain(30)
-    assert panel.logic.segmentationNode is None
+    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
 
 
 @pytest.mark.slow
@@ -79,15 +81,6 @@ def test_a_worker_killed_during_a_run_starts_again_with_the_next(panel: ModelPan
     assert not panel.ui.automaticModelSelector.count
     panel.ui.automaticSection.collapsed = False
     panel.wait(lambda: panel.ui.automaticModelSelector.count)
-
-
-@pytest.mark.slow
-def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
-    panel.chooseModel("organs")
-    panel.press(panel.ui.automaticButton)
-    slicer.mrmlScene.Clear()
-    assert panel.logic.background.drain(30)
-    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
 
 
 @pytest.mark.slow

@@ -263,7 +263,9 @@ def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
         np.testing.assert_array_equal(cine.now(), mask)
 
 
-def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> None:
+def test_a_run_through_the_frames_is_cancelled_and_stops_where_nothing_is_found(
+    cine: Cine,
+) -> None:
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.press(cine.ui.continueAllButton)
@@ -277,15 +279,11 @@ def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> No
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
     assert len(cine.worker.requests) == count + 1
-
-
-def test_a_run_through_the_frames_is_cancelled(cine: Cine) -> None:
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
+    # Or where it is cancelled.
     cine.press(cine.ui.continueAllButton)
     cine.logic.cancel()
     cine.process()
-    assert cine.browser.GetSelectedItemNumber() == 1
+    assert cine.browser.GetSelectedItemNumber() == 2
     assert not cine.now().any()
     assert not cine.logic.isComputing
 

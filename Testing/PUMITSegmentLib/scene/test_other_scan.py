@@ -32,7 +32,12 @@ def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(
 ) -> None:
     before = patients.liverVoxels()
     second = patients.addPatient()
+    assert patients.logic.isPlacing
     patients.choose(second)
+    assert not patients.logic.isPlacing
+    assert not patients.ui.pointButton.checked
+    interaction = slicer.app.applicationLogic().GetInteractionNode()
+    assert interaction.GetCurrentInteractionMode() == interaction.ViewTransform
     assert patients.logic.segmentationNode is None
     assert patients.ui.segmentationSelector.currentNode() is None
     patients.press(patients.ui.pointButton)
@@ -42,15 +47,6 @@ def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(
     assert patients.logic.segmentationNode is not patients.first
     assert np.array_equal(patients.mask(patients.logic.segmentID), B)
     assert patients.segment().GetName() == "Liver"
-
-
-def test_choosing_a_scan_ends_placing(patients: TwoPatients) -> None:
-    assert patients.logic.isPlacing
-    patients.choose(patients.addPatient())
-    assert not patients.logic.isPlacing
-    assert not patients.ui.pointButton.checked
-    interaction = slicer.app.applicationLogic().GetInteractionNode()
-    assert interaction.GetCurrentInteractionMode() == interaction.ViewTransform
 
 
 def test_a_scribble_that_another_scan_ends_is_not_computed(patients: TwoPatients) -> None:
@@ -116,22 +112,7 @@ def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(
     assert patients.logic.segmentationNode is None
 
 
-def test_going_back_brings_the_segmentation_of_the_scan(patients: TwoPatients) -> None:
-    first = patients.volumeNode
-    second = patients.addPatient()
-    patients.choose(second)
-    patients.click()
-    patients.answer(B)
-    patients.logic.stopPlacing()
-    own = patients.logic.segmentationNode
-    patients.choose(first)
-    assert patients.logic.segmentationNode is patients.first
-    assert np.array_equal(patients.mask(patients.liver), A)
-    patients.choose(second)
-    assert patients.logic.segmentationNode is own
-
-
-def test_the_chosen_scan_is_shown_and_the_others_segments_are_hidden(
+def test_the_chosen_scan_is_shown_with_its_segmentation_and_no_other(
     patients: TwoPatients,
 ) -> None:
     first = patients.volumeNode
@@ -139,9 +120,17 @@ def test_the_chosen_scan_is_shown_and_the_others_segments_are_hidden(
     patients.choose(second)
     assert patients.view.compositeNode.GetBackgroundVolumeID() == second.GetID()
     assert not patients.first.GetDisplayVisibility()
+    patients.click()
+    patients.answer(B)
+    patients.logic.stopPlacing()
+    own = patients.logic.segmentationNode
     patients.choose(first)
+    assert patients.logic.segmentationNode is patients.first
+    assert np.array_equal(patients.mask(patients.liver), A)
     assert patients.view.compositeNode.GetBackgroundVolumeID() == first.GetID()
     assert patients.first.GetDisplayVisibility()
+    patients.choose(second)
+    assert patients.logic.segmentationNode is own
 
 
 def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(
@@ -202,14 +191,23 @@ def test_a_no_writes_nothing_into_the_segmentation_of_another_scan(
     assert not patients.ui.pointButton.checked
     patients.press(patients.ui.newSegmentButton)
     patients.press(patients.ui.updateButton)
-    assert len(no.texts) == 3
+    patients.logic.addFound(found(B))
+    assert len(no.texts) == 4
     assert np.array_equal(patients.liverVoxels(), before)
     assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
     assert "Second patient" in patients.ui.statusLabel.text
 
 
-def test_a_yes_is_requested_once(patients: TwoPatients, yes: Questions) -> None:
+def test_a_yes_is_requested_once_and_not_of_a_prompt_that_is_moved(
+    patients: TwoPatients, yes: Questions
+) -> None:
     onTheFirstOnes(patients)
+    count = len(patients.worker.requests)
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    points.SetNthControlPointPosition(0, 10, 10, 10)
+    assert len(patients.worker.requests) == count
+    assert yes.texts == []  # no question while the mouse drags something
+    assert "CT abdomen" in patients.ui.statusLabel.text
     patients.press(patients.ui.pointButton)
     patients.view.clickAt((14, 12, 10))
     patients.view.clickAt((15, 12, 10))
@@ -245,18 +243,6 @@ def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Ques
     assert "Third patient" in yes.texts[1]
 
 
-def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
-    patients: TwoPatients, yes: Questions
-) -> None:
-    onTheFirstOnes(patients)
-    count = len(patients.worker.requests)
-    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
-    points.SetNthControlPointPosition(0, 10, 10, 10)
-    assert len(patients.worker.requests) == count
-    assert yes.texts == []  # no question while the mouse drags something
-    assert "CT abdomen" in patients.ui.statusLabel.text
-
-
 def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(
     patients: TwoPatients, no: Questions
 ) -> None:
@@ -266,15 +252,6 @@ def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(
     patients.press(patients.ui.pointButton)
     assert "CT abdomen" in no.texts[0]
     assert not patients.logic.isPlacing
-
-
-def test_what_a_model_finds_is_not_added_to_another_scans_segmentation(
-    patients: TwoPatients, no: Questions
-) -> None:
-    onTheFirstOnes(patients)
-    patients.logic.addFound(found(B))
-    assert len(no.texts) == 1
-    assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
 
 
 def test_choosing_a_scan_keeps_the_tool(patients: TwoPatients) -> None:

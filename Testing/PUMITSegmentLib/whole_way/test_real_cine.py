@@ -14,7 +14,7 @@ from pumit.evaluation.metrics import dice
 
 SHAPE, SPACING_DHW = (12, 96, 96), (6.0, 1.5, 1.5)
 # Radius of the blood pool in each frame, mm: it contracts and fills again.
-RADII_MM = (24.0, 21.0, 18.0, 16.0, 18.0, 22.0)
+RADII_MM = (24.0, 21.0, 18.0, 21.0)
 # Middle of a pool along a row, mm, where it has a neighbour, and its size in parts of one alone.
 APART_MM, SMALLER = 16.0, 0.75
 
@@ -78,36 +78,36 @@ def painted(opened: OpenPanel) -> None:
     oneClick(opened)
 
 
-# How the first frame is segmented, and the least Dice of any frame. A click outside finds less than
-# a click inside does (0.73 in its own frame).
-STARTS: dict[str, tuple[Callable[[OpenPanel], None], float]] = {
-    "one click": (oneClick, 0.91),
-    "a click outside": (outsideClick, 0.72),
-    "painted": (painted, 0.91),
+# How the first frame is segmented.
+STARTS: dict[str, Callable[[OpenPanel], None]] = {
+    "one click": oneClick,
+    "a click outside": outsideClick,
+    "painted": painted,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", STARTS)
-def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, start: str) -> None:
-    hasNeighbour = start == "a click outside"
-    browser, volumeNode = addCine(hasNeighbour)
-    opened = OpenPanel(loadModule, sliceView, volumeNode)
+def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any) -> None:
+    opened = OpenPanel(loadModule, sliceView, addCine()[1])
     logic = opened.logic
-
-    opened.press(opened.ui.newSegmentButton)
-    opened.press(opened.ui.pointButton)
-    draw, least = STARTS[start]
-    draw(opened)
-    assert opened.waitForMask().any(), logic.status.current.text
-    opened.press(opened.ui.continueAllButton)
-    last = len(RADII_MM) - 1
-    waitFor(lambda: browser.GetSelectedItemNumber() == last and not logic.isComputing)
-
-    found = []
-    for number in range(len(RADII_MM)):
-        browser.SetSelectedItemNumber(number)
+    for start, draw in STARTS.items():
+        hasNeighbour = start == "a click outside"
+        slicer.mrmlScene.Clear()
+        browser, volumeNode = addCine(hasNeighbour)
         slicer.app.processEvents()
-        found.append(round(dice(logic.maskOf(logic.segmentID), pool(number, hasNeighbour)), 3))
+        opened.view.show(volumeNode)
+        opened.press(opened.ui.newSegmentButton)
+        opened.press(opened.ui.pointButton)
+        draw(opened)
+        assert opened.waitForMask().any(), (start, logic.status.current.text)
+        opened.press(opened.ui.continueAllButton)
+        last = len(RADII_MM) - 1
+        waitFor(lambda: browser.GetSelectedItemNumber() == last and not logic.isComputing)  # noqa: B023
+
+        found = []
+        for number in range(len(RADII_MM)):
+            browser.SetSelectedItemNumber(number)
+            slicer.app.processEvents()
+            found.append(round(dice(logic.maskOf(logic.segmentID), pool(number, hasNeighbour)), 3))
+        assert min(found) > 0.91, (start, found)
     opened.gui.exit()
-    assert min(found) > least, found

@@ -13,7 +13,7 @@ from pumit.volume import Volume
 from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSlicerLib.mrml import readVolume
 
-CASES = ["ct_chaos_liver", "ct_sts001", "mr_acdc_patient001_frame01", "mr_sct_t2", "pet_sts001"]
+CASES = ["ct_sts001", "mr_acdc_patient001_frame01", "mr_sct_t2", "pet_sts001"]
 
 
 @pytest.mark.parametrize("case", CASES)

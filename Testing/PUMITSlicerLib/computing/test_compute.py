@@ -207,7 +207,10 @@ def test_closing_while_it_starts_leaves_nothing(make, background, workers):
     assert not any(worker.is_alive for worker in workers.made)
 
 
-def test_a_server_is_used_with_its_token(make, background, server, workers):
+def test_a_server_is_used_with_its_token_which_is_not_shown_or_logged(
+    make, background, server, workers, caplog
+):
+    caplog.set_level("DEBUG")
     compute = make(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
     # A token that is not remembered has to be entered again.
     compute.changeSettings(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
@@ -215,6 +218,7 @@ def test_a_server_is_used_with_its_token(make, background, server, workers):
     with compute.openSession() as session:
         assert session.segments == []
     assert workers.made == []
+    assert TOKEN not in caplog.text + compute.sentence + repr(compute.settings)
 
 
 def try_connection(compute, background, settings=None):
@@ -306,7 +310,8 @@ def test_capabilities_are_refreshed_on_demand(make, background):
     assert changes[0]["process_peak_bytes"] > 0
 
 
-def test_a_lost_server_is_connected_again(make, background, server):
+def test_a_lost_server_is_connected_again(make, background, server, monkeypatch):
+    """F16: the token was refused, and the state still told model and device."""
     compute = make()
     compute.changeSettings(ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN))
     assert ready(compute, background) == "ready"
@@ -315,15 +320,6 @@ def test_a_lost_server_is_connected_again(make, background, server):
     compute.reportLost(compute.generation, ServiceError("Nothing answers."))
     assert compute.state is ComputeState.FAILED
     assert compute.sentence == "Nothing answers."
-    assert ready(compute, background) == "ready"
-
-
-def test_a_server_that_was_started_again_is_not_said_to_compute(
-    make, background, server, monkeypatch
-):
-    """F16: the token was refused, and the state still told model and device."""
-    compute = make()
-    compute.changeSettings(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
     assert ready(compute, background) == "ready"
     # As a server that was started again has another token.
     monkeypatch.setattr(compute.client(), "_token", "another-token-0123456789")
@@ -341,15 +337,6 @@ def test_an_unexpected_error_is_one_sentence_and_in_the_log(make, background, wo
     error = ready(compute, background)
     assert "KeyError" in str(error)
     assert "Unexpected error" in caplog.text
-
-
-def test_no_token_is_in_what_is_shown_or_logged(make, background, server, caplog):
-    caplog.set_level("DEBUG")
-    settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN)
-    compute = make()
-    compute.changeSettings(settings)
-    assert ready(compute, background) == "ready"
-    assert TOKEN not in caplog.text + compute.sentence + repr(settings) + repr(compute.settings)
 
 
 CHOSEN = ComputeSettings(

@@ -143,23 +143,24 @@ def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -
     assert [n.GetName() for n in segmentations()][1:] == ["Second segmentation"]
 
 
-@pytest.mark.parametrize(("answer", "count"), [("No", 1), ("Yes", 2)])
 def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_both_names(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, answer: str, count: int
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    questions = Questions(monkeypatch, answer)
     panel.addScan("From a file")
     panel.process()
     giveAPrompt(panel)
     check(panel, "From a file")
-    panel.press(panel.ui.batchButton)
-    finish(panel)
-    (question,) = questions.texts
-    assert "From a file" in question
-    assert "CT abdomen (Miller Ann)" in question
-    assert f"{count} of 2" in panel.status
-    green = panel.logic.status.current.activity is Activity.DONE
-    assert green == (answer == "Yes")
+    for answer, count in (("No", 1), ("Yes", 2)):
+        questions = Questions(monkeypatch, answer)
+        panel.logic.status.waiting("Before")
+        panel.press(panel.ui.batchButton)
+        finish(panel)
+        (question,) = questions.texts
+        assert "From a file" in question
+        assert "CT abdomen (Miller Ann)" in question
+        assert f"{count} of 2" in panel.status
+        green = panel.logic.status.current.activity is Activity.DONE
+        assert green == (answer == "Yes")
 
 
 def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path: Path) -> None:
