@@ -7,10 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import slicer
-from PUMITSlicerLib.module_base import ModuleTest, ModuleWidget
 from slicer.i18n import tr as _
 from slicer.i18n import translate
-from slicer.ScriptedLoadableModule import ScriptedLoadableModule
+from slicer.ScriptedLoadableModule import (
+    ScriptedLoadableModule,
+    ScriptedLoadableModuleTest,
+    ScriptedLoadableModuleWidget,
+)
+
+try:
+    from PUMITSlicerLib.module_base import ModuleTest, ModuleWidget
+except ModuleNotFoundError:
+    # Slicer says that PUMITSegment, a dependency, is missing, and does not open this module.
+    ModuleTest, ModuleWidget = ScriptedLoadableModuleTest, ScriptedLoadableModuleWidget
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import errno
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,12 @@ def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     slicer.util.getModuleWidget("PUMITTrain").enter()
     yield loaded
     slicer.util.getModuleWidget("PUMITTrain").exit()
+
+
+def test_without_the_other_module_slicer_can_name_it(loadModule: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "PUMITSlicerLib.module_base", None)
+    loaded = loadModule(MODULES / "PUMITTrain" / "PUMITTrain.py")
+    assert "PUMITSegment" in loaded.dependencies
 
 
 @pytest.mark.slow
