@@ -58,9 +58,7 @@ def test_labels_equal_those_of_the_library(session, volume):
     assert liver.name == "liver"
     assert "SCT^10200004^Liver" in liver.terminology
     assert spot.color_rgb == (0.5, 0.25, 1.0)
-
-
-def test_regions_in_each_other_travel_whole(session, volume):
+    # Regions in each other travel whole.
     found = session.segment_automatically("nested").found
     flat = direct(volume).labels
     np.testing.assert_array_equal(found.labels, flat)
@@ -79,9 +77,7 @@ def test_a_region_travels_by_its_eight_corners(session, volume):
     inside = answer.found.labels[2:6, 3:13, 4:21]
     assert inside.any()
     assert inside.astype(bool).sum() == answer.found.labels.astype(bool).sum()
-
-
-def test_finding_nothing_is_an_answer(session, volume):
+    # To find nothing is an answer.
     far = volume.index_to_world([(d, h, w) for d in (50, 60) for h in (3, 12) for w in (4, 20)])
     answer = session.segment_automatically("organs", far)
     assert answer.found.labels.shape == volume.shape

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from pumit.file_image import DicomSource
 from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
+from pydicom.dataset import Dataset
 
 DIRECTIONS = {
     "axial": np.eye(3),
@@ -35,6 +37,20 @@ DIRECTIONS = {
     "oblique": OBLIQUE,
     "left_handed": OBLIQUE @ np.diag([1.0, 1.0, -1.0]),
 }
+
+
+@pytest.fixture
+def volume(tmp_path) -> Volume:
+    """An oblique scan as a DICOM series."""
+    return write_dicom_series(a_volume(), tmp_path / "series")
+
+
+def changing(volume: Volume) -> Iterator[Dataset]:
+    """Each file of a scan, saved as it was changed."""
+    for file in volume.source.files:
+        ds = dcmread(file)
+        yield ds
+        ds.save_as(file)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +65,7 @@ def test_dcmqi_reads_overlapping_segments_voxel_exact(tmp_path, direction, order
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])
-def test_frames_reference_the_source_instance_they_lie_on(tmp_path, order):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_frames_reference_the_source_instance_they_lie_on(volume, tmp_path, order):
     if order == "descending":
         volume = reversed_slices(volume)
     segmentation = two_overlapping(volume)
@@ -64,8 +79,7 @@ def test_frames_reference_the_source_instance_they_lie_on(tmp_path, order):
     assert referenced == set(uids)
 
 
-def test_file_says_what_was_segmented_and_by_what(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_file_says_what_was_segmented_and_by_what(volume, tmp_path):
     write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm", series_description="Kidney")
     ds = dcmread(tmp_path / "out.dcm")
     assert (ds.SegmentationType, ds.SegmentsOverlap) == ("BINARY", "YES")
@@ -89,22 +103,18 @@ def test_file_says_what_was_segmented_and_by_what(tmp_path):
     assert region.AnatomicRegionModifierSequence[0].CodeMeaning == "Right"
 
 
-def test_spacing_is_that_of_slices_though_they_overlap(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
-    for file in volume.source.files:
-        ds = dcmread(file)
+def test_spacing_is_that_of_slices_though_they_overlap(volume, tmp_path):
+    for ds in changing(volume):
         ds.SliceThickness = "5"
         # As some scanners have it: the gap between slices.
         ds.SpacingBetweenSlices = "0"
-        ds.save_as(file)
     write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
     shared = dcmread(tmp_path / "out.dcm").SharedFunctionalGroupsSequence[0]
     assert float(shared.PixelMeasuresSequence[0].SpacingBetweenSlices) == pytest.approx(2.5)
     assert float(shared.PixelMeasuresSequence[0].SliceThickness) == 5.0
 
 
-def test_one_segment_on_one_slice_is_written(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_one_segment_on_one_slice_is_written(volume, tmp_path):
     mask = np.zeros(volume.shape, dtype=bool)
     mask[8, 20, 29] = True
     check_with_others(Segmentation(volume, (Segment("corner", mask),), ALGORITHM), tmp_path)
@@ -139,8 +149,7 @@ def test_radiograph_is_written_so_that_others_read_it(tmp_path, pixel_spacing, o
     assert list(seg.PatientOrientation or []) == (orientation or [])
 
 
-def test_mask_of_a_resampled_grid_lands_on_the_source_frames(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_mask_of_a_resampled_grid_lands_on_the_source_frames(volume, tmp_path):
     # Twice as many slices as frames, as after evening out the gaps of a series.
     fine = np.zeros((17, 21, 30), dtype=bool)
     fine[4:12, 3:9, 4:20] = True
@@ -156,21 +165,17 @@ def test_mask_of_a_resampled_grid_lands_on_the_source_frames(tmp_path):
     np.testing.assert_array_equal(masks["s"], fine[::2])
 
 
-def test_multi_frame_source_is_referenced(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_multi_frame_source_is_referenced(volume, tmp_path):
     volume = as_enhanced(volume, tmp_path / "enhanced.dcm")
     check_with_others(two_overlapping(volume), tmp_path)
 
 
-def test_slices_with_a_little_jitter_are_copied_as_they_are(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_slices_with_a_little_jitter_are_copied_as_they_are(volume, tmp_path):
     rng = np.random.default_rng(3)
-    for file in volume.source.files:
-        ds = dcmread(file)
+    for ds in changing(volume):
         # Across the slices and sideways: less than reading straightens out.
         shift = volume.direction @ (rng.uniform(-1, 1, 3) * (0.08, 0.08, 0.1))
         ds.ImagePositionPatient = [f"{p:.6f}" for p in ds.ImagePositionPatient + shift]
-        ds.save_as(file)
     read = Volume.read(tmp_path / "series")
     np.testing.assert_array_equal(read.array, volume.array)
     segmentation = two_overlapping(read)
@@ -182,11 +187,9 @@ def test_slices_with_a_little_jitter_are_copied_as_they_are(tmp_path):
 
 def test_tilted_gantry_gets_the_mask_on_its_own_frames(tmp_path):
     volume = write_dicom_series(a_volume(np.eye(3), (20, 40, 40)), tmp_path / "series")
-    for k, file in enumerate(volume.source.files):
-        ds = dcmread(file)
+    for k, ds in enumerate(changing(volume)):
         x, y, z = ds.ImagePositionPatient
         ds.ImagePositionPatient = [x, y + 0.9 * k, z]
-        ds.save_as(file)
     read = Volume.read(tmp_path / "series")
     centre_lps = read.index_to_world((np.array(read.shape) - 1) / 2)
     grid = np.moveaxis(np.indices(read.shape), 0, -1)
@@ -214,23 +217,18 @@ def test_tilted_gantry_gets_the_mask_on_its_own_frames(tmp_path):
         (["", "ISO 2022 IR 87"], "Yamada^Tarou=山田^太郎"),
     ],
 )
-def test_patient_name_survives_and_shows_in_no_warning(tmp_path, recwarn, charset, name):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
-    for file in volume.source.files:
-        ds = dcmread(file)
+def test_patient_name_survives_and_shows_in_no_warning(volume, tmp_path, recwarn, charset, name):
+    for ds in changing(volume):
         ds.SpecificCharacterSet = charset
         ds.PatientName = name
-        ds.save_as(file)
     recwarn.clear()
     write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
     assert [str(w.message) for w in recwarn if name in str(w.message)] == []
     assert str(dcmread(tmp_path / "out.dcm").PatientName) == name
 
 
-def test_deidentified_headers_are_enough(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
-    for file in volume.source.files:
-        ds = dcmread(file)
+def test_deidentified_headers_are_enough(volume, tmp_path):
+    for ds in changing(volume):
         for keyword in ("PatientName", "PatientBirthDate", "StudyDate", "StudyTime", "StudyID"):
             delattr(ds, keyword)
         del ds.FrameOfReferenceUID, ds.SliceThickness
@@ -238,15 +236,13 @@ def test_deidentified_headers_are_enough(tmp_path):
         ds.ImageOrientationPatient = [
             f"{c:.{4 + ds.InstanceNumber % 2}f}" for c in ds.ImageOrientationPatient
         ]
-        ds.save_as(file)
     segmentation = two_overlapping(volume)
     write_dicom_seg(segmentation, tmp_path / "out.dcm")
     masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
     assert_same_masks(masks, segmentation.segments)
 
 
-def test_source_that_cannot_be_referenced_is_named(tmp_path):
-    volume = write_dicom_series(a_volume(), tmp_path / "series")
+def test_source_that_cannot_be_referenced_is_named(volume, tmp_path):
     other = write_dicom_series(a_volume(), tmp_path / "other")
     mixed = DicomSource((*volume.source.files[:5], *other.source.files[5:]), "1.2.3")
     other.source.files[3].unlink()
