@@ -19,7 +19,8 @@ try:
     from PUMITSlicerLib.module_base import ModuleTest, ModuleWidget
 except ModuleNotFoundError:
     # Slicer says that PUMITSegment, a dependency, is missing, and does not open this module.
-    ModuleTest, ModuleWidget = ScriptedLoadableModuleTest, ScriptedLoadableModuleWidget
+    ModuleTest = ScriptedLoadableModuleTest  # type: ignore[misc]
+    ModuleWidget = ScriptedLoadableModuleWidget  # type: ignore[misc]
 
 
 def __getattr__(name: str) -> Any:
