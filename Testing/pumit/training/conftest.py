@@ -34,6 +34,14 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards and pictures are those of any run, and take longer than a few steps."""
+    monkeypatch.setattr("pumit.training.model_card.write.write_card", lambda folder, best: None)
+    pictures = "pumit.training.segmentation.run.OverlayPictures"
+    monkeypatch.setattr(pictures, lambda *rest: lambda *answer: None)
+
+
+@pytest.fixture
 def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small generated scans for a validation."""
     monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)

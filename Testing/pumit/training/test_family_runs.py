@@ -10,17 +10,8 @@ from family_runs import KINDS, TINY, Kind, changes_for, made, write_set
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.networks.build import build_network
-from pumit.training.model_card import write as run_card
-from pumit.training.segmentation import run as segmentation_run
 from pumit.volume import Volume
 from segmentation_runs import train
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards and pictures are those of any run, and take longer than these trainings."""
-    monkeypatch.setattr(run_card, "write_card", lambda folder, best: None)
-    monkeypatch.setattr(segmentation_run, "OverlayPictures", lambda *rest: lambda *answer: None)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -63,6 +63,7 @@ def assert_alike(ours: Path, theirs: Path) -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_folder_of_an_earlier_version_goes_on_exactly(
     recipe: Path, whole: Path, tmp_path: Path
@@ -77,6 +78,7 @@ def test_a_folder_of_an_earlier_version_goes_on_exactly(
     assert_alike(parts, whole)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
     recipe: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +94,7 @@ def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
     assert_alike(parts, whole)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_finished_run_keeps_the_last_weights(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +105,7 @@ def test_a_finished_run_keeps_the_last_weights(
     assert (status.state, status.best_step, status.model) == ("finished", 2, "tiny.safetensors")
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_stopped_run_is_finished_without_another_step(recipe: Path, tmp_path: Path) -> None:
     pretrain(recipe, tmp_path / "run", overrides={"seconds": 0})
@@ -125,6 +129,7 @@ def test_a_card_tells_what_it_is(recipe: Path, whole: Path, tmp_path: Path) -> N
     assert [folder.name for folder, _ in list_runs(tmp_path)] == ["again"]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_memory_that_does_not_suffice_halves_the_batch(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

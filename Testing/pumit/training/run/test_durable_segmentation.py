@@ -30,7 +30,7 @@ from pumit.training.train import finetune
 from segmentation_runs import assert_same_weights
 from tiny_run import forks, run_line, status_of, train_line
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SCHEDULE = {
     "steps": 3,
