@@ -66,11 +66,9 @@ def run(args: argparse.Namespace) -> int:
         lambda: pretrain(
             path,
             args.output,
-            overrides=changes_of(args)["schedule"],
+            changes=changes_of(args),
             real_folder=args.real_folder,
             is_whole=args.config is None,
-            device=args.device,
-            workers=args.workers,
             since=since,
             finish=args.finish,
         ),

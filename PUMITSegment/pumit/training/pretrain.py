@@ -20,11 +20,9 @@ def pretrain(
     path: Path,
     output: Path,
     *,
-    overrides: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
     real_folder: Path | None = None,
     is_whole: bool = False,
-    device: str | None = None,
-    workers: int | None = None,
     since: float | None = None,
     finish: bool = False,
 ) -> Path:
@@ -32,7 +30,7 @@ def pretrain(
 
     Args:
         path: YAML recipe; its relative paths start from the working directory.
-        overrides: Values of `schedule` to override, such as `seconds`.
+        changes: Keys of the recipe to override, such as `schedule`.
         is_whole: Whether to train the tokenizer first on the same folder of scans, and to add the
             model to the user's index.
     """
@@ -40,20 +38,10 @@ def pretrain(
     if keys["task"] != TASK:
         raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {keys['task']}.")
     check_name(read_recipe(keys, path.name), path.name)
-    changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}
-    if workers is not None:
-        changes["workers"] = workers
+    changed = {"task": TASK, **(changes or {})}
     if real_folder is not None:
-        changes["real_folder"] = str(real_folder)
+        changed["real_folder"] = str(real_folder)
     if is_whole:
         cache = str((output / CACHE).absolute())
-        changes |= {"tokenizer": OWN_TOKENIZER, "cache": cache, "register": True}
-    return finetune(
-        path,
-        output,
-        folder=Path.cwd(),
-        changes=changes,
-        device=device,
-        since=since,
-        finish=finish,
-    )
+        changed |= {"tokenizer": OWN_TOKENIZER, "cache": cache, "register": True}
+    return finetune(path, output, folder=Path.cwd(), changes=changed, since=since, finish=finish)

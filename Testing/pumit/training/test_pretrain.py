@@ -71,8 +71,8 @@ def test_a_gpu_trains_a_model_that_loads(
     tmp_path: Path, recipe: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     path = written(tmp_path, recipe, **settings, device="cuda")
-    pretrain(path, tmp_path / "run", overrides={"steps": 2})
-    model = pretrain(path, tmp_path / "run", overrides={"steps": 4})
+    pretrain(path, tmp_path / "run", changes={"schedule": {"steps": 2}})
+    model = pretrain(path, tmp_path / "run", changes={"schedule": {"steps": 4}})
     assert load_segmenter(model, device="cpu").recipe["step"] == 4
 
 
@@ -140,7 +140,7 @@ def test_scans_of_a_tier_and_label_maps_join(tmp_path: Path, recipe: dict[str, A
         "rounds": {2: 1.0},
     }
     path = written(tmp_path, recipe, **own)
-    model = pretrain(path, tmp_path / "run", overrides={"steps": 3}, workers=1)
+    model = pretrain(path, tmp_path / "run", changes={"schedule": {"steps": 3}, "workers": 1})
     followed = load_checkpoint(model).recipe["training"]
     assert followed["real_sets"] == [{"folder": ".", "tiers": ["open"]}]
     assert followed["map_share"] == 0.5

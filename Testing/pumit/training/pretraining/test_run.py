@@ -70,7 +70,7 @@ def test_a_folder_of_an_earlier_version_goes_on_exactly(
 ) -> None:
     """It has no status and no recipe."""
     parts = tmp_path / "parts"
-    pretrain(recipe, parts, overrides={"seconds": 0})
+    pretrain(recipe, parts, changes={"schedule": {"seconds": 0}})
     for path in parts.iterdir():
         if path.name not in ("last.safetensors", "log.jsonl", "tiny.safetensors"):
             path.unlink()
@@ -108,7 +108,7 @@ def test_a_finished_run_keeps_the_last_weights(
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_stopped_run_is_finished_without_another_step(recipe: Path, tmp_path: Path) -> None:
-    pretrain(recipe, tmp_path / "run", overrides={"seconds": 0})
+    pretrain(recipe, tmp_path / "run", changes={"schedule": {"seconds": 0}})
     model = pretrain(recipe, tmp_path / "run", finish=True)
     assert load_checkpoint(model).recipe["step"] == 1
 
@@ -121,7 +121,7 @@ def test_a_card_tells_what_it_is(recipe: Path, whole: Path, tmp_path: Path) -> N
     assert "| Begun with | random weights |" in card
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump({**yaml.safe_load(recipe.read_text()), "initial": str(model)}))
-    pretrain(again, tmp_path / "again", overrides={"steps": 1})
+    pretrain(again, tmp_path / "again", changes={"schedule": {"steps": 1}})
     card = (tmp_path / "again" / "card.md").read_text()
     assert f"| Begun with | weights {load_checkpoint(model).sha256[:16]} |" in card
     status = status_of(tmp_path / "again")

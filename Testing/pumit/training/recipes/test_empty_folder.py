@@ -90,7 +90,7 @@ def test_it_takes_two_steps(
     path.write_text(yaml.safe_dump(recipe))
     if name in REAL_ONLY:
         with pytest.raises(PumitError, match="give their folder with --on"):
-            pretrain(path, empty / "run", overrides={"steps": 2})
+            pretrain(path, empty / "run", changes={"schedule": {"steps": 2}})
     on = ["--on", str(scans)] if on_own else []
     assert main(["pretrain", str(path), "-o", "run", "--steps", "2", *on]) == 0
 
