@@ -151,6 +151,17 @@ def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(
     assert made.logic.promptCount(first) == 1
 
 
+def test_a_removed_segment_returns_also_where_one_before_it_is_gone(made: LogicScene) -> None:
+    first = made.logic.newSegment("Liver")
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    segmentation.AddEmptySegment("loaded")  # never selected, so it has no steps
+    ids = [first, *(made.logic.newSegment(name) for name in ("Spleen", "Aorta"))]
+    made.logic.removeSegment(ids[-1])
+    segmentation.RemoveSegment("loaded")
+    made.logic.undo()
+    assert list(segmentation.GetSegmentIDs()) == ids
+
+
 def test_a_segment_that_is_removed_while_computed_is_not_written(made: LogicScene) -> None:
     segmentID = made.logic.newSegment()
     made.click()

@@ -50,4 +50,5 @@ class Appearance:
         segment = segmentation.GetSegment(segmentID)
         segment.SetTag(slicer.vtkSegment.GetTerminologyEntryTagName(), self.terminology)
         setProvenance(segment, self.provenance)
-        segmentation.SetSegmentIndex(segmentID, self.place)
+        last = segmentation.GetNumberOfSegments() - 1  # those before it may be gone
+        segmentation.SetSegmentIndex(segmentID, min(self.place, last))
