@@ -13,6 +13,7 @@ from pumit.segmentation import UncertainRegion
 from PUMITSegmentLib.prompts.display import displayOf
 from PUMITSegmentLib.prompts.segment_prompts import excludedBox, withoutBoxes
 from PUMITSegmentLib.segments.writer import OverwriteMode
+from PUMITSlicerLib.mrml import ijkToRas
 from scripted_worker import SHAPE, box
 
 A, B = box((4, 4, 4), (12, 14, 20)), box((8, 8, 8), (16, 16, 16))
@@ -93,15 +94,6 @@ def test_a_3d_box_outside_is_red_and_keeps_its_voxels_out_of_what_is_found_later
     assert drawing.segment[15, 15, 15]
 
 
-def test_a_box_outside_that_is_removed_gives_its_voxels_back(drawing: Drawing) -> None:
-    drawing.outside(drawing.ui.box2dButton)
-    nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
-    (roi,) = [node for node in nodes if node.GetNumberOfControlPoints()]
-    slicer.mrmlScene.RemoveNode(roi)
-    drawing.answer(A)
-    assert np.array_equal(drawing.segment, A)
-
-
 def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> None:
     painted = drawing.logic.newSegment()
     drawing.logic.stopPlacing()
@@ -152,7 +144,9 @@ def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
-def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
+def test_places_in_the_box_are_not_to_be_checked_and_it_gives_its_voxels_back(
+    drawing: Drawing,
+) -> None:
     drawing.outside(drawing.ui.box2dButton)
     drawing.press(drawing.ui.checkHereButton)
     places = (
@@ -161,6 +155,11 @@ def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
     )
     drawing.worker.requests[-1].answer(A, places)
     assert "1 of 1" in drawing.ui.statusLabel.text
+    nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    (roi,) = [node for node in nodes if node.GetNumberOfControlPoints()]
+    slicer.mrmlScene.RemoveNode(roi)
+    drawing.answer(A)
+    assert np.array_equal(drawing.segment, A)
 
 
 def test_an_oblique_box_holds_the_voxels_whose_centres_lie_in_it(scene: Any) -> None:
@@ -172,13 +171,9 @@ def test_an_oblique_box_holds_the_voxels_whose_centres_lie_in_it(scene: Any) -> 
     roi.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
     roi.SetSize(9.0, 7.0, 12.0)
     left = withoutBoxes(np.ones(SHAPE, bool), [excludedBox(roi, volumeNode)])
-    ijkToRas = np.eye(4)
-    found = slicer.util.vtkMatrixFromArray(ijkToRas)
-    volumeNode.GetIJKToRASMatrix(found)
-    ijkToRas = slicer.util.arrayFromVTKMatrix(found)
+    toBox = np.linalg.inv(matrix) @ ijkToRas(volumeNode)
     for d, h, w in np.ndindex(*SHAPE):
-        ras = ijkToRas @ [w, h, d, 1]
-        inBox = np.abs((np.linalg.inv(matrix) @ ras)[:3]) <= np.array([9, 7, 12]) / 2
+        inBox = np.abs((toBox @ [w, h, d, 1])[:3]) <= np.array([9, 7, 12]) / 2
         assert left[d, h, w] != inBox.all()
 
 

@@ -12,7 +12,7 @@ from harness.program.waiting import waitFor
 from open_panel import OpenPanel, centredOrigin
 from pumit.evaluation.metrics import dice
 
-SHAPE, SPACING_DHW = (12, 96, 96), (6.0, 1.5, 1.5)
+SHAPE, SPACING_DHW = (12, 64, 64), (6.0, 1.5, 1.5)
 # Radius of the blood pool in each frame, mm: it contracts and fills again.
 RADII_MM = (24.0, 21.0, 18.0, 21.0)
 # Middle of a pool along a row, mm, where it has a neighbour, and its size in parts of one alone.
