@@ -15,7 +15,6 @@ from torch import from_numpy
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.geometry import window_of
-from pumit.networks.monai import get_edge_surface_distance
 
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
@@ -264,6 +263,9 @@ def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float
     # Treat a planar image as 2D: as a volume, all of its voxels would be surface.
     flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
     assert box is not None
+    # Takes longer to import than PyTorch; a training of clicks measures no distances at its start.
+    from pumit.networks.monai import get_edge_surface_distance
+
     first, second = (
         from_numpy(np.ascontiguousarray(m[box][0] if flat else m[box])) for m in (prediction, truth)
     )
