@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from pumit.errors import PromptError, PumitError, VolumeError
 from pumit.segmentation import Algorithm, AlgorithmKind, LabelMap, Segmentation
-from pumit.system.files import refuse_replacing
 from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
 
@@ -125,22 +124,20 @@ def save(
 
     Raises:
         ExportError: If a mask is empty or missing, or the file cannot be written or is the scan.
-        VolumeError: If the image cannot be used, or a mask has a different grid.
+        VolumeError: If the image cannot be used, or a mask has a different grid or several values.
     """
     from pumit import __version__
     from pumit.export.classes import class_terminology, segments_of
     from pumit.export.write import write_segmentation
     from pumit.segmentation import ClassLabel
 
-    if isinstance(image, (str, Path)):
-        refuse_replacing(Path(path), [Path(image)])
     volume = Volume.of(image, spacing_mm)
     if isinstance(result, LabelMap):
         segments = segments_of(result)
     else:
         masks = dict(result) if isinstance(result, Mapping) else {name: result}
         meanings = class_terminology([ClassLabel(label) for label in masks])
-        grids = [np.asarray(mask, dtype=bool).reshape(_grid(mask)) for mask in masks.values()]
+        grids = [_checked_mask(mask, label) for label, mask in masks.items()]
         segments = tuple(
             meaning.segment(label, mask)
             for meaning, label, mask in zip(meanings, masks, grids, strict=True)
@@ -150,12 +147,19 @@ def save(
     write_segmentation(Segmentation(volume, segments, algorithm), path)
 
 
-def _grid(mask: Mask) -> tuple[int, ...]:
-    """Return the 3D shape of a mask; a 2D mask becomes one slice."""
-    shape = np.shape(mask)
-    if len(shape) not in (2, 3):
-        raise VolumeError(f"A mask has shape (D, H, W) or (H, W), got {shape}.")
-    return (1,) * (3 - len(shape)) + shape
+def _checked_mask(given: Mask, name: str) -> Mask:
+    """Return a mask as bool with shape (D, H, W); a 2D mask becomes one slice."""
+    mask = np.asarray(given)
+    if mask.ndim not in (2, 3):
+        raise VolumeError(f"A mask has shape (D, H, W) or (H, W), got {mask.shape}.")
+    if mask.dtype != np.bool_:
+        values = np.unique(mask[mask != 0])
+        if len(values) > 1:
+            raise VolumeError(
+                f"The mask of segment {name!r} has {len(values)} values beside 0: give each "
+                "structure its own mask, such as labels == 2 or probabilities > 0.5."
+            )
+    return mask.astype(bool).reshape((1,) * (3 - mask.ndim) + mask.shape)
 
 
 @lru_cache(maxsize=2)

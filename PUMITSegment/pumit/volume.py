@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -43,6 +43,7 @@ class Volume:
         source: The DICOM series the volume came from, or None.
         thickness_mm: Slice spacing in the file of a 2D image, for files written on its grid; None
             if the file has none.
+        path: The file or folder that it was read from, which no result may replace; or None.
 
     Raises:
         VolumeError: If shape, spacing or direction is invalid.
@@ -54,6 +55,7 @@ class Volume:
     direction: Floats = field(default_factory=lambda: np.eye(3))
     source: DicomSource | None = None
     thickness_mm: float | None = None
+    path: Path | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         array = np.asarray(self.array)
@@ -98,7 +100,14 @@ class Volume:
             AmbiguousSeriesError: If there are several series and none was chosen.
         """
         image = read_image(Path(path), series=series)
-        return Volume.from_steps(image.array, image.steps_mm, image.origin_lps, image.source)
+        volume = Volume.from_steps(image.array, image.steps_mm, image.origin_lps, image.source)
+        return replace(volume, path=Path(path).absolute())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that it was read from, as far as known."""
+        source = self.source.files if self.source else ()
+        return source if self.path is None else (*source, self.path)
 
     @staticmethod
     def from_steps(

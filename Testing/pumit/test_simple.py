@@ -149,7 +149,20 @@ def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(ExportError, match="give another name"):
         pumit.save(ball, path, path)
+    with pytest.raises(ExportError, match="give another name"):
+        pumit.save(ball, Volume.read(path), path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("factors", [(1, 2), (0.3, 0.6), (1, -1)])
+def test_labels_and_probabilities_are_not_saved_as_one_mask(
+    tmp_path: Path, factors: tuple[float, float]
+) -> None:
+    volume, ball = scan()
+    values = np.where(np.indices(ball.shape)[2] < 30, *factors) * ball
+    with pytest.raises(VolumeError, match="Segment' has 2 values beside 0"):
+        pumit.save(values, volume, tmp_path / "x.nii.gz")
+    pumit.save(ball.astype(np.uint8) * 255, volume, tmp_path / "x.nii.gz")
 
 
 def test_results_are_shown_in_one_line_without_voxels() -> None:

@@ -37,11 +37,11 @@ def check_suffix(path: str | Path) -> None:
 
 
 def check_source(path: str | Path, volume: Volume) -> None:
-    """Raise ExportError if a volume has no series for a DICOM object, or the path is in its series.
+    """Raise ExportError if a volume has no series for a DICOM object, or the path is its own file.
 
     Call before long work; the writer checks it again.
     """
-    refuse_replacing(Path(path), volume.source.files if volume.source else ())
+    refuse_replacing(Path(path), volume.files)
     if Path(path).name.lower().endswith(DICOM_SUFFIX):
         from pumit.export.source_headers import read_headers
 
@@ -61,8 +61,7 @@ def write_segmentation(segmentation: Segmentation, path: str | Path) -> None:
             file cannot be written or is one of the scan's own.
     """
     check_suffix(path)
-    source = segmentation.volume.source
-    refuse_replacing(Path(path), source.files if source else ())
+    refuse_replacing(Path(path), segmentation.volume.files)
     name = Path(path).name.lower()
     # Import highdicom, which takes a second, only for the formats that need it.
     if name.endswith(RT_STRUCT_SUFFIX):
