@@ -146,7 +146,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     share_heaps()
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
-    args = parser_of(*filter(None, [chosen])).parse_args(arguments)
+    parser = parser_of(*filter(None, [chosen]))
+    if "" in arguments:  # as a path it would be the current folder
+        parser.error("an argument is empty; is a variable of the shell unset?")
+    args = parser.parse_args(arguments)
     if args.quiet:
         os.environ[QUIET_VARIABLE] = "1"
     level = logging.ERROR if args.quiet else logging.WARNING

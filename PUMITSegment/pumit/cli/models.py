@@ -131,12 +131,15 @@ def _state(entry: ModelEntry) -> str:
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
     from pumit.models.checkpoint import save_checkpoint
+    from pumit.models.model_file import SUFFIX
     from pumit.models.sam_file import foreign_model
     from pumit.models.user_index import CARD, register
     from pumit.runs import LOG
     from pumit.training.model_card.write import best_of, write_card
 
     given = Path(args.name)
+    if given.name.endswith(SUFFIX):
+        raise PumitError(f"{given.name} is an exported model; use `pumit models import` for it.")
     if (made := foreign_model(given)) is not None:
         recipe, state = made
         with tempfile.TemporaryDirectory() as folder:

@@ -42,6 +42,7 @@ def test_version_is_the_packages(run: Any) -> None:
         ["--nonsense"],
         ["segment"],
         ["segment", "a.nii", "--nonsense", "-o", "b.nii"],
+        ["segment", "", "--point", "1,2,3", "-o", "b.nii"],
         ["models"],
         ["models", "nonsense"],
         ["evaluate"],

@@ -119,5 +119,7 @@ def test_what_cannot_be_handed_on_is_one_line(refused: Any, trained: Path, tmp_p
     assert "must end in" in refused("models", "export", trained, "-o", tmp_path / "x.zip")
     assert "models import NAME" in refused("models", "import")
     assert "no model file" in refused("models", "import", trained)
+    (tmp_path / "tokens.pumit.zip").touch()
+    assert "pumit models import" in refused("models", "add", tmp_path / "tokens.pumit.zip")
     assert "comes with the program" in refused("models", "remove", "default")
     assert "yours: mine" in refused("models", "remove", "none")

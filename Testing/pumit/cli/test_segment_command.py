@@ -211,7 +211,7 @@ def bad_prompts(scan: Path, inside: str, outside: str) -> list[tuple[list[str], 
     return [
         ([], "No prompt is given"),
         (["--point", "1,2"], "--point needs 3 numbers in a volume"),
-        (["--point", ""], "--point needs 3 numbers"),
+        (["--point", ""], "an argument is empty"),
         (["--point", "nan,1,2"], "finite"),
         (["--negative", "inf,1,2"], "finite"),
         (["--point", "9999,0,0"], "outside of the volume"),
