@@ -28,7 +28,7 @@ from pumit.system.files import atomic_path, file_lock
 
 CRASHED = "The process that computed this scan ended abruptly, for example for lack of memory."
 REPORT = "report.csv"
-COLUMNS = ("scan", "result", "state", "model", "structures", "seconds", "why", "settings")
+COLUMNS = ("scan", "result", "state", "model", "structures", "seconds", "why", "settings", "file")
 LEFT = "not reached"
 _EVERY_S = 20.0  # the report is written at most as often
 Work = Callable[[ScanTask], Outcome]
@@ -166,7 +166,7 @@ def predict_many(
         report = Report(folder, tasks, again=again)
         there = [task for task in tasks if task.is_done and not again]
         names = {task.scan.name for task in there}
-        done = (Outcome(t.scan.name, "was there", remark=_outdated(t)) for t in there)
+        done = (Outcome(t.scan.name, "was there", remark=report.outdated(t)) for t in there)
         try:
             with closing(
                 runner([task for task in tasks if task.scan.name not in names])
@@ -200,6 +200,7 @@ class _Row:
     seconds: str = ""
     why: str = ""
     settings: str = ""
+    file: str = ""
 
 
 class Report:
@@ -227,6 +228,7 @@ class Report:
         }
         # Scans finished earlier keep their rows.
         self._before = before
+        self._paths = {task.scan.name: task.scan.path for task in tasks}
         self._written = 0.0
         self.save()
 
@@ -241,10 +243,23 @@ class Report:
             state = "done" if outcome.state == "done" else "failed"
             why = outcome.error or outcome.remark
             row = replace(row, state=state, model=outcome.model, structures=names,
-                          seconds=f"{outcome.seconds:g}", why=why)  # fmt: skip
+                          seconds=f"{outcome.seconds:g}", why=why,
+                          file=_file_digest(self._paths[outcome.name]))  # fmt: skip
         self._rows[outcome.name] = row
         if time.monotonic() - self._written > _EVERY_S:
             self.save()
+
+    def outdated(self, task: ScanTask) -> str:
+        """Return a warning if a finished scan seems to be another one now; or an empty string."""
+        row = self._before.get(task.scan.name)
+        known, now = row.file if row else "", _file_digest(task.scan.path)
+        if known and now and known != now:
+            what = "The scan's size or date has changed since its result was made"
+        elif not known and _is_newer(task):
+            what = "The scan is newer than its result"
+        else:
+            return ""
+        return f"{what}; use --again to predict all scans once more."
 
     def save(self) -> None:
         """Write the file now."""
@@ -277,22 +292,32 @@ def _read(path: Path) -> dict[str, _Row]:
     try:
         with path.open(encoding="utf-8", newline="") as handle:
             rows = list(csv.DictReader(handle))
-        return {row["scan"]: _Row(**{name: row[name] for name in COLUMNS}) for row in rows}
+        # Reports of earlier versions have no `file`.
+        full = ({"file": "", **row} for row in rows)
+        return {row["scan"]: _Row(**{name: row[name] for name in COLUMNS}) for row in full}
     except (OSError, KeyError, TypeError, UnicodeDecodeError, csv.Error):
         return {}
 
 
-def _outdated(task: ScanTask) -> str:
-    """Return a warning if the scan, such as another one of that name, is newer than its result."""
-    path = task.scan.path
+def _stats_of(path: Path) -> list[os.stat_result]:
+    """Return sizes and dates of a scan's files; empty if it was moved away since."""
     try:
         inside = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else []
-        newest = max(file.stat().st_mtime for file in inside or [path])
-        if newest <= task.target.stat().st_mtime:
-            return ""
-    except OSError:  # such as a scan moved away since: its result stays
-        return ""
-    return "The scan is newer than its result; use --again to predict all scans once more."
+        return [file.stat() for file in sorted(inside) or [path]]
+    except OSError:
+        return []
+
+
+def _file_digest(path: Path) -> str:
+    """Return a hash of the sizes and dates of a scan's files; empty if they are not there."""
+    told = repr([(stat.st_size, stat.st_mtime_ns) for stat in _stats_of(path)])
+    return hashlib.sha256(told.encode()).hexdigest()[:12] if told != "[]" else ""
+
+
+def _is_newer(task: ScanTask) -> bool:
+    """Return whether a scan is newer than its result, such as another one of that name."""
+    dates = [stat.st_mtime for stat in _stats_of(task.scan.path)]
+    return max(dates, default=0.0) > task.target.stat().st_mtime
 
 
 def _place(task: ScanTask) -> str:

@@ -62,20 +62,24 @@ def test_a_finished_scan_that_is_gone_does_not_stop_the_others(tmp_path: Path) -
 def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, ["a", "b", "broken"])
     predict_many(tasks, tmp_path / "results", here)
-    make_tasks(tmp_path, ["a", "b"])
     written = tasks[1].target.stat().st_mtime
-    for task, age_s in zip(tasks, (60, -60, 0), strict=True):  # another "b" since
-        os.utime(task.scan.path, (written - age_s, written - age_s))
+    os.utime(tasks[1].scan.path, (written - 60, written - 60))  # another "b", and it is older
     seen: list[Outcome] = []
     predict_many(tasks, tmp_path / "results", here, on_outcome=seen.append)
-    assert [o.remark for o in seen[:2]] == ["", "The scan is newer than its result; use --again to "
-                                            "predict all scans once more."]  # fmt: skip
+    remedy = "use --again to predict all scans once more."
+    changed = f"The scan's size or date has changed since its result was made; {remedy}"
+    assert [o.remark for o in seen[:2]] == ["", changed]
     assert [o.state for o in seen] == ["was there", "was there", "failed"]
     assert count(tmp_path / "scans", "start") == {"a": 1, "b": 1, "broken": 2}
     assert report_of(tmp_path)["a"]["structures"] == "bright"  # what was known of it is kept
     again = [ScanTask(t.scan, t.target, t.settings, again=True) for t in tasks]
     predict_many(again, tmp_path / "results", here)
     assert count(tmp_path / "scans", "done") == {"a": 2, "b": 2}
+    (tmp_path / "results" / "report.csv").unlink()
+    os.utime(tasks[0].scan.path, (written + 600, written + 600))
+    seen.clear()
+    predict_many(tasks[:2], tmp_path / "results", here, on_outcome=seen.append)
+    assert [o.remark for o in seen] == [f"The scan is newer than its result; {remedy}", ""]
 
 
 def test_results_of_other_options_are_not_mixed(tmp_path: Path) -> None:
