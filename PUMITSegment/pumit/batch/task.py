@@ -12,7 +12,15 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from pumit.errors import CheckpointError, DiskFullError, ExportError, PumitError
+from pumit.errors import (
+    CheckpointError,
+    DiskFullError,
+    ExportError,
+    OtherModality,
+    PumitError,
+    UnfamiliarScan,
+    UnknownModality,
+)
 from pumit.export.companions import Companions, ResultOrigin
 from pumit.io.scans import Scan, suffix_of
 from pumit.system.out_of_memory import is_out_of_memory
@@ -248,15 +256,20 @@ def _finder(settings: BatchSettings) -> Answerer:
     models, cards = InstalledModels(settings.device), installed_models()
 
     def find(volume: Volume, watch: Watch) -> tuple[LabelMap, Algorithm]:
-        search = plan_search(
-            volume,
-            settings.structure,
-            cards,
-            models,
-            model=settings.structure_model,
-            channel=settings.channel,
-            anyway=settings.anyway,
-        )
+        try:
+            search = plan_search(
+                volume,
+                settings.structure,
+                cards,
+                models,
+                model=settings.structure_model,
+                channel=settings.channel,
+                anyway=settings.anyway,
+            )
+        except UnknownModality as error:
+            raise UnknownModality(f"{error} Name the model with --model.") from None
+        except (UnfamiliarScan, OtherModality) as error:
+            raise type(error)(f"{error} Add --anyway to search nevertheless.") from None
         found = run_search(
             volume,
             search,

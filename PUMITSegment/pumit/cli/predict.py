@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="segment structures by their names, such as left kidney, or liver, spleen",
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="also use a model trained on another modality"
+        "--anyway",
+        action="store_true",
+        help="with --find: also use a model trained on another modality, or on a scan unlike its "
+        "training data",
     )
     parser.add_argument(
         "--processes",

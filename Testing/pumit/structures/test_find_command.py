@@ -112,6 +112,10 @@ def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(
     assert not out.exists()
     assert main([*arguments, "--modality", "CT", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["model"] == "organs-ct"
+    arguments = ["predict", str(scan), "--find", "left kidney", "-o", str(tmp_path / "many.nii.gz")]
+    assert main(arguments) == 2
+    assert "is it CT or MR? Name the model with --model" in capfd.readouterr().err
+    assert main([*arguments, "--model", "organs-ct"]) == 0
 
 
 def test_nothing_unfamiliar_is_written_without_a_word(
@@ -124,4 +128,7 @@ def test_nothing_unfamiliar_is_written_without_a_word(
     assert main(arguments) == 2
     assert "add --anyway" in capfd.readouterr().err
     assert not out.exists()
+    many = ["predict", str(scan), "--find", "left kidney", "-o", str(tmp_path / "many.nii.gz")]
+    assert main(many) == 2
+    assert "Add --anyway" in capfd.readouterr().err
     assert main([*arguments, "--anyway"]) == 0
