@@ -157,8 +157,9 @@ def cases_of_folder(
     if not found.data.cases and not found.problems:
         raise PumitError(
             f"No files in {folder.name!r} are called like {images!r} and {labels!r}; give the "
-            "patterns of image files and label files (--images and --labels; in a recipe "
-            "data.images and data.labels), or a folder with dataset.json, DICOM or Slicer scenes."
+            "patterns of image files and label files (--images and --labels of pumit data; in a "
+            "recipe data.images and data.labels), or a folder with dataset.json, DICOM or Slicer "
+            "scenes."
         )
     return found
 

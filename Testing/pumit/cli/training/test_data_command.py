@@ -64,7 +64,7 @@ def test_what_cannot_be_inspected_is_one_line(run: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for source, message in (
         ("gone", "no folder or recipe 'gone'"),
-        ("empty", "(--images and --labels; in a recipe data.images and data.labels)"),
+        ("empty", "(--images and --labels of pumit data; in a recipe data.images and data.labels)"),
         ("a.yaml", "did you mean 'folder'?"),
         ("b.yaml", "needs data"),
     ):
