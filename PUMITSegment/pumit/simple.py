@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +102,11 @@ def predict(
         from pumit.inference.automatic.segmentation import load_automatic
     except ImportError as error:
         raise PumitError(what_is_missing(error) or str(error)) from error
-    return load_automatic(model, device).segment(Volume.of(image, spacing_mm))
+    volume = Volume.of(image, spacing_mm)
+    found = load_automatic(model, device).segment(volume)
+    if isinstance(image, np.ndarray):
+        return found
+    return replace(found, scan=replace(volume, array=np.broadcast_to(np.uint8(0), volume.shape)))
 
 
 def save(
@@ -124,7 +129,8 @@ def save(
 
     Raises:
         ExportError: If a mask is empty or missing, or the file cannot be written or is the scan.
-        VolumeError: If the image cannot be used, or a mask has a different grid or several values.
+        VolumeError: If the image cannot be used, a mask has a different grid or several values, or
+            the label map is of another scan.
     """
     from pumit import __version__
     from pumit.export.classes import class_terminology, segments_of
@@ -133,6 +139,8 @@ def save(
 
     volume = Volume.of(image, spacing_mm)
     if isinstance(result, LabelMap):
+        if result.scan is not None and not isinstance(image, np.ndarray):
+            _require_same(result.scan, volume)
         segments = segments_of(result)
     else:
         masks = dict(result) if isinstance(result, Mapping) else {name: result}
@@ -145,6 +153,18 @@ def save(
     kind: AlgorithmKind = "AUTOMATIC" if isinstance(result, LabelMap) else "SEMIAUTOMATIC"
     algorithm = Algorithm("PUMIT", __version__, kind)
     write_segmentation(Segmentation(volume, segments, algorithm), path)
+
+
+def _require_same(segmented: Volume, image: Volume) -> None:
+    """Raise VolumeError if voxels of two scans are at different places."""
+    from pumit.io.labels.grid_match import grid_difference
+
+    ends = np.vstack([np.zeros(3), np.diag(np.array(segmented.shape) - 1)])
+    apart = np.abs(image.world_to_index(segmented.index_to_world(ends)) - ends)
+    if segmented.shape != image.shape or apart.max() > 0.5:
+        raise VolumeError(
+            f"The label map is of another scan: it {grid_difference(segmented, image)}."
+        )
 
 
 def _checked_mask(given: Mask, name: str) -> Mask:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,26 @@ def test_labels_of_an_automatic_model_are_saved_as_such(
     pumit.save(LabelMap(ball.astype(np.uint8), (ClassLabel("liver"),)), volume, tmp_path / "a.dcm")
     pumit.save(ball, volume, tmp_path / "b.dcm")
     assert [made.algorithm.kind for made in written] == ["AUTOMATIC", "SEMIAUTOMATIC"]
+
+
+def test_labels_are_not_saved_on_another_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, ball = scan()
+    labels = LabelMap(ball.astype(np.uint8), (ClassLabel("liver"),))
+    model = SimpleNamespace(segment=lambda volume: labels)
+    monkeypatch.setattr(
+        "pumit.inference.automatic.segmentation.load_automatic", lambda *given: model
+    )
+    found, path = pumit.predict(volume, "model"), tmp_path / "liver.nii.gz"
+    elsewhere = replace(volume, origin_lps=(5.0, -20.0, 10.0))
+    turned = replace(volume, direction=-volume.direction)
+    for other, words in ((elsewhere, "first voxel 3 mm away"), (turned, "turned by up to 180")):
+        with pytest.raises(VolumeError, match=f"The label map is of another scan: .*{words}"):
+            pumit.save(found, other, path)
+    pumit.save(found, replace(volume, array=volume.array.astype(np.float32)), path)
+    path.unlink()
+    pumit.save(pumit.predict(volume.array, "model", spacing_mm=STEP), elsewhere, path)
 
 
 def test_several_masks_are_saved_by_their_names(tmp_path: Path) -> None:
