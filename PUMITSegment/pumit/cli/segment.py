@@ -96,6 +96,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
     parser.add_argument(
+        "--channel",
+        type=int,
+        metavar="N",
+        help="channel or time point of the scan, from 0; default: the first, with a remark",
+    )
+    parser.add_argument(
         "--model",
         default="default",
         help="name of an installed model, a checkpoint file, or SAM's or MedSAM's weights "
@@ -242,6 +248,22 @@ def check_target(path: Path, *inputs: Path | None) -> None:
     refuse_replacing(path, inputs)
 
 
+def _read(args: argparse.Namespace) -> tuple[Volume, list[str]]:
+    """Read the scan, or its `--channel`; return remarks on it."""
+    from pumit.preprocessing.channels import grey, is_colour
+    from pumit.volume import Volume
+
+    volume = Volume.read(args.image, series=args.series)
+    if args.channel is not None:
+        return replace(volume, array=grey(volume, args.channel)), []
+    if volume.channels == 1 or is_colour(volume):
+        return volume, []
+    return volume, [
+        f"The scan has {volume.channels} channels or time points, and the first was segmented; "
+        "--channel chooses another."
+    ]
+
+
 def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read the scan, predict from the prompts, and return the segmentation and facts about it."""
     from pumit.export.terminology import SegmentTerminology, concept_for
@@ -272,7 +294,7 @@ def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation,
     segmenter = load_segmenter(args.model, device=args.device, size=args.size)
     step("Reading the scan", 0.2)
     try:
-        volume = Volume.read(args.image, series=args.series)
+        volume, remarks = _read(args)
         check_source(args.output, volume)
         prompts = prompts_from(args, volume)
     except PumitError:
@@ -298,6 +320,8 @@ def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation,
     mask = answer.mask
     if not mask.any():
         raise PromptError("The model finds nothing there; move the point or draw a box.")
+    if answer.may_be_too_large(prompts, volume.spacing_mm):
+        remarks.append(TOO_LARGE)
     name = args.name or terminology.name
     segment = terminology.segment(name, mask)
     segmentation = Segmentation(volume, (segment,), algorithm_of(segmenter))
@@ -307,7 +331,7 @@ def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation,
         "volume_ml": _volume_ml(int(mask.sum()), volume),
         "estimated_iou": None if answer.estimated_iou is None else round(answer.estimated_iou, 3),
         "quality": answer.quality,
-        "remarks": [TOO_LARGE] if answer.may_be_too_large(prompts, volume.spacing_mm) else [],
+        "remarks": remarks,
         "answer": answer.choice.number,
         "answers": answer.choice.count,
         "model": segmenter.name,
@@ -353,7 +377,8 @@ def _write_companions(
     companions = companions_of(args)
     # Names and paths are left out: they may identify a patient.
     prompts = ("point", "negative", "voxel", "box", "frame", "answer", "find")
-    options = {key: getattr(args, key) for key in (*prompts, "modality", "anyway", "size")}
+    others = ("modality", "anyway", "size", "channel")
+    options = {key: getattr(args, key) for key in (*prompts, *others)}
     if args.prompts:
         from pumit.system.files import file_sha256
 
@@ -447,10 +472,9 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
     from pumit.segmentation import Algorithm, Segmentation
-    from pumit.volume import Volume
 
     step("Reading the scan", 0.05)
-    volume = Volume.read(args.image, series=args.series)
+    volume = _read(args)[0]
     check_source(args.output, volume)
     parts = [_found_in(volume, args, step, name) for name in _of_one_model(args)]
     found = parts[0]
@@ -517,7 +541,7 @@ def run(args: argparse.Namespace) -> int:
         if facts.get("answers", 1) > 1:
             trust += f", answer {facts['answer']} of {facts['answers']}"
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
-        if facts.get("quality"):
+        if not args.find:  # whose remarks were told before
             sys.stderr.writelines(f"{remark}\n" for remark in facts["remarks"])
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])

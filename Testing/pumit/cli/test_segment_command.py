@@ -64,6 +64,26 @@ def test_a_dicom_series_gives_a_dicom_seg_that_references_it(
     assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
 
 
+@pytest.mark.usefixtures("bright")
+def test_a_time_point_is_chosen_or_the_first_one_named(
+    run: Any, refused: Any, scan: Path, inside: str, tmp_path: Path
+) -> None:
+    image = SimpleITK.ReadImage(str(scan))
+    later = SimpleITK.CyclicShift(image, [4, 0, 0])
+    together, out = tmp_path / "times.nii.gz", tmp_path / "out.nii.gz"
+    SimpleITK.WriteImage(SimpleITK.JoinSeries([image, later]), str(together))
+    first = run("segment", together, "--point", inside, "-o", out)
+    assert first.err.startswith("The scan has 2 channels or time points, and the first was segm")
+    masks = [Volume.read(out).array]
+    ran = run("segment", together, "--point", inside, "--channel", 1, "-o", out)
+    assert ran.err == ""
+    masks.append(Volume.read(out).array)
+    assert dice(masks[0] > 0, truth(scan)) > 0.95
+    assert dice(masks[1] > 0, SimpleITK.GetArrayFromImage(later) > 50) > 0.95
+    arguments = ["--point", inside, "--channel", 2]
+    assert "there is no channel 2" in refused("segment", together, *arguments, "-o", out)
+
+
 def test_another_answer_is_written(
     run: Any,
     refused: Any,
