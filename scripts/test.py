@@ -2,8 +2,8 @@
 
 `--fast` leaves out the tests marked as slow. `--light` installs no PyTorch, and runs ruff and the
 fast tests of what needs none: reading and writing files, prompts, servers' clients, reports. Other
-arguments are passed to pytest, such as `-k dicom`. Test files are distributed over one process per
-core, at most four; `-n 0` uses one.
+arguments are passed to pytest, such as `-k dicom`. Test files are distributed over one process more
+than there are cores, at most four; `-n 0` uses one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def pytest_arguments(given: list[str]) -> list[str]:
     if not any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in rest):
         # Each file runs in one process, which sets up Slicer's scene, workers and models once.
         # Testing/conftest.py puts the longest files first.
-        processes = str(min(os.cpu_count() or 1, MOST_PROCESSES))
+        # One more than there are cores, as tests also wait: for workers, browsers and trainings.
+        processes = str(min((os.cpu_count() or 1) + 1, MOST_PROCESSES))
         rest = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder", *rest]
     return rest
 

@@ -63,7 +63,6 @@ def test_a_campaign_from_the_command_line(
         (("accept", "CAMPAIGN", "scan09"), "There is no scan 'scan09' in this campaign."),
         (("accept", "CAMPAIGN", "scan00"), "has no draft and no prediction"),
         (("accept", "CAMPAIGN", "scan00", "gone.nii"), "There is no file 'gone.nii'"),
-        (("accept", "CAMPAIGN", "scan00", ""), "There is no file ''"),
         (("undo", "CAMPAIGN", "scan00"), "is not accepted"),
         (("predict", "CAMPAIGN"), "There is no model yet"),
         (("train", "CAMPAIGN"), "Two patients at least must be labelled"),
