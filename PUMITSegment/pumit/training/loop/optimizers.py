@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pumit.inference.loading import pick_precision
 from pumit.training.loop.sharding import is_sharded
 from pumit.training.recipes.schedule import Schedule
 
@@ -20,7 +21,7 @@ Group = dict[str, Any]
 def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
     """Orthogonalise matrices (..., m, n) by Newton-Schulz; singular values become about 1."""
     norm = matrix.norm(dim=(-2, -1), keepdim=True)
-    x = (matrix / norm.clamp_min(1e-7)).bfloat16()
+    x = (matrix / norm.clamp_min(1e-7)).to(pick_precision(matrix.device))
     is_tall = x.shape[-2] > x.shape[-1]
     x = x.mT if is_tall else x
     for _ in range(steps):

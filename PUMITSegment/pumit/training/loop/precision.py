@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pumit.inference.loading import pick_precision
+
 _CONVOLUTIONS = (F.conv3d, F.conv_transpose3d)
 
 
@@ -18,11 +20,9 @@ def is_half(device: torch.device, precision: str) -> bool:
     """Return whether to use bfloat16 autocast.
 
     Args:
-        precision: `bf16`, `fp32`, or `auto`: bf16 except on GPUs without hardware support.
+        precision: `bf16`, `fp32`, or `auto`; see `pick_precision`.
     """
-    if precision != "auto":
-        return precision == "bf16"
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+    return precision == "bf16" or (precision == "auto" and pick_precision(device) == torch.bfloat16)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Schedule(RecipeModel):
         milestones: Steps at which the learning rate drops, for `steps`.
         factor: Factor on the learning rate at each milestone.
         accumulate: Batches per optimizer step.
-        precision: `bf16`, `fp32`, or `auto` for bf16 except on GPUs that do not support it.
+        precision: `bf16`, `fp32`, or `auto` for bf16 where the hardware multiplies it.
         parallel: `ddp` keeps the whole network in every process, `fsdp` a share of its blocks.
         activation_checkpointing: Whether to recompute blocks in the backward pass to save memory.
         validate_every: Steps between validations; 0 validates only at the end.

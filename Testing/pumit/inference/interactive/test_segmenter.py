@@ -16,6 +16,8 @@ from pumit.inference.loading import pick_device, pick_precision
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.fields import Field, Pyramid
+from pumit.training.loop.optimizers import orthogonalised
+from pumit.training.loop.precision import is_half
 
 
 def save(path: Path, network: PromptableNetwork, **recipe: Any) -> Path:
@@ -123,10 +125,22 @@ def test_unknown_and_absent_devices_are_refused(device: str) -> None:
     assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def test_precision_is_one_that_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pick_precision(torch.device("cpu")) in (torch.float32, torch.bfloat16)
+@pytest.mark.parametrize("what", ["_is_avx512_bf16_supported", "_is_amx_tile_supported", ""])
+def test_bfloat16_is_used_only_where_the_hardware_multiplies_it(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """oneDNN supports it on every CPU with AVX-512, and PyTorch emulates it on the others."""
+    cpu = torch.device("cpu")
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda found=name == what: found, raising=False)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    assert pick_precision(cpu) == (torch.bfloat16 if what else torch.float32)
+    assert is_half(cpu, "auto") == bool(what)
+    direction = orthogonalised(torch.eye(3) + 0.3)
+    assert torch.equal(direction, direction.bfloat16().float()) == bool(what)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert pick_precision(torch.device("cpu")) == torch.float32
+    assert pick_precision(cpu) == torch.float32
 
 
 def test_a_loaded_model_says_what_it_is_and_answers_in_single_precision(
