@@ -340,6 +340,26 @@ def test_an_answer_does_not_erase_what_was_painted_meanwhile(
     assert [type(p) for p in made.worker.requests[-1].prompts] == [PointPrompt, MaskPrompt]
 
 
+def test_removed_segments_of_a_merged_layer_are_one_step(made: LogicScene) -> None:
+    """Slicer empties a segment of such a layer, as a saved one is, before it removes it."""
+    first = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    made.logic.parameters.overwriteMode = OverwriteMode.ALL
+    made.logic.addFound(found(B, C))
+    assert made.logic.selection.isPlacing
+    made.logic.segmentationNode.GetSegmentation().CollapseBinaryLabelmaps(False)
+    made.logic.undo()
+    assert np.array_equal(made.mask(first), A)
+    made.logic.redo()
+    assert made.status == "Redone: 2 new segments."
+    assert np.array_equal(made.mask(first), A & ~B)
+    made.logic.segmentationNode.GetSegmentation().CollapseBinaryLabelmaps(False)
+    made.logic.removeSegment(first)
+    made.logic.undo()
+    assert np.array_equal(made.mask(first), A & ~B)
+
+
 def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made: LogicScene) -> None:
     made.click()
     made.answer(A)

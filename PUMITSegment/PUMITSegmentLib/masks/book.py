@@ -167,7 +167,7 @@ class SegmentBook:
         Returns:
             Whether the change was made outside this class.
         """
-        if self._writer.isWriting:
+        if self._writer.isWriting or self._isRestoring:
             return False
         self._dirtySegments = set(segmentIDs(self.node))
         return True
