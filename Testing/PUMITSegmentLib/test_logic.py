@@ -340,6 +340,17 @@ def test_an_answer_does_not_erase_what_was_painted_meanwhile(
     assert [type(p) for p in made.worker.requests[-1].prompts] == [PointPrompt, MaskPrompt]
 
 
+def test_an_edit_counts_also_while_a_removed_segment_waits_to_be_computed(made: LogicScene) -> None:
+    removed = made.logic.newSegment("Liver")
+    made.click()
+    segmentID = made.logic.newSegment("Spleen")
+    made.click((13, 13, 13))
+    made.logic.segmentationNode.GetSegmentation().RemoveSegment(removed)
+    made.editByHand(segmentID, C)
+    made.answer(A)
+    assert np.array_equal(made.mask(segmentID), C)
+
+
 def test_removed_segments_of_a_merged_layer_are_one_step(made: LogicScene) -> None:
     """Slicer empties a segment of such a layer, as a saved one is, before it removes it."""
     first = made.logic.newSegment("Liver")

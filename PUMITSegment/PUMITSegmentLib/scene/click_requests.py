@@ -151,8 +151,9 @@ class ClickRequests(MaskRequests):
                         self._status.waiting(words.format(name=segmentName(book.node, segmentID)))
 
     def _onSegments(self, remaining: list[str]) -> None:
-        if self.running is not None and self.running not in remaining:
-            self.forget(self.running)
+        for segmentID in [*self.pendingMasks, self.running]:
+            if segmentID is not None and segmentID not in remaining:
+                self.forget(segmentID)
 
     # Answers
 
