@@ -76,7 +76,7 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
     if series is None and len(by_series) > 1:
         raise _question(_described(by_series), f"{len(by_series)} image series")
     uid = chosen if series is not None else next(iter(by_series))
-    patients = {file.patient for file in by_series[uid]} - {""}
+    patients = {file.patient.casefold() for file in by_series[uid]} - {""}
     if len(patients) > 1:
         raise VolumeError(
             f"The images of one series state {len(patients)} patients (PatientID); put the images "
