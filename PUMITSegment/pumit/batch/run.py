@@ -310,7 +310,8 @@ def _stats_of(path: Path) -> list[os.stat_result]:
 
 def _file_digest(path: Path) -> str:
     """Return a hash of the sizes and dates of a scan's files; empty if they are not there."""
-    told = repr([(stat.st_size, stat.st_mtime_ns) for stat in _stats_of(path)])
+    # Archives and other disks keep no fractions of a second.
+    told = repr([(stat.st_size, int(stat.st_mtime)) for stat in _stats_of(path)])
     return hashlib.sha256(told.encode()).hexdigest()[:12] if told != "[]" else ""
 
 
