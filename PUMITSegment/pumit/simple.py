@@ -162,9 +162,9 @@ def _require_same(segmented: Volume, image: Volume) -> None:
     ends = np.vstack([np.zeros(3), np.diag(np.array(segmented.shape) - 1)])
     apart = np.abs(image.world_to_index(segmented.index_to_world(ends)) - ends)
     if segmented.shape != image.shape or apart.max() > 0.5:
-        raise VolumeError(
-            f"The label map is of another scan: it {grid_difference(segmented, image)}."
-        )
+        # Another scan, or another file of this one, such as its NIfTI file with turned axes.
+        difference = grid_difference(segmented, image)
+        raise VolumeError(f"The label map is not of this image: it {difference}.")
 
 
 def _checked_mask(given: Mask, name: str) -> Mask:

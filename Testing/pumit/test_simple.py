@@ -145,7 +145,7 @@ def test_labels_are_not_saved_on_another_scan(
     elsewhere = replace(volume, origin_lps=(5.0, -20.0, 10.0))
     turned = replace(volume, direction=-volume.direction)
     for other, words in ((elsewhere, "first voxel 3 mm away"), (turned, "turned by up to 180")):
-        with pytest.raises(VolumeError, match=f"The label map is of another scan: .*{words}"):
+        with pytest.raises(VolumeError, match=f"The label map is not of this image: .*{words}"):
             pumit.save(found, other, path)
     pumit.save(found, replace(volume, array=volume.array.astype(np.float32)), path)
     path.unlink()
