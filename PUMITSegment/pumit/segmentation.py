@@ -179,8 +179,8 @@ class LabelMap:
         doubt: Probability that a voxel's label is wrong, scaled to 0 to 255, (D, H, W); None if not
             requested.
         remark: Warning for the user, in a sentence, if the scan may not suit the model; or empty.
-        scan: The segmented scan without its voxels, to which `pumit.save` compares its image; None
-            if unknown.
+        scan: Grid of the segmented scan, without voxels and files, to which `pumit.save` compares
+            its image; None if unknown.
 
     Raises:
         VolumeError: If the regions have another grid than the labels, or too few bits.

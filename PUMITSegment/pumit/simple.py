@@ -106,7 +106,9 @@ def predict(
     found = load_automatic(model, device).segment(volume)
     if isinstance(image, np.ndarray):
         return found
-    return replace(found, scan=replace(volume, array=np.broadcast_to(np.uint8(0), volume.shape)))
+    # Its place only: no name of a file, and no files that were unpacked from a zip.
+    nothing = np.broadcast_to(np.uint8(0), volume.shape)
+    return replace(found, scan=replace(volume, array=nothing, source=None, path=None))
 
 
 def save(

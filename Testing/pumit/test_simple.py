@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import SimpleITK
 from pumit import simple
 from pumit.errors import ExportError, PromptError, VolumeError
+from pumit.file_image import DicomSource
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.segmentation import ClassLabel, LabelMap, Segment, Segmentation
 from pumit.volume import Frame, Volume
@@ -141,7 +144,10 @@ def test_labels_are_not_saved_on_another_scan(
     monkeypatch.setattr(
         "pumit.inference.automatic.segmentation.load_automatic", lambda *given: model
     )
-    found, path = pumit.predict(volume, "model"), tmp_path / "liver.nii.gz"
+    unpacked = DicomSource((), "1", keep_alive=TemporaryDirectory())  # as of a zip
+    zipped = replace(volume, source=unpacked, path=tmp_path / "name.zip")
+    found, path = pumit.predict(zipped, "model"), tmp_path / "liver.nii.gz"
+    assert b"name.zip" not in pickle.dumps(found)  # which also needs no unpacked file
     elsewhere = replace(volume, origin_lps=(5.0, -20.0, 10.0))
     turned = replace(volume, direction=-volume.direction)
     for other, words in ((elsewhere, "first voxel 3 mm away"), (turned, "turned by up to 180")):
