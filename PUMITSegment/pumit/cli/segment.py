@@ -541,7 +541,7 @@ def run(args: argparse.Namespace) -> int:
         if facts.get("answers", 1) > 1:
             trust += f", answer {facts['answer']} of {facts['answers']}"
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
-        if not args.find:  # whose remarks were told before
+        if "quality" in facts:  # an answer to prompts; other remarks were told before
             sys.stderr.writelines(f"{remark}\n" for remark in facts["remarks"])
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])

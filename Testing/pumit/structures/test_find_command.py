@@ -57,8 +57,12 @@ def test_a_point_corrects_what_was_found(
         str(tmp_path / "o.dcm"),
     ]
     out = str(tmp_path / "o.nrrd")
+    image = SimpleITK.ReadImage(str(scan))
+    SimpleITK.WriteImage(SimpleITK.JoinSeries([image, image]), str(scan))
     assert main(["segment", str(scan), *arguments[:-1], out, "--model", str(tiny_checkpoint)]) == 0
-    assert "Kidney: " in capfd.readouterr().out  # coded as what was requested
+    printed = capfd.readouterr()
+    assert "Kidney: " in printed.out  # coded as what was requested
+    assert "and the first was segmented" in printed.err
 
 
 def test_every_structure_is_listed_with_its_model_and_licence(
