@@ -259,7 +259,7 @@ def _read(args: argparse.Namespace) -> tuple[Volume, list[str]]:
     if volume.channels == 1 or is_colour(volume):
         return volume, []
     return volume, [
-        f"The scan has {volume.channels} channels or time points, and the first was segmented; "
+        f"The scan has {volume.channels} channels or time points; a model of one takes the first. "
         "--channel chooses another."
     ]
 
@@ -474,7 +474,8 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
     from pumit.segmentation import Algorithm, Segmentation
 
     step("Reading the scan", 0.05)
-    volume = _read(args)[0]
+    volume, remarks = _read(args)
+    sys.stderr.writelines(f"{remark}\n" for remark in remarks)
     check_source(args.output, volume)
     parts = [_found_in(volume, args, step, name) for name in _of_one_model(args)]
     found = parts[0]

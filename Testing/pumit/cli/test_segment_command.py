@@ -73,7 +73,7 @@ def test_a_time_point_is_chosen_or_the_first_one_named(
     together, out = tmp_path / "times.nii.gz", tmp_path / "out.nii.gz"
     SimpleITK.WriteImage(SimpleITK.JoinSeries([image, later]), str(together))
     first = run("segment", together, "--point", inside, "-o", out)
-    assert first.err.startswith("The scan has 2 channels or time points, and the first was segm")
+    assert first.err.startswith("The scan has 2 channels or time points; a model of one takes")
     masks = [Volume.read(out).array]
     ran = run("segment", together, "--point", inside, "--channel", 1, "-o", out)
     assert ran.err == ""

@@ -62,7 +62,7 @@ def test_a_point_corrects_what_was_found(
     assert main(["segment", str(scan), *arguments[:-1], out, "--model", str(tiny_checkpoint)]) == 0
     printed = capfd.readouterr()
     assert "Kidney: " in printed.out  # coded as what was requested
-    assert "and the first was segmented" in printed.err
+    assert "a model of one takes the first" in printed.err
 
 
 def test_every_structure_is_listed_with_its_model_and_licence(
