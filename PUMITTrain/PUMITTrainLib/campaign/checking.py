@@ -349,7 +349,8 @@ class Checking:
             self.open(made.id)
 
         def fail(error: Exception) -> None:
-            if not isinstance(error, CampaignConflict):  # it still stands
+            stillStands = not isinstance(error, CampaignConflict)
+            if stillStands and campaign is self._work.campaign:  # not another, opened since
                 self._decided.append(entry)
             self._refuse(error)
 
