@@ -276,6 +276,8 @@ def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation,
         check_target(target, args.image, args.prompts)
     if args.picture and args.picture.resolve() == args.output.resolve():
         raise ExportError("--picture would replace the result; give it another name.")
+    if args.picture and args.picture.suffix.lower() != ".png":
+        raise ExportError("--picture writes PNG; give it a name that ends in .png.")
     terminology = concept_for(args.terminology) if args.terminology else SegmentTerminology()
     prompts = prompts_from(args)
     if args.find and not prompts:

@@ -261,6 +261,7 @@ def test_unusable_prompts_and_options_are_one_line(
         ([*click, "--terminology", "a~b"], ""),
         ([*click, "--name", "x" * 100], "64"),
         ([*click, "--picture", "none/picture.png"], "does not exist"),
+        ([*click, "--picture", "picture.jpg"], "--picture writes PNG"),
     ):
         out, model = tmp_path / "o.nii.gz", ["--model", tiny_checkpoint]
         line = refused("segment", scan, *model, *arguments, "-o", out)
