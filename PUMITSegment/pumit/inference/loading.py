@@ -102,7 +102,7 @@ def pick_device(device: str) -> torch.device:
 def pick_precision(device: torch.device) -> torch.dtype:
     """Return bfloat16 if the hardware multiplies it, else float32.
 
-    PyTorch emulates it elsewhere: a training step on a CPU with AVX2 then takes 20 times as long.
+    PyTorch emulates it elsewhere: training steps on a CPU with AVX2 take 10 to 30 times as long.
     """
     if device.type == "cuda":
         is_fast = torch.cuda.get_device_capability(device) >= (8, 0)

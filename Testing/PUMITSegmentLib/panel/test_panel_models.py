@@ -19,7 +19,7 @@ def panel(loadModule: Any) -> Iterator[ModelPanel]:
 
 
 @pytest.mark.slow
-def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_starts_anew(
+def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_starts_again(
     panel: ModelPanel,
 ) -> None:
     panel.chooseModel("slow")

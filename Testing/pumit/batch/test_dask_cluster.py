@@ -62,7 +62,7 @@ def test_a_killed_scheduler_killed_workers_and_a_scan_that_kills_cost_nothing_el
     assert report.count("failed") == 2
     assert len(list((tmp_path / "results").glob("s*.nii.gz"))) == 12
     assert set(count(scans, "done").values()) == {1}
-    assert len({process for _, _, process in noted(scans)}) >= 5  # two, two, and those anew
+    assert len({process for _, _, process in noted(scans)}) >= 5  # two, two, and more
     assert "Every worker" in (tmp_path / "results" / "report.csv").read_text()
 
 

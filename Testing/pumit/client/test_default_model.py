@@ -93,8 +93,8 @@ def test_the_published_client_of_nninteractive_gets_the_masks_of_the_library(lib
         made.set_target_buffer(np.zeros(shape, dtype))
         return made
 
-    def agree(prompts, ask, *, anew=False):
-        if anew:
+    def agree(prompts, ask, *, again=False):
+        if again:
             session.reset_interactions()
             library.reset()
         library.add_prompts(prompts, "1")
@@ -131,20 +131,20 @@ def test_the_published_client_of_nninteractive_gets_the_masks_of_the_library(lib
             agree(
                 box_prompts(box, volume, is_positive=True),
                 lambda box=box: session.add_bbox_interaction(box, True),
-                anew=True,
+                again=True,
             )
         agree(
             lasso_prompts(area != 0, (6, 12, 10), volume, is_positive=True),
             lambda: session.add_lasso_interaction(
                 area, True, interaction_bbox=[[6, 7], [12, 29], [10, 27]]
             ),
-            anew=True,
+            again=True,
         )
         mask = library.predict("1")
         agree(
             [MaskPrompt(mask)],
             lambda: session.add_initial_seg_interaction(mask.astype(np.uint8), True),
-            anew=True,
+            again=True,
         )
         assert again.undo()
         assert not again.target_buffer.any()

@@ -337,7 +337,7 @@ def test_a_structure_is_found_by_name_corrected_and_not_put_on_the_next_scan(tab
     (lease,) = tab.server.state.leases.open_leases()
     while tab.server.is_predicting(lease.token):
         tab.page.wait_for_timeout(20)
-    # Another scan is opened while a search goes on.
+    # Another scan is opened during a search.
     tab.server.engine.segment_automatically = search
     tab.page.on("dialog", lambda question: question.accept())  # segments are not saved
     found = tab.hold("/mask_prior")

@@ -13,7 +13,7 @@ from pumit.training.run import reporter as run_reporter
 
 @pytest.fixture(scope="module", autouse=True)
 def single_precision() -> Iterator[None]:
-    """`auto` is not bfloat16, which is slow on most processors; `test_precision.py` tests both."""
+    """`auto` is the same on every processor; `test_precision.py` tests both precisions."""
     of_a_run = precision.is_half
 
     def is_half(device: torch.device, name: str) -> bool:
