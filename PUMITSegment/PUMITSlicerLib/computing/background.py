@@ -61,7 +61,9 @@ class Background:
     """
 
     def __init__(self) -> None:
-        self._deliveries: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        # Not a `SimpleQueue`: before Python 3.13 its `get` ignores the timeout, and so freezes
+        # Slicer, if the thread is preempted for longer than the timeout (seen on 3.11 and 3.12).
+        self._deliveries: queue.Queue[Callable[[], None]] = queue.Queue()
         self._threads: set[threading.Thread] = set()
         self._jobs: set[BackgroundJob] = set()
         self._listening: set[object] = set()

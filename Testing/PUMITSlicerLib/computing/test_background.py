@@ -139,6 +139,24 @@ def test_a_poll_does_not_wait_for_a_result(background):
     assert results == [True]
 
 
+def test_a_poll_ends_on_a_busy_machine(monkeypatch):
+    """Preempted for longer than its timeout, a new `queue.SimpleQueue` waits for ever."""
+    monkeypatch.setattr("PUMITSlicerLib.computing.background._YIELD_S", 1e-9)
+    done = []
+
+    def polls():
+        for _ in range(20_000):
+            background = Background()
+            background.listen()
+            background.poll()
+        done.append(True)
+
+    thread = threading.Thread(target=polls, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert done == [True]
+
+
 def test_many_results_are_not_all_delivered_in_one_poll(background):
     delivered = []
 

@@ -65,7 +65,8 @@ def test_a_campaign_from_the_command_line(
         (("accept", "CAMPAIGN", "scan00", "gone.nii"), "There is no file 'gone.nii'"),
         (("undo", "CAMPAIGN", "scan00"), "is not accepted"),
         (("predict", "CAMPAIGN"), "There is no model yet"),
-        (("train", "CAMPAIGN"), "Two patients at least must be labelled"),
+        # In the foreground, so that the tests that follow are not run at a low priority.
+        (("train", "CAMPAIGN", "--foreground"), "Two patients at least must be labelled"),
         (("export", "CAMPAIGN", "nnunet", "-o", "out"), "No scan is accepted yet"),
         (("export", "CAMPAIGN", "model", "-o", "a.pumit.zip"), "There is no model yet"),
         (("status", "nowhere"), "There is no folder 'nowhere'"),
