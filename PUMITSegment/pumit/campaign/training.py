@@ -191,7 +191,7 @@ def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, A
         "name": _name(campaign, one),
         "register": False,
         "data": data,
-        "schedule": {"seconds": campaign.settings.training_seconds},
+        "schedule": clock,
     }
     planned = plan_training(
         given, Path, source="the campaign", preset="quick", goal="automatic", device=device

@@ -16,11 +16,15 @@ from pumit.training.recipes.presets import Length, Preset
 
 # Maximum share of validations in the time left after reading and the final validation.
 VALIDATION_SHARE = 0.15
+# Minimum share of the time for training steps; the run takes longer than its preset if validations
+# need more than the rest.
+TRAINED_SHARE = 0.5
 # Factor on the planned time after which a run ends on a machine that is busier than planned.
 PATIENCE = 1.15
 LONGEST_WARM_UP = 5  # warm-up is at most one fifth of the steps
 LINE_SECONDS = 5.0  # interval of log entries
 MOST_VOXELS_AT_ONCE = 8.0  # maximum change of step size per trial, as costs are extrapolated
+SMALLEST_SHARE = 1 / 8  # minimum of a step's voxels, relative to the preset's
 # Minimum share of CPU time used by other programs during the trial that is reported.
 BUSY = 0.3
 OTHER_BYTES = 20 << 20  # logs, pictures and the model card
@@ -109,7 +113,7 @@ def fit(parts: TimeParts, preset: Length, given: Mapping[str, Any]) -> StepPlan:
         most = VALIDATION_SHARE * max(room, 0.0) / parts.validation
         validations = max(1, min(validations, int(most)))
     if steps is None:
-        left = room - validations * parts.validation
+        left = max(room - validations * parts.validation, TRAINED_SHARE * preset.seconds)
         steps = max(1, min(int(left / parts.step), preset.most_steps))
     validations = min(validations, steps)
     if validate_every is not None:
@@ -125,7 +129,8 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
         plan: Plan for `voxels` per step, without the preset's maximum of steps.
     """
     if plan.steps < preset.fewest_steps:
-        return int(voxels * max(plan.steps / preset.fewest_steps, 1 / MOST_VOXELS_AT_ONCE) * 0.9)
+        fewer = voxels * max(plan.steps / preset.fewest_steps, 1 / MOST_VOXELS_AT_ONCE) * 0.9
+        return max(int(fewer), min(voxels, int(preset.step_voxels * SMALLEST_SHARE)))
     if plan.steps > preset.most_steps:
         return int(voxels * min(plan.steps / preset.most_steps, MOST_VOXELS_AT_ONCE))
     return voxels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from pumit.training.planning.request import (
 )
 from pumit.training.planning.step_cost import (
     MeasuredCost,
+    clock_of,
     measure_steps,
     peak_bytes,
     striped_labels,
@@ -388,6 +389,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     classes = classes_of(recipe.data.classes or ())
     plan = _plan(request["plan"])
     schedule = recipe.schedule
+    clock = clock_of(schedule)
     torch.manual_seed(0)
     network = build_network(recipe.network, **request["sizes"])
     with tempfile.TemporaryDirectory() as folder:
@@ -395,11 +397,11 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         case, shape = _case(Path(folder), plan, classes, request["native_spacing_mm"])
         network_plan = NetworkPlan.from_recipe({"plan": plan.as_recipe()})
         voxels = math.prod(shape)
-        began = time.perf_counter()
+        began = clock()
         prepared = prepare_all(
             [case], classes, network_plan, folder=Path(folder) / "prepared", voxels=voxels
         )
-        preparing = (time.perf_counter() - began) / voxels
+        preparing = (clock() - began) / voxels
         # 2. Training steps.
         steps = measure_steps(
             build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
@@ -407,13 +409,13 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         # 3. Validations, with the time of the windows measured separately.
         second = build_network(recipe.network, **request["sizes"]).to(device)
         validation = SegmentationValidation(second, network_plan, [case], classes, overlap=0.0)
-        window = _window_seconds(validation, plan, device)
+        window = _window_seconds(validation, plan, device, clock)
         count = SlidingWindow(plan.patch_size, 0.0).count(shape)
-        began = time.perf_counter()
+        began = clock()
         validation(second.state_dict())
-        started = time.perf_counter()
+        started = clock()
         validation.rows()
-        judged = time.perf_counter()
+        judged = clock()
     validating = max(started - began - count * window, 0.0) / voxels
     final_validation = max(judged - started - count * window, 0.0) / voxels
     memory = peak_bytes(device), peak_bytes(torch.device("cpu"))
@@ -466,7 +468,10 @@ def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCa
 
 
 def _window_seconds(
-    validation: SegmentationValidation, plan: DataPlan, device: torch.device
+    validation: SegmentationValidation,
+    plan: DataPlan,
+    device: torch.device,
+    clock: Callable[[], float],
 ) -> float:
     """Return the time of the network on one window at inference, s."""
     network, precision = validation.segmenter.network, validation.segmenter.precision
@@ -475,7 +480,7 @@ def _window_seconds(
     is_half = precision != torch.float32
     with torch.inference_mode(), torch.autocast(device.type, precision, enabled=is_half):
         for _ in range(WINDOWS):
-            began = time.perf_counter()
+            began = clock()
             network(x).float().cpu()
-            times.append(time.perf_counter() - began)
+            times.append(clock() - began)
     return times[-1]

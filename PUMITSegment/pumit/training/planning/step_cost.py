@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,9 +69,10 @@ def measure_steps(
     """
     times: list[float] = []
     worked: list[float] = []
+    clock = clock_of(schedule)
 
     def measured(record: dict[str, Any]) -> None:
-        times.append(time.perf_counter())
+        times.append(clock())
         worked.append(time.process_time())
         count = len(times) - 1 - WARM_UP_STEPS
         spent = times[-1] - times[min(WARM_UP_STEPS, len(times) - 1)]
@@ -89,6 +90,11 @@ def measure_steps(
     used = (worked[-1] - worked[WARM_UP_STEPS]) / max(sum(gaps), 1e-9)
     busy = max(0.0, 1 - used) if device.type == "cpu" else 0.0
     return StepCost(seconds, len(gaps), parameters, round(busy, 3))
+
+
+def clock_of(schedule: Schedule) -> Callable[[], float]:
+    """Return the clock that a schedule's times are measured with."""
+    return time.process_time if schedule.clock == "processor" else time.perf_counter
 
 
 def peak_bytes(device: torch.device) -> int | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from pumit.training.planning.estimate import (
     VALIDATION_SHARE,
     Hardware,
+    StepPlan,
     TimeParts,
     fit,
     hardware_for,
+    voxels_that_fit,
 )
 from pumit.training.recipes.presets import Preset
 
@@ -38,7 +42,19 @@ def test_dear_validations_are_rarer() -> None:
     plan = fit(parts(validation=60.0), PRESET, {})
     assert plan.validations == 2
     assert plan.validations * 60 <= VALIDATION_SHARE * 900
-    assert fit(parts(validation=5000.0), PRESET, {}).validations == 1
+    dear = fit(parts(validation=5000.0), PRESET, {})
+    assert (dear.validations, dear.steps) == (1, 500)  # at least half of the time is for steps
+    assert dear.seconds > PRESET.seconds
+
+
+def test_smaller_steps_do_not_make_room_for_a_long_validation() -> None:
+    """Small patches need more windows: a plan once ended at patches of 1 x 8 x 16 and one step."""
+    preset, few = replace(PRESET, step_voxels=1 << 17), StepPlan(10, 1, 1000, 1000)
+    voxels = 1 << 17
+    for _ in range(5):
+        voxels = voxels_that_fit(voxels, few, preset)
+    assert voxels == 1 << 14
+    assert voxels_that_fit(1 << 10, few, preset) == 1 << 10  # what a recipe gives stays
 
 
 def test_this_machine_is_described() -> None:
