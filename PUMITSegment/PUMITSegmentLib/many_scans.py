@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.export.classes import segments_of
 from pumit.export.write import write_segmentation
+from pumit.io.scans import find_scans
 from pumit.prompts import AnswerPrompt, MaskPrompt
 from pumit.segmentation import Algorithm, ClassLabel, LabelMap, Segmentation, region_type
 from pumit.system.watch import Watch
@@ -163,20 +166,25 @@ class BatchResult:
 
 
 class BatchRun:
-    """Batch segmentation, one scan after another; the scene stays usable."""
+    """Batch segmentation, one scan after another; the scene stays usable.
+
+    Args:
+        findItems: Finder of the scans, called on a thread.
+    """
 
     def __init__(
         self,
         selection: Selection,
         parts: Collaborators,
-        items: Sequence[BatchItem],
+        findItems: Callable[[], Sequence[BatchItem]],
         request: ScanRequest,
         onChanged: Callable[[], None],
     ) -> None:
         self._selection = selection
         self._parts = parts
         self._status = selection.status
-        self._items = list(items)
+        self._findItems = findItems
+        self._items: Sequence[BatchItem] = ()
         self._request = request
         self._onChanged = onChanged
         self._place = -1
@@ -186,10 +194,18 @@ class BatchRun:
         self.isRunning = False
 
     def start(self) -> None:
-        """Start with the first scan."""
+        """Find the scans, and start with the first one."""
         self.isRunning = True
         self._onChanged()
-        self._next()
+
+        def begin(items: Sequence[BatchItem]) -> None:
+            if not self._cancelled.is_set():
+                self._items = items
+                self._next()
+
+        self._status.working(_("Looking for scans..."), None, self._cancelByUser)
+        find = self._findItems
+        self._parts.background.submit(lambda: _distinct(find()), begin, self._failForGood)
 
     def cancel(self) -> None:
         """Stop; finished results are kept, and no partial result is left."""
@@ -198,18 +214,22 @@ class BatchRun:
             self._end()
 
     def _next(self) -> None:
-        self._place += 1
-        if self._place >= len(self._items):
+        items, place = self._items, self._place + 1
+        # On a thread, since a share may be slow; it also keeps many results from nesting calls.
+        self._parts.background.submit(lambda: _firstLeft(items, place), self._begin)
+
+    def _begin(self, place: int) -> None:
+        if self._cancelled.is_set():
+            return
+        self.result.there += place - (self._place + 1)
+        self._place = place
+        if place >= len(self._items):
             self._end()
             text = self.result.sentence(len(self._items))
             isWhole = self.result.done + self.result.there == len(self._items)
             (self._status.done if isWhole else self._status.problem)(text)
             return
         item = self._items[self._place]
-        if item.target is not None and item.target.exists():
-            self.result.there += 1
-            self._next()
-            return
         self._showProgress(0.0)
         try:
             if item.problem:
@@ -308,6 +328,42 @@ class BatchRun:
         self.cancel()
         text = self.result.sentence(len(self._items))
         self._status.waiting(_("Cancelled. {text}").format(text=text))
+
+
+def itemsIn(folder: Path, results: Path | None) -> list[BatchItem]:
+    """Find the scans of a folder; reads the headers of all DICOM files, so on a thread.
+
+    Raises:
+        PumitError: If the folder cannot be read.
+    """
+    return [
+        BatchItem(s.name, None, s.path, s.series, targetOf(results, s.name))
+        for s in find_scans([folder])
+    ]
+
+
+def _distinct(items: Sequence[BatchItem]) -> Sequence[BatchItem]:
+    """Return the items; raise a PumitError if two results would have the same name."""
+    targets = [str(item.target).casefold() for item in items if item.target is not None]
+    counts = Counter(targets)
+    twice = [item.name for item in items if counts[str(item.target).casefold()] > 1]
+    if twice:
+        raise PumitError(
+            _("Two scans are called {name}; rename one, or its result would be lost.").format(
+                name=twice[0]
+            )
+        )
+    return items
+
+
+def _firstLeft(items: Sequence[BatchItem], start: int) -> int:
+    """Return the index of the first item from `start` on without a result, or their number."""
+    left = (i for i in range(start, len(items)) if not _isThere(items[i].target))
+    return next(left, len(items))
+
+
+def _isThere(target: Path | None) -> bool:
+    return target is not None and os.path.exists(target)
 
 
 def targetOf(folder: Path | None, name: str) -> Path | None:

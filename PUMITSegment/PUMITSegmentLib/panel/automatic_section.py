@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from pumit.errors import (
     UnfamiliarScan,
     UnknownModality,
 )
-from pumit.io.scans import find_scans
 from pumit.structures.names import EVERYTHING, nearest_names, parts_of, requested_structure
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
@@ -50,6 +50,7 @@ from PUMITSegmentLib.many_scans import (
     BatchRun,
     ScanRequest,
     answerAll,
+    itemsIn,
     promptedIDs,
     queriesOf,
     targetOf,
@@ -589,49 +590,33 @@ class BatchSection(VTKObservationMixin):
         if self._whyNot() or (self._isPrompted and not self._selection.guard.allows(self._onRun)):
             return
         try:
-            items, request = self._items(), self._scanRequest()
+            findItems, request = self._itemFinder(), self._scanRequest()
         except PumitError as error:
             self._status.problem(str(error))
             return
         if request is None:
             return
-        self._run = BatchRun(self._selection, self._parts, items, request, self.refresh)
+        self._run = BatchRun(self._selection, self._parts, findItems, request, self.refresh)
         self._run.start()
 
-    def _items(self) -> list[BatchItem]:
-        """Return the scans to segment.
-
-        Raises:
-            PumitError: If the folder cannot be read, or two results would have the same name.
-        """
+    def _itemFinder(self) -> Callable[[], list[BatchItem]]:
+        """Return a function that finds the scans to segment, on a thread."""
         ui = self._ui
         folder, output = (e.currentPath.strip() for e in (ui.batchFolderEdit, ui.batchOutputEdit))
         results = Path(output).expanduser().absolute() if output else None
         if folder and not self._isPrompted:
-            scans = find_scans([Path(folder).expanduser().absolute()])
-            items = [
-                BatchItem(s.name, None, s.path, s.series, targetOf(results, s.name)) for s in scans
-            ]
-        else:
-            items = [
-                BatchItem(n.GetName(), n, target=targetOf(results, n.GetName().replace("/", "_")))
-                for n in self._checked()
-                if not (self._isPrompted and n is self._selection.volumeNode)
-            ]
+            return partial(itemsIn, Path(folder).expanduser().absolute(), results)
+        items = [
+            BatchItem(n.GetName(), n, target=targetOf(results, n.GetName().replace("/", "_")))
+            for n in self._checked()
+            if not (self._isPrompted and n is self._selection.volumeNode)
+        ]
         if self._isPrompted:
             for item in items:
                 item.problem = _whyNoPrompts(item.node, self._selection.volumeNode)
                 if not item.problem:
                     _givePrompts(item, self._selection.book)
-        targets = [str(item.target).casefold() for item in items if item.target is not None]
-        twice = [item.name for item in items if targets.count(str(item.target).casefold()) > 1]
-        if twice:
-            raise PumitError(
-                _("Two scans are called {name}; rename one, or its result would be lost.").format(
-                    name=twice[0]
-                )
-            )
-        return items
+        return lambda: items
 
     def _scanRequest(self) -> ScanRequest | None:
         """Return the function that segments each scan; None if a licence was not accepted.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import slicer
 from daily_panel import A
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
+from pumit.io import scans
 from pumit.volume import Volume
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSlicerLib.status import Activity
@@ -205,6 +207,51 @@ def test_a_folder_with_a_broken_scan_costs_no_other(panel: ServedPanel, tmp_path
     assert "2 of 3" in panel.ui.statusLabel.text
     assert "broken: " in panel.ui.statusLabel.text
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_a_folder_is_searched_on_a_thread(
+    panel: ServedPanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header of every DICOM file is read, which takes minutes on a share."""
+    goOn, search, onMain = threading.Event(), scans._in_folder, []
+
+    def searchSlowly(*arguments: Any, **options: Any) -> Any:
+        onMain.append(threading.current_thread() is threading.main_thread())
+        goOn.wait(0 if onMain[-1] else 60)
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(scans, "_in_folder", searchSlowly)
+    write_scans(tmp_path / "scans")
+    panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")
+    panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
+    panel.process()
+    panel.press(panel.ui.batchButton)
+    panel.wait(lambda: onMain)
+    assert onMain == [False]
+    assert panel.status == "Looking for scans..."
+    assert not panel.ui.batchButton.enabled
+    panel.wait(panel.ui.cancelButton.isVisible)
+    panel.press(panel.ui.cancelButton)
+    goOn.set()
+    assert panel.logic.background.drain(60)
+    assert panel.ui.batchButton.enabled
+    assert not (tmp_path / "out").exists()
+
+
+def test_any_number_of_scans_may_have_a_result(panel: ServedPanel, tmp_path: Path) -> None:
+    """Python ends calls that are nested a thousand times."""
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "out").mkdir()
+    for number in range(1200):
+        (tmp_path / "scans" / f"{number}.nii.gz").touch()
+        (tmp_path / "out" / f"{number}.seg.nrrd").touch()
+    panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")
+    panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
+    panel.process()
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    assert panel.status == "1200 of 1200 scans are segmented. 1200 had a result already."
+    assert panel.ui.batchButton.enabled
 
 
 def test_a_batch_is_cancelled_between_and_within_scans(panel: ServedPanel) -> None:
