@@ -18,7 +18,6 @@ from pumit.campaign import (
     ScanEntry,
 )
 from pumit.campaign.thumbnail import thumbnail_of
-from pumit.errors import PumitError
 from pumit.runs import ControlCommand, RunStatus, is_process_alive, send_command
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import BackgroundJob
@@ -140,6 +139,7 @@ class CampaignWork:
         self._problem = ""
         # Process started by this panel: ID, host name and start mark.
         self._process: tuple[int, str, str | None] | None = None
+        self._isStarting = False
         self._timer = parts.makeTimer(self.refresh, False)
         self.campaign: Campaign | None = None
         self.view: CampaignView | None = None
@@ -312,6 +312,8 @@ class CampaignWork:
     @property
     def isRunning(self) -> bool:
         """Whether a process of this panel or of another computer trains or predicts."""
+        if self._isStarting:
+            return True
         if self._process is None:
             return self.view is not None and bool(self.view.atWork)
         return is_process_alive(*self._process, time.time())
@@ -368,11 +370,8 @@ class CampaignWork:
         view = self.view
         if view is None or view.trainingFolder is None:
             return
-        try:
-            send_command(view.trainingFolder, word)
-        except PumitError as error:
-            self._status.problem(str(error))
-        self.refresh()
+        folder = view.trainingFolder
+        self._run(lambda: send_command(folder, word), lambda _done: self.refresh())
 
     def export(self, kind: str, target: Path) -> None:
         """Export the campaign in a separate process."""
@@ -405,13 +404,21 @@ class CampaignWork:
             return
         verb, *options = arguments
         command = ["campaign", verb, str(campaign.folder), *options]
-        try:
-            pid = self._parts.launcher.launch(campaign.folder, command)
-        except PumitError as error:
-            self._status.problem(str(error))
-            return
-        self._process = (pid, socket.gethostname(), process_mark(pid))
-        self.refresh()
+
+        def started(pid: int) -> None:
+            self._isStarting = False
+            self._process = (pid, socket.gethostname(), process_mark(pid))
+            self.refresh()
+            self._onChanged()
+
+        def fail(error: Exception) -> None:
+            self._isStarting = False
+            self._status.problem(sentenceOf(error))
+            self._onChanged()
+
+        self._isStarting = True
+        launch = self._parts.launcher.launch
+        self._parts.background.submit(lambda: launch(campaign.folder, command), started, fail)
         self._onChanged()
 
     def _endOfProcess(self, view: CampaignView) -> None:
@@ -419,13 +426,16 @@ class CampaignWork:
         if self._process is None or self.isRunning:
             return
         self._process = None
-        words = last_words(view.folder)
-        if view.failure:
-            self._status.problem(view.failure)
-        elif words.startswith(_PREFIX):
-            self._status.problem(words.removeprefix(_PREFIX))
-        elif view.chart.sentence:
-            self._status.done(view.chart.sentence)
+
+        def say(words: str) -> None:
+            if view.failure:
+                self._status.problem(view.failure)
+            elif words.startswith(_PREFIX):
+                self._status.problem(words.removeprefix(_PREFIX))
+            elif view.chart.sentence:
+                self._status.done(view.chart.sentence)
+
+        self._parts.background.submit(lambda: last_words(view.folder), say)
 
     # Results on the GUI thread
 

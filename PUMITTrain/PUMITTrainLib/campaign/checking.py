@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import slicer
@@ -31,7 +32,7 @@ from PUMITTrainLib.processes import sentenceOf
 _SEGMENT, _TRAIN = "PUMITSegment", "PUMITTrain"
 # Locks expire after two minutes without heartbeat.
 _BEAT_MS = 30_000
-# Longest wait for pending writes when Slicer closes.
+# Longest wait for writes when the scene or Slicer closes: the share may not answer.
 _PATIENCE_S = 20.0
 # Segment names and masks from PUMIT Segment.
 Masks = Sequence[tuple[str, Any]]
@@ -49,6 +50,7 @@ class _Checked:
     since: float = field(default_factory=time.monotonic)
     # Held while the draft or label is written, so that no draft follows the final write.
     writing: Any = field(default_factory=threading.RLock)
+    beating: BackgroundJob | None = None
     isDone: bool = False
 
     @property
@@ -186,14 +188,18 @@ class Checking:
         prepare = self._segment.reviewing.prepare
         skipped, name = {} if key else dict(self._skipped), self._work.reviewer
         self._status.working(_("Opening the scan..."))
+
+        def take() -> tuple[TakenScan, Path | None]:
+            taken = takeScan(campaign, key, ahead, skipped, name=name, prepare=prepare)
+            model = campaign.click_model
+            return taken, model if model is not None and model.is_file() else None
+
         self._opening = self._parts.background.submit(
-            lambda: takeScan(campaign, key, ahead, skipped, name=name, prepare=prepare),
-            lambda taken: self._show(campaign, taken),
-            self._refuse,
+            take, lambda found: self._show(campaign, *found), self._refuse
         )
         self._onChanged()
 
-    def _show(self, campaign: Campaign, taken: TakenScan) -> None:
+    def _show(self, campaign: Campaign, taken: TakenScan, clickModel: Path | None) -> None:
         """Add a scan to the scene, and read the next one ahead."""
         self._skipped |= taken.problems
         problem = next(iter(taken.problems.values()), "")
@@ -206,7 +212,7 @@ class Checking:
             self._endOfLoop(problem or next(iter(self._skipped.values()), ""))
             return
         segment = self._segment
-        self._useClickModel(campaign)
+        self._useClickModel(clickModel)
         try:
             scan = segment.reviewing.open(loaded.prepared, self)
         except PumitError as error:
@@ -243,11 +249,10 @@ class Checking:
         self.goBack()
         self._changed()
 
-    def _useClickModel(self, campaign: Campaign) -> None:
+    def _useClickModel(self, model: Path | None) -> None:
         """Use the campaign's click model in PUMIT Segment, if there is one and mode is local."""
-        compute, model = self._segment.compute, campaign.click_model
-        isLocal = compute.settings.mode is ComputeMode.LOCAL
-        if model is None or not isLocal or not model.is_file():
+        compute = self._segment.compute
+        if model is None or compute.settings.mode is not ComputeMode.LOCAL:
             self._returnModel()
             return
         self._borrower = compute
@@ -391,17 +396,20 @@ class Checking:
         self._skipped.clear()
 
     def keepAtOnce(self) -> None:
-        """Save drafts before the scene or Slicer closes; blocks until they are written."""
+        """Save drafts before the scene or Slicer closes; waits for them, but not for ever."""
         open_ = [*self._unsaved, *([self._current] if self._current is not None else [])]
         self._leave()
         self._ahead, self._unsaved = None, []
         self._beats.stop()
+        drafts = []
         for each in open_:
             try:
-                _keepDraft(each, self._draft(each))
-                each.release()
-            except (PumitError, OSError) as error:
+                drafts.append((each, self._draft(each)))
+            except PumitError as error:
                 self._problem(sentenceOf(error))
+        for failure in _keptInTime(drafts):
+            self._problem(sentenceOf(failure))
+        for each in open_:
             each.segment.reviewing.leave()
 
     def close(self) -> None:
@@ -559,6 +567,8 @@ class Checking:
         current = self._current
         if current is None or current.loaded.lock is None:
             return
+        if current.beating is not None and current.beating.isActive:
+            return  # two at a time could write the older draft last
         lock, state, draft = current.loaded.lock, current.scan.state(), None
         if not self._segment.isComputing:
             try:
@@ -583,7 +593,7 @@ class Checking:
                 words = _("Another person has taken {name}; Accept keeps yours beside theirs.")
                 self._problem(words.format(name=current.name))
 
-        self._parts.background.submit(beat, say, fail)
+        current.beating = self._parts.background.submit(beat, say, fail)
 
     def _refuse(self, error: Exception) -> None:
         self._fail(error)
@@ -617,6 +627,28 @@ def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
         if masks is not None and not checked.isDone:
             loaded, drawn = checked.loaded, _segmentation(checked, masks)
             checked.campaign.save_draft(loaded.entry, drawn, lock=loaded.lock)
+
+
+def _keptInTime(drafts: Sequence[tuple[_Checked, Masks | None]]) -> list[Exception]:
+    """Write drafts and release their locks, and return what went wrong, after `_PATIENCE_S`."""
+    errors: list[Exception] = []
+
+    def keep() -> None:
+        for each, masks in drafts:
+            try:
+                _keepDraft(each, masks)
+                each.release()
+            except Exception as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=keep, name="pumit-drafts", daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    if thread.is_alive():
+        names = ", ".join(each.name for each, _masks in drafts)
+        words = _("The campaign's folder does not answer: the draft of {names} may be lost.")
+        return [PumitError(words.format(names=names))]
+    return errors
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:

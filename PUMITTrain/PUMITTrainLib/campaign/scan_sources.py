@@ -120,13 +120,14 @@ def databaseSeries(text: str) -> tuple[list[Path], int]:
             for series in database.seriesForStudy(study):
                 count += 1
                 files = database.filesForSeries(series)
-                if files and text.lower() in _described(database, series, files[0]).lower():
+                if files and text.lower() in _described(database, series).lower():
                     folders[Path(files[0]).parent] = None
     return list(folders), count
 
 
-def _described(database: Any, series: str, file: str) -> str:
-    modality = database.fileValue(file, "0008,0060") or ""
+def _described(database: Any, series: str) -> str:
+    # Not by `fileValue`, which may read a file of each series: minutes, of a large database.
+    modality = database.fieldForSeries("Modality", series) or ""
     return f"{database.descriptionForSeries(series)} {modality}"
 
 

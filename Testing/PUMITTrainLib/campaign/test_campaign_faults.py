@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train, truthOf
-from pumit.campaign import Campaign
+from pumit.campaign import Campaign, ShareLock
 
 
 @pytest.fixture
@@ -431,6 +431,78 @@ def test_what_is_drawn_is_kept_when_something_closes(opened: CampaignModules, ho
     }
 
 
+def test_a_share_that_hangs_does_not_hang_slicer_when_it_closes(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import slicer
+
+    answers, kept, save = threading.Event(), threading.Event(), Campaign.save_draft
+
+    def saveLate(*arguments: Any, **options: Any) -> None:
+        answers.wait(60)
+        save(*arguments, **options)
+        kept.set()
+
+    monkeypatch.setattr(Campaign, "save_draft", saveLate)
+    monkeypatch.setattr("PUMITTrainLib.campaign.checking._PATIENCE_S", 0.1)
+    opened.draw()
+    slicer.mrmlScene.Clear(0)
+    assert not kept.is_set()
+    assert opened.status == (
+        "The campaign's folder does not answer: the draft of scan00 may be lost."
+    )
+    answers.set()
+    assert kept.wait(60)
+    assert (opened.campaign.home(opened.campaign.scan("scan00")) / "draft.seg.nrrd").exists()
+
+
+def test_drafts_of_a_share_that_hangs_do_not_queue_up(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it answered, the older one could be written last."""
+    answers, beats = threading.Event(), []
+
+    def beatLate(lock: ShareLock) -> bool:
+        beats.append(lock)
+        return answers.wait(60)
+
+    monkeypatch.setattr(ShareLock, "beat", beatLate)
+    opened.draw()
+    for _ in range(3):
+        opened.timers.ring()
+        opened.process()
+    answers.set()
+    opened.settle()
+    assert len(beats) == 1
+    opened.timers.ring()
+    opened.settle()
+    assert len(beats) == 2
+
+
+def test_buttons_of_a_campaign_touch_its_folder_only_on_threads(
+    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that hangs would freeze Slicer."""
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    touched = []
+
+    def noting(name: str, function: Any) -> Any:
+        def note(*arguments: Any) -> Any:
+            touched.append((name, threading.current_thread() is threading.main_thread()))
+            return function(*arguments)
+
+        return note
+
+    place = "PUMITTrainLib.campaign.campaign_work"
+    modules.training.launch = noting("launch", modules.training.launch)
+    monkeypatch.setattr(f"{place}.last_words", noting("last words", lambda folder: ""))
+    monkeypatch.setattr(f"{place}.send_command", noting("command", lambda folder, word: None))
+    assert modules.pressAction().startswith("Train")
+    modules.logic.campaign.command("pause")
+    modules.settle()
+    assert touched == [("launch", False), ("last words", False), ("command", False)]
+
+
 def test_what_is_drawn_is_kept_now_and_then(opened: CampaignModules) -> None:
     opened.draw()
     home = opened.campaign.home(opened.campaign.scan("scan00"))
@@ -619,6 +691,22 @@ def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_pa
     modules.press(ui.campaignCreateButton)
     assert modules.status == "None of the 0 series of Slicer's DICOM database fits."
     assert not (modules.folder / "campaign.json").exists()
+
+
+def test_series_of_slicers_dicom_database_are_found_without_their_files(
+    dicomDatabase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header of a file of each series of a large database takes minutes."""
+    from harness.storage.ctk_dicom_database import indexFolder
+    from pumit.export.dicom_series import write_dicom_series
+    from PUMITTrainLib.campaign.scan_sources import databaseSeries
+
+    volume, _labels = makeScan(0)
+    write_dicom_series(volume, tmp_path / "study", patient_name="Doe^J", patient_id="77")
+    indexFolder(dicomDatabase, tmp_path / "study")
+    monkeypatch.delattr(type(dicomDatabase), "fileValue")
+    assert databaseSeries("ct") == ([tmp_path / "study"], 1)
+    assert databaseSeries("no such words") == ([], 1)
 
 
 def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(
