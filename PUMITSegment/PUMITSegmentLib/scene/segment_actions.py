@@ -60,10 +60,10 @@ class SegmentActions:
         book = self._ensureBook(lambda: self.newSegment(name))
         if book is None:
             return ""
-        segmentID = newSegment(book.node, name)
-        book.recordNew(segmentID)
-        self._selection.selectSegment(segmentID)
-        self._selection.changed()  # a first segment is selected before the step is recorded
+        with self._selection.tellingOnce():
+            segmentID = newSegment(book.node, name)
+            book.recordNew(segmentID)
+            self._selection.selectSegment(segmentID)
         return segmentID
 
     @property
@@ -191,16 +191,18 @@ class SegmentActions:
         """
         selection = self._selection
         book = self._ensureBook(lambda: self.startPlacing(kind))
-        if book is None or not (selection.segmentID or self.newSegment()):
+        if book is None:
             return False
-        selection.parameters.promptKind = kind
-        self._requests.warmUp()
-        with self._status.showingErrors():
-            book.adoptManualEdits(selection.segmentID)
-            isPositive = selection.parameters.isPositive
-            book.prompts.startPlacing(kind, selection.segmentID, isPositive)
-        selection.showNextStep()
-        selection.changed()
+        with selection.tellingOnce():
+            if not (selection.segmentID or self.newSegment()):
+                return False
+            selection.parameters.promptKind = kind
+            self._requests.warmUp()
+            with self._status.showingErrors():
+                book.adoptManualEdits(selection.segmentID)
+                isPositive = selection.parameters.isPositive
+                book.prompts.startPlacing(kind, selection.segmentID, isPositive)
+            selection.showNextStep()
         return book.prompts.isPlacing
 
     def stopPlacing(self) -> None:

@@ -206,12 +206,12 @@ class Selection:
 
     @contextmanager
     def tellingOnce(self) -> Iterator[None]:
-        """Notify the listeners once, at the end of the block."""
-        self._isSilent = True
+        """Notify the listeners once, at the end of the block; of nested ones, of the outermost."""
+        wasSilent, self._isSilent = self._isSilent, True
         try:
             yield
         finally:
-            self._isSilent = False
+            self._isSilent = wasSilent
             self.changed()
 
     def showNextStep(self) -> None:
