@@ -67,6 +67,10 @@ PUMIT = "pumit"
 # Limit for the silence of a server during a long request, seconds; see `call_watched`.
 _NO_LIMIT_S = 24 * 3600.0
 
+# Limit for sending one part of an array, of up to 4 MiB, seconds: more than the slowest network
+# that a server accepts takes, 64 KiB a second.
+_SEND_S = 90.0
+
 _CONNECTIONS = 8
 
 _REFUSALS = (
@@ -262,6 +266,9 @@ class Client(AbstractContextManager["Client"]):
         elif body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         connect_s, read_s = self._timeout_s
+        if array is not None:
+            # urllib3 also limits by it how long each part may take to be sent.
+            connect_s = max(connect_s, _SEND_S)
         with self._readable_errors():
             response = self._http.request(
                 method,

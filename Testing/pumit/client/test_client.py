@@ -7,7 +7,9 @@ import json
 import socket
 import sys
 import threading
+import time
 
+import numpy as np
 import pytest
 import requests
 from loopback_server import TOKEN
@@ -16,6 +18,7 @@ from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
 from pumit.prompts import MaskPrompt
 from pumit.wire import protocol
+from pumit.wire.arrays import pack_array_in_parts
 
 
 @pytest.fixture
@@ -50,6 +53,26 @@ def stranger():
     for server in started:
         server.shutdown()
         server.server_close()
+
+
+def test_a_scan_may_take_longer_to_send_than_to_connect():
+    """`requests` takes the time to connect for the longest one of each part that is sent, too."""
+
+    def read_late(listener: socket.socket) -> None:
+        connection, _address = listener.accept()
+        time.sleep(0.6)
+        received = 0
+        while received < array.nbytes and (part := connection.recv(1 << 20)):
+            received += len(part)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    array = np.random.default_rng(0).integers(0, 255, (64, 512, 512)).astype(np.uint8)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=read_late, args=(listener,), daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        packed = pack_array_in_parts(array, codec="stored")
+        with Client(url, "", connect_timeout_s=0.2) as client:
+            assert client.call("POST", "/volume", array=packed, timeout_s=60).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
