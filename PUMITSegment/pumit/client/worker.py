@@ -21,7 +21,7 @@ from typing import IO, Any
 import pumit
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
-from pumit.system.process import python_environment
+from pumit.system.process import python_environment, start_program
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # Long enough to keep the session of a viewer left open overnight: no one else needs the worker.
@@ -226,15 +226,12 @@ def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:
 
 
 def signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
-    """End a process and its descendants; the process may be a launcher of the worker."""
+    """End a process and its descendants, without waiting; it may be a launcher of the worker."""
     if sys.platform == "win32":
         if process.poll() is None:
-            subprocess.run(
-                ["taskkill", "/F", "/T", "/PID", str(process.pid)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=False,
-            )
+            # Not waited for, since viewers call this on their GUI thread.
+            silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            start_program(["taskkill", "/F", "/T", "/PID", str(process.pid)], **silent)
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL if force else signal.SIGTERM)

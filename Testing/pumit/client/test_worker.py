@@ -10,11 +10,13 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from pumit.client.remote_session import RemoteSession
-from pumit.client.worker import LocalWorker
+from pumit.client.worker import LocalWorker, signal_tree
 from pumit.errors import CheckpointError, ServiceError
 
 FAKE_WORKER = Path(__file__).parents[1] / "server" / "fixtures" / "fake_worker.py"
@@ -224,3 +226,20 @@ def test_a_reason_that_comes_after_the_end_of_the_answers_is_reported():
     )
     with pytest.raises(ServiceError, match="no room left"):
         LocalWorker(command=[sys.executable, "-c", code]).start()
+
+
+def test_windows_ends_a_tree_without_waiting_and_without_a_console(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is done on the GUI thread of a viewer, which has no console."""
+    started: list[tuple[list[str], int]] = []
+
+    def start(command: list[str], **options: Any) -> None:
+        started.append((command, options["creationflags"]))
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(subprocess, "CREATE_NO_WINDOW", 1 << 27, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    running: Any = SimpleNamespace(pid=4711, poll=lambda: None)
+    signal_tree(running, force=False)
+    assert started == [(["taskkill", "/F", "/T", "/PID", "4711"], 1 << 27)]
