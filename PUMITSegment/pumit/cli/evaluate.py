@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError, VolumeError
+from pumit.system.wording import listed
 
 if TYPE_CHECKING:
     from pumit.evaluation.click_scores import Row
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 # For millimetres and Dice; further digits are rounding noise.
 DECIMALS = 5
+NAMED = 8  # classes in a line
 
 
 def _count(text: str) -> int:
@@ -267,7 +269,18 @@ def _compare(args: argparse.Namespace) -> int:
         raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = _compared_classes(args.classes) if args.classes else ()
     ignored = _ignored_of(Path(args.classes)) if args.classes else _ignored_beside(args.labels)
-    if args.predictions.is_file() and args.labels.is_file():
+    kinds = {"predictions": args.predictions, "labels": args.labels}
+    for what, path in kinds.items():
+        if not path.exists():
+            raise VolumeError(
+                f"There is no file or folder {path.name!r} of {what}; check the path."
+            )
+    if len({path.is_file() for path in kinds.values()}) > 1:
+        file, folder = sorted(kinds, key=lambda what: kinds[what].is_dir())
+        raise VolumeError(
+            f"{kinds[file].name} is a file and {folder} a folder; give two files or two folders."
+        )
+    if args.labels.is_file():
         found = [pair_of_files(args.predictions, args.labels)]
     else:
         found = find_pairs(args.predictions, args.labels)
@@ -305,6 +318,16 @@ def _compare(args: argparse.Namespace) -> int:
         raise VolumeError(failed[pairs[0].case])
     if not rows:
         raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
+    if not any(row.predicted_voxels and row.true_voxels for row in rows):
+        have = [
+            listed(list(dict.fromkeys(r.label for r in rows if getattr(r, key))), NAMED) or "none"
+            for key in ("predicted_voxels", "true_voxels")
+        ]
+        logger.warning(
+            "No class has voxels in both. Classes of the predictions: %s; of the labels: %s. Give "
+            "those that belong together the same value or name.",
+            *have,
+        )
     summary = summarize(rows, (*METRICS, "nsd"))
     if args.output:
         _write_comparison(args.output, rows, summary, failed)

@@ -157,7 +157,7 @@ def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) ->
     assert "--labels" in refused("evaluate", *folders[:2])
     assert "no folder of cases" in refused("evaluate", tmp_path, *folders)
     assert ".md is for clicks" in refused("evaluate", *folders, "-o", tmp_path / "rows.md")
-    assert "There is no folder" in refused("evaluate", *folders[:3], tmp_path / "none")
+    assert "There is no file or folder" in refused("evaluate", *folders[:3], tmp_path / "none")
     assert "holds no" in refused("evaluate", *folders[:3], tmp_path)
     assert "name contains 'c'" in refused("evaluate", *folders, "--only", "c")
     for path in list(folders[1].iterdir()):
@@ -213,7 +213,12 @@ def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any)
 
 def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_path: Path) -> None:
     line = refused("evaluate", "--predictions", folders[1] / "a.nii.gz", *folders[2:])
-    assert "no folder 'a.nii.gz'" in line
+    assert "a.nii.gz is a file and labels a folder; give two files or two folders" in line
+    line = refused("evaluate", *folders[:3], folders[3] / "a.nrrd")
+    assert "a.nrrd is a file and predictions a folder" in line
+    for wrong in ("none.nii.gz", "none"):
+        pair = ("--predictions", folders[1] / wrong, "--labels", folders[3] / "b.nrrd")
+        assert f"There is no file or folder '{wrong}' of predictions" in refused("evaluate", *pair)
     volume = write_dicom_series(
         Volume(np.eye(9, dtype=np.int16)[None].repeat(3, 0)), tmp_path / "s"
     )
@@ -221,6 +226,23 @@ def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_
     pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", tmp_path / "seg.dcm")
     assert "A DICOM-SEG cannot be compared; write both" in refused("evaluate", *pair)
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
+
+
+def test_labels_without_a_common_class_are_remarked(
+    run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(labels(), tmp_path / "true.nii.gz")
+    save(labels() // 2 * 255, tmp_path / "binary.nii.gz")
+    run(
+        "evaluate",
+        "--predictions",
+        tmp_path / "binary.nii.gz",
+        "--labels",
+        tmp_path / "true.nii.gz",
+    )
+    (message,) = caplog.messages
+    assert message.startswith("No class has voxels in both.")
+    assert "of the predictions: 255; of the labels: 1, 2" in message
 
 
 def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
