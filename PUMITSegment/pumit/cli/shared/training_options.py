@@ -87,10 +87,16 @@ def next_step(model: Path) -> str:
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
 
-    command = "segment SCAN --point=R,A,S -o OUT.seg.nrrd"
-    if kind_of(read_recipe(model)[0]) != "promptable":
-        command = "predict SCANS -o OUT"
-    return f"Next: pumit {command} --model {os.path.relpath(model)}"
+    recipe, _ = read_recipe(model)
+    place = os.path.relpath(model)
+    is_vit = str(recipe.get("network")).startswith("pumit_vit")
+    command = {
+        "promptable": "segment SCAN --point=R,A,S -o OUT.seg.nrrd --model {}",
+        "tokenizer": "reconstruct SCAN -o OUT.nii.gz --model {}",
+        "encoder": f"train {'segmentation' if is_vit else 'RECIPE'} --data LABELLED "
+        "--initial {} -o OUT",
+    }.get(kind_of(recipe), "predict SCANS -o OUT --model {}")
+    return f"Next: pumit {command.format(place)}"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

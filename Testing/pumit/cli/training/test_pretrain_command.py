@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from pumit.cli.shared.training_options import next_step
+from pumit.models.checkpoint import save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -61,3 +64,21 @@ def test_without_scans_or_recipe_it_says_what_to_give(refused: Any, tmp_path: Pa
     assert "with --on FOLDER" in refused("pretrain", "-o", tmp_path / "run")
     line = refused("pretrain", "vit", "--on", tmp_path, "--data", tmp_path, "-o", tmp_path / "run")
     assert "--data needs --on" in line
+
+
+@pytest.mark.parametrize(
+    ("network", "command"),
+    [
+        ("pumit_vit_small_mim", "train segmentation --data LABELLED --initial m -o OUT"),
+        ("swin_ssl_small", "train RECIPE --data LABELLED --initial m -o OUT"),
+        ("pumit_tokenizer_small", "reconstruct SCAN -o OUT.nii.gz --model m"),
+        ("promptable", "segment SCAN --point=R,A,S -o OUT.seg.nrrd --model m"),
+    ],
+)
+def test_the_next_step_is_one_that_the_model_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = {"kind": "encoder"} if network == "swin_ssl_small" else {}  # as its training writes
+    save_checkpoint(tmp_path / "m", {"w": torch.zeros(1)}, {"network": network, **kind})
+    assert next_step(tmp_path / "m") == f"Next: pumit {command}"
