@@ -27,6 +27,7 @@ FULL_DISK_BYTES = 4096
 NAME_LIMIT = 255
 PREFIX_LENGTH = 16
 REPLACE_TRIES, REPLACE_SECONDS = 20, 0.1
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _REASONS = {
     errno.EACCES: "the folder is read-only for you; choose another folder.",
     errno.EPERM: "the folder is read-only for you; choose another folder.",
@@ -79,7 +80,7 @@ def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
 def _export_error(error: OSError) -> ExportError:
     reason = _REASONS.get(error.errno or 0, f"{error.strerror or 'the system refused'}.")
-    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ExportError
+    kind = DiskFullError if error.errno in _FULL else ExportError
     return kind(f"The result cannot be written: {reason}")
 
 
@@ -183,8 +184,8 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
             _keep_name(final.parent)
     except OSError as error:
         _remove(temporary)
-        # A failed write has no file name; a failed open has one.
-        if error.filename in (None, str(temporary), temporary):
+        # A failed write has no file name, or of a copy both; a failed open has one.
+        if error.filename in (None, str(temporary), temporary) or error.errno in _FULL:
             raise _export_error(error) from error
         raise
     except BaseException as error:
@@ -217,7 +218,8 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or "the system refused"
-        raise ExportError(f"Cannot make the folder {folder.name}: {reason}.") from None
+        kind = DiskFullError if error.errno in _FULL else ExportError
+        raise kind(f"Cannot make the folder {folder.name}: {reason}.") from None
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:

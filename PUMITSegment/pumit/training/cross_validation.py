@@ -100,7 +100,7 @@ def cross_validate(
         reporter.report({"cross_validation": only_means(result["mean"])})
         # 4. Join the folds into an ensemble, and write its card.
         joined = output / f"{recipe.name}{FOLDS}.safetensors"
-        join_models(made, joined, name=joined.stem)
+        reporter.written(lambda: join_models(made, joined, name=joined.stem))
         registered = write_result(reporter, output, joined, registers=recipe.register_)
         # 5. Train the model of all cases, or return that of the best fold.
         best = made[_best(result)]

@@ -73,16 +73,23 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
     if registers:
         known = card if card.is_file() else None
         what = "The model cannot be entered in your model list"
-        name = _tried(reporter, what, lambda: user_index.register(best, card=known))
+        name = _tried(
+            reporter,
+            what,
+            lambda: user_index.register(best, card=known),
+            disk="The disk of your model list",
+        )
     reporter.report({"model": best.name, "registered": name})
     reporter.update(model=best.name, registered=name)
     return name
 
 
-def _tried(reporter: RunReporter, what: str, work: Callable[[], R]) -> R | None:
-    """Call a function, and report an error as a warning."""
+def _tried(
+    reporter: RunReporter, what: str, work: Callable[[], R], *, disk: str = "The disk"
+) -> R | None:
+    """Call a function, and report an error as a warning; `disk` is what it writes to."""
     try:
-        return reporter.written(work)
+        return reporter.written(work, disk=disk)
     except FAILURES as error:
         logger.info("%s", what, exc_info=True)
         reason = str(error) if isinstance(error, ValueError) else type(error).__name__

@@ -88,8 +88,13 @@ def test_where_no_file_can_be_is_refused(tmp_path: Path, target: str, words: str
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.ENOSPC, "full"), RuntimeError("itk::ERROR: could not write"), None],
-    ids=["said", "of a writer", "silent"],
+    [
+        OSError(errno.ENOSPC, "full"),
+        OSError(errno.ENOSPC, "full", "source", None, "copy"),  # as shutil.copyfile raises it
+        RuntimeError("itk::ERROR: could not write"),
+        None,
+    ],
+    ids=["said", "of a copy", "of a writer", "silent"],
 )
 def test_full_disk_is_found_even_where_the_writer_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None

@@ -39,7 +39,7 @@ BEAT_SECONDS = 2.0  # heartbeat interval
 ROOM_SECONDS = 5.0  # interval of checks for free space on a full disk
 ROOM_TRY_SECONDS = 60.0  # interval of retries without a check: a quota is not visible
 ROOM_BYTES = 1 << 20  # additional free space that is worth a retry
-FULL = "The disk is full. Make room: the run waits, and then continues."
+FULL = "{} is full. Make room: the run waits, and then continues."
 
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
@@ -350,8 +350,11 @@ class RunReporter:
             self.state(before.state, before.sentence)
         return requested
 
-    def written(self, work: Callable[[], T]) -> T:
+    def written(self, work: Callable[[], T], *, disk: str = "The disk") -> T:
         """Call a function that writes files, and retry on a full disk until there is space.
+
+        Args:
+            disk: What the sentence calls the disk.
 
         Raises:
             RunStopped: If the run was stopped while it waited.
@@ -365,7 +368,7 @@ class RunReporter:
                 logger.info("waiting for room: %s", error)
                 folder = self.folder
                 room = partial(self._room, folder, _free(folder))
-            if self._sleep("disk full", f"{FULL} {kept(folder)}", room) == "stop":
+            if self._sleep("disk full", f"{FULL.format(disk)} {kept(folder)}", room) == "stop":
                 raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
 
     def _room(self, folder: Path, before: int) -> ControlCommand | None:
@@ -456,9 +459,12 @@ def _end_last_line(log: Path) -> None:
 
 
 def kept(folder: Path) -> str:
-    """Return a sentence on the saved step of a run."""
+    """Return a sentence on the saved step of a run, or on the parts of a larger run."""
     step = step_saved(folder / LAST)
-    return "Nothing of it is saved yet." if step is None else f"Step {step} is saved."
+    if step is not None:
+        return f"Step {step} is saved."
+    has_parts = any(folder.rglob(LAST))
+    return "Its trainings are saved." if has_parts else "Nothing of it is saved yet."
 
 
 def _free(folder: Path) -> int:

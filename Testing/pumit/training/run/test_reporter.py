@@ -94,6 +94,22 @@ def test_a_run_that_waits_for_room_can_be_stopped(
         RunReporter().written(refuse)
 
 
+def test_a_full_disk_of_the_models_is_named_and_what_is_saved_of_parts(tmp_path: Path) -> None:
+    part = tmp_path / "run" / "fold_1" / LAST
+    part.parent.mkdir(parents=True)
+    run_line(part.parent)
+
+    def refuse() -> None:
+        send_command(tmp_path / "run", "stop")
+        raise DiskFullError("The disk is full.")
+
+    with run_session(tmp_path / "run", since=0.0) as reporter, pytest.raises(RunStopped) as stop:
+        reporter.written(refuse, disk="The disk of your models")
+    assert str(stop.value) == "Stopped while the disk was full. Its trainings are saved."
+    (record,) = (r for r in read_log(tmp_path / "run")[0] if r.get("event") == "disk full")
+    assert record["sentence"].startswith("The disk of your models is full. Make room: the run")
+
+
 def test_lines_that_found_no_room_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
