@@ -30,6 +30,7 @@ TEXT_LOG = "log.txt"
 RECIPE = "recipe.yaml"
 PICTURES = "pictures"
 ELSEWHERE = "elsewhere.txt"
+COMPARISON = "comparison.json"  # in the folder of a comparison; its trainings are below
 
 RunState = Literal["preparing", "training", "validating", "paused", "stopped", "finished", "failed"]
 ENDED: frozenset[str] = frozenset({"stopped", "finished", "failed"})

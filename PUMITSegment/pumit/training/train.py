@@ -16,7 +16,7 @@ import torch.distributed as dist
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.models import user_index
-from pumit.runs import RECIPE, read_status, send_command
+from pumit.runs import COMPARISON, RECIPE, read_status, send_command
 from pumit.training.cross_validation import FOLD_KEYS, cross_validate
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
@@ -119,12 +119,15 @@ def finetune(
 
     Raises:
         PumitError: If the recipe is invalid, its data cannot be used, another process trains in
-            the folder, or the folder holds a run of another recipe.
+            the folder, or the folder holds a run of another recipe or a comparison.
         RunStopped: If the run was stopped; it is saved, and the same call resumes.
     """
     since = time.time() if since is None else since
     if finish and not _has_model(output):
         raise PumitError(f"The run in {output.name} has no validated model to finish with.")
+    if (output / COMPARISON).is_file():
+        name = output.absolute().name
+        raise PumitError(f"{name} holds a comparison; choose another folder.")
     own = {} if device is None else {"device": device}
     file = RecipeFile.read(path, folder).changed({**(changes or {}), **own})
     if "task" not in file.keys and file.keys.get("network") in PRETRAINING:

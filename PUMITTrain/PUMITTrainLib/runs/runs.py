@@ -13,6 +13,7 @@ from typing import Any
 
 from pumit.errors import ExportError, PumitError, ServiceError
 from pumit.runs import (
+    COMPARISON,
     RECIPE,
     TEXT_LOG,
     ControlCommand,
@@ -345,8 +346,9 @@ class Runs:
 
     def _launch(self, folder: Path, *options: str, message: str = "") -> None:
         """Start the process of a run and select it."""
+        command = "compare" if (folder / COMPARISON).is_file() else "train"
         try:
-            pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", ".", *options])
+            pid = self._parts.launcher.launch(folder, [command, RECIPE, "-o", ".", *options])
         except PumitError as error:
             self._status.problem(str(error))
             self._noteFailed(folder, str(error))

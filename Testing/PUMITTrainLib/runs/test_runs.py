@@ -126,6 +126,17 @@ def test_killed_run_is_offered_with_the_reason_and_taken_up(train: Any) -> None:
     assert train.logic.runs.selected.step == 20
 
 
+def test_a_comparison_is_continued_as_one(train: Any) -> None:
+    folder = train.root / "networks"
+    gone(folder)
+    (folder / "comparison.json").touch()
+    train.logic.runs.select(folder)
+    train.poll()
+    train.logic.runs.continueRun()
+    train.settle()
+    assert train.launcher.launched == [(folder, ["compare", "recipe.yaml", "-o", "."])]
+
+
 def test_second_run_waits_unless_the_user_insists(train: Any) -> None:
     writeRun(train.root / "busy")
     gone(train.root / "dead")

@@ -15,7 +15,8 @@ from pumit.evaluation.crossed_bootstrap import RESAMPLES, CrossedMean, Values, c
 from pumit.models.user_index import CARD_DATA
 from pumit.report.document import Drawing, Photograph, write_template
 from pumit.report.line_chart import Line, PointRow, curves_svg, point_rows_svg
-from pumit.training.comparison.plan import FACTS, Comparison
+from pumit.runs import COMPARISON
+from pumit.training.comparison.plan import Comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows
 from pumit.training.model_card.record import RunLog
 
@@ -157,7 +158,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     rows = [row for row in read_rows(output / ROWS) if row.name in names]
     if not rows:
         return None
-    facts = json.loads((output / FACTS).read_text(encoding="utf-8"))
+    facts = json.loads((output / COMPARISON).read_text(encoding="utf-8"))
     scores = network_scores(rows, names)
     done = {(row.name, row.seed) for row in rows}
     source = comparison.file.source

@@ -42,7 +42,6 @@ from pumit.training.validate import read_segmentation
 FOREVER = 1_000_000  # steps of a training that is ended by its seconds
 # Keys of a comparison that are copied to each training.
 SHARED = ("data", "plan", "augmentation", "balanced_share", "validation", "device", "threads")
-FACTS = "comparison.json"
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,8 @@ def read_comparison(
             trainings are not comparable.
     """
     file = RecipeFile.read(path, folder).changed({"data": data or {}})
+    if "networks" not in file.keys:
+        raise PumitError(f"{file.source} is no recipe of `pumit compare`: it lists no networks.")
     recipe = read_model(ComparisonRecipe, file.keys, file.source)
     found = Comparison(recipe, file)
     for network in recipe.networks:

@@ -22,11 +22,10 @@ import yaml
 
 import pumit
 from pumit.errors import ExportError, PumitError
-from pumit.runs import RECIPE, ControlCommand, read_status, send_command
-from pumit.system.files import write_json, write_text
+from pumit.runs import COMPARISON, RECIPE, ControlCommand, read_status, send_command
+from pumit.system.files import make_folder, write_json, write_text
 from pumit.system.process import start_program
 from pumit.training.comparison.plan import (
-    FACTS,
     Comparison,
     PlannedComparison,
     Training,
@@ -46,7 +45,7 @@ from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
-from pumit.training.run.resolved_recipe import differences, plain, with_absolute_paths
+from pumit.training.run.resolved_recipe import STARTED, differences, plain, with_absolute_paths
 from pumit.training.run.session import run_session
 
 logger = logging.getLogger(__name__)
@@ -200,8 +199,11 @@ def compare(
         raise PumitError(
             f"{comparison.file.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
         )
+    if (output / STARTED).is_file() and not (output / COMPARISON).is_file():
+        raise PumitError(f"{output.name} holds a training, no comparison; choose another folder.")
     with run_session(output, since=since) as reporter:
-        reporter.update(name=path.stem, task="comparison")
+        name = output.name if path.name == RECIPE else path.stem
+        reporter.update(name=name, task="comparison")
         # 1. Plan everything, and compare it with an earlier start, before any training.
         planned = plan_comparison(
             comparison, progress=lambda number: reporter.at_case("Reading", number)
@@ -214,7 +216,7 @@ def compare(
             lambda: write_text(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
         )
         facts = facts_of_comparison(comparison, planned)
-        reporter.written(lambda: write_json(output / FACTS, facts))
+        reporter.written(lambda: write_json(output / COMPARISON, facts))
         # 3. Train what is not finished, each in its own process.
         selected = [t for t in planned.trainings if t.network.name in (only or names)]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
@@ -235,7 +237,7 @@ def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = 
         PumitError: If the recipe is invalid, or no training is finished.
     """
     comparison = read_comparison(path, data=data)
-    if not (output / FACTS).is_file() or not _write_page(output, comparison):
+    if not (output / COMPARISON).is_file() or not _write_page(output, comparison):
         raise PumitError(f"No training of {path.name} is finished in {output.name} yet.")
 
 
@@ -296,7 +298,7 @@ class _Trainings:
 
     def _begin(self, training: Training, running: TrainingProcesses) -> None:
         recipe = _recipe_of(training, self.output)
-        recipe.parent.mkdir(exist_ok=True)
+        self.reporter.written(lambda: make_folder(recipe.parent))
         text = yaml.safe_dump(training.keys, sort_keys=False, allow_unicode=True)
         self.reporter.written(lambda: write_text(recipe, text))
         end_orphan(self._folder(training))

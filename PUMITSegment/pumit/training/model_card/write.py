@@ -21,7 +21,7 @@ from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
 from pumit.report.document import rendered
-from pumit.runs import read_status
+from pumit.runs import COMPARISON, read_status
 from pumit.system.files import write_json, write_text
 from pumit.system.wording import duration
 from pumit.training.classification.run import read_data
@@ -232,6 +232,11 @@ def best_of(folder: Path) -> Path:
     Raises:
         CheckpointError: If there is none, as before the first validation.
     """
+    if (folder / COMPARISON).is_file():
+        raise CheckpointError(
+            f"{folder.absolute().name} holds a comparison; name one of its trainings, in its "
+            "folder runs."
+        )
     status = read_status(folder)
     name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
     model = status.model if status is not None and status.model else ""

@@ -31,8 +31,11 @@ def model_for(keys: Mapping[str, Any], source: str) -> type[TrainingRecipe]:
     """Return the recipe type for a recipe's task and network.
 
     Raises:
-        PumitError: If the task is unknown, or the network cannot be pre-trained.
+        PumitError: If the task is unknown, the network cannot be pre-trained, or it is a recipe of
+            a comparison.
     """
+    if "networks" in keys:
+        raise PumitError(f"{source} is a recipe of `pumit compare`.")
     task = task_of(keys)
     if task not in TASKS:
         raise PumitError(f"task in {source} must be {' or '.join(TASKS)}, got {task!r}.")

@@ -74,6 +74,12 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
                     for row in data[rows]
                 ]
         changed["data"] = data
+    networks = changed.get("networks")  # of a comparison
+    if isinstance(networks, (list, tuple)):
+        changed["networks"] = [
+            with_absolute_paths(row, path_of) if isinstance(row, Mapping) else row
+            for row in networks
+        ]
     for key in PATHS:
         changed |= {key: absolute(changed[key])} if key in changed else {}
     for key in ("initial", "eva02", "tokenizer"):

@@ -14,7 +14,7 @@ from labelled_scans import TINY_SIZES, write_pairs
 from made_comparison import RECIPE, PretendedProcesses, written
 from pumit.cli.main import main
 from pumit.errors import PumitError
-from pumit.runs import read_status, send_command
+from pumit.runs import RunStatus, read_status, send_command, write_status
 from pumit.training.comparison import run as comparison
 from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again
@@ -166,6 +166,53 @@ def test_trainings_of_two_recipes_are_not_mixed(
     more = [*RECIPE["networks"], {"name": "third", "network": "basic_unet"}]
     again = compare(written(tmp_path, networks=more, processes=2), tmp_path / "out")
     assert again.done == 6
+
+
+def test_the_recipe_in_the_folder_continues_with_its_initial_weights(
+    tmp_path: Path, pretended: type[PretendedProcesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pumit.training.comparison.plan.load_initial_weights", lambda *_: None)
+    (tmp_path / "first.safetensors").touch()
+    path, out = written(tmp_path, networks=[{**UNET, "initial": "first.safetensors"}]), tmp_path
+    compare(path, out / "out")
+    assert compare(out / "out" / "recipe.yaml", out / "out").done == 2
+    assert len(pretended.started) == 2
+    assert status_of(out / "out").name == "out"
+
+
+def test_a_training_and_a_comparison_do_not_share_a_folder(
+    tmp_path: Path, pretended: type[PretendedProcesses], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out, run = written(tmp_path), tmp_path / "out", tmp_path / "run"
+    compare(path, out)
+    run.mkdir()
+    for name in ("recipe.yaml", "started.json"):
+        (run / name).write_text("name: mine")
+    write_status(run, RunStatus("stopped", name="mine", task="segmentation"))
+    for command, config, folder, sentence in (
+        ("compare", path, run, "run holds a training, no comparison; choose another folder"),
+        ("train", "segmentation", out, "out holds a comparison; choose another folder"),
+        ("pretrain", "default", out, "out holds a comparison; choose another folder"),
+    ):
+        assert main([command, str(config), "-o", str(folder)]) == 2
+        assert sentence in capsys.readouterr().err
+    assert (run / "recipe.yaml").read_text() == "name: mine"
+    assert [status_of(f).task for f in (run, out)] == ["segmentation", "comparison"]
+    assert main(["models", "add", str(out)]) == 2
+    assert "out holds a comparison; name one of its trainings" in capsys.readouterr().err
+
+
+def test_the_command_of_a_recipe_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = str(written(tmp_path)), str(tmp_path / "out")
+    for command in (["train", path], ["pretrain", path], ["plan", path], ["plan", path, "--check"]):
+        assert main([*command, "-o", out]) == 2
+        assert "compare.yaml is a recipe of `pumit compare`." in capsys.readouterr().err
+    assert main(["compare", "segmentation", "-o", out]) == 2
+    assert "segmentation.yaml is no recipe of `pumit compare`: it lists no networks" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_page_alone_is_made_without_the_data(
