@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from pumit.inference.loading import pick_precision
+from pumit.inference.loading import computing_in, pick_precision
 
 _CONVOLUTIONS = (F.conv3d, F.conv_transpose3d)
 
@@ -30,7 +30,8 @@ def half_precision(device: torch.device, precision: str = "auto") -> Iterator[No
     """Enable bfloat16 autocast, or compute in float32; see `is_half`."""
     is_on = is_half(device, precision)
     exact = ThinConvolutions() if is_on and device.type == "cpu" else nullcontext()
-    with torch.autocast(device.type, torch.bfloat16, enabled=is_on), exact:
+    dtype = torch.bfloat16 if is_on else torch.float32
+    with computing_in(dtype, device), exact:
         yield
 
 

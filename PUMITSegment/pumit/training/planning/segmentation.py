@@ -18,6 +18,7 @@ import torch
 from pumit.errors import TrainingError
 from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.inference.automatic.sliding_window import SlidingWindow
+from pumit.inference.loading import computing_in
 from pumit.networks.build import RECIPES, build_network
 from pumit.preprocessing.resize import resized_shape
 from pumit.system.wording import count_of, times
@@ -477,8 +478,7 @@ def _window_seconds(
     network, precision = validation.segmenter.network, validation.segmenter.precision
     x = torch.randn(1, plan.channels, *plan.patch_size, device=device)
     times = []
-    is_half = precision != torch.float32
-    with torch.inference_mode(), torch.autocast(device.type, precision, enabled=is_half):
+    with torch.inference_mode(), computing_in(precision, device):
         for _ in range(WINDOWS):
             began = clock()
             network(x).float().cpu()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 import torch
 from pumit.training.loop.precision import half_precision
 from torch import nn
+from torch.nn import functional as F
 
 CPU = torch.device("cpu")
 
@@ -40,3 +44,47 @@ def test_it_is_half_precision_elsewhere() -> None:
         assert conv(torch.zeros(1, 2, 1, 4, 4)).dtype == torch.bfloat16
     with half_precision(CPU, "fp32"):
         assert conv(torch.zeros(1, 2, 4, 4, 4)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (3, {}),
+        (3, {"padding": 1, "stride": (1, 2, 2)}),
+        ((1, 3, 3), {"padding": (0, 1, 1), "dilation": 2}),
+        (3, {"padding": "same", "groups": 2}),
+        (1, {}),
+    ],
+)
+@pytest.mark.parametrize("batch", [(1,), (2,), ()])
+def test_single_fields_are_convolved_like_batches(
+    batch: tuple[int, ...], kernel: Any, options: dict[str, Any]
+) -> None:
+    """PyTorch's own convolution of a batch of one takes several times as long."""
+    torch.manual_seed(0)
+    conv = nn.Conv3d(4, 6, kernel, bias="groups" not in options, **options)
+    x = torch.randn(*batch, 4, 5, 8, 9, requires_grad=True)
+    found = []
+    for is_fast in (False, True):
+        conv.zero_grad()
+        x.grad = None
+        with half_precision(CPU, "fp32") if is_fast else nullcontext():
+            answer = conv(x)
+        answer.square().sum().backward()
+        assert x.grad is not None
+        assert conv.weight.grad is not None
+        found.append((answer.detach(), x.grad, conv.weight.grad.clone()))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_single_field_goes_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("This build of torch has no oneDNN.")
+    calls, convolve = [], torch.mkldnn_convolution
+    monkeypatch.setattr(torch, "mkldnn_convolution", lambda *a: calls.append(1) or convolve(*a))
+    conv = nn.Conv3d(2, 2, 3)
+    with half_precision(CPU, "fp32"):
+        for batch in (1, 2):
+            conv(torch.zeros(batch, 2, 4, 4, 4))
+        F.conv3d(torch.zeros(1, 2, 4, 4, 4).double(), conv.weight.double())
+    assert len(calls) == 1
