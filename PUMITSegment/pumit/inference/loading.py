@@ -115,8 +115,10 @@ def _convolved(
     """Return `F.conv3d` of the same arguments."""
     if isinstance(padding, str) or x.dim() != 5 or math.prod(weight.shape[2:]) == 1:
         return F.conv3d(x, weight, bias, stride, padding, dilation, groups)
-    sizes = ([n] * 3 if isinstance(n, int) else list(n) for n in (padding, stride, dilation))
-    return torch.mkldnn_convolution(x, weight, bias, *sizes, groups)
+    paddings, strides, dilations = (
+        [n] * 3 if isinstance(n, int) else list(n) for n in (padding, stride, dilation)
+    )
+    return torch.mkldnn_convolution(x, weight, bias, paddings, strides, dilations, groups)
 
 
 def pick_device(device: str) -> torch.device:

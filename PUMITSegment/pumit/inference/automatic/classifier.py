@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, VolumeError
-from pumit.inference.loading import build_from, open_model, pick_precision
+from pumit.inference.loading import build_from, computing_in, open_model, pick_precision
 from pumit.models.card import classes_of
 from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
@@ -53,7 +53,7 @@ def class_probabilities(
         network: Maps images (B, channels, d, h, w) to logits (B, classes).
     """
     x = (images * form.factor).to(device).expand(-1, form.channels, -1, -1, -1)
-    with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+    with computing_in(precision, device):
         logits = network(x)
     logits = logits.float()
     return (logits.sigmoid() if is_multi_label else logits.softmax(1)).cpu().numpy()
