@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--predictions",
         type=Path,
         metavar="PATH",
-        help="label map, or folder of label maps, to score instead of simulating clicks ...",
+        help="labels (label map, .seg.nrrd, DICOM-SEG or RTSTRUCT), or a folder of them, to score "
+        "instead of simulating clicks ...",
     )
     parser.add_argument(
         "--labels",
@@ -53,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="... against the ground truth, a file or a folder with the same file names: Dice, "
         "NSD, ASSD, HD, HD95 in mm, volumes in mL, and MAE and AP of the masks",
+    )
+    parser.add_argument(
+        "--scan",
+        type=Path,
+        metavar="PATH",
+        help="with --predictions: the scan, or a folder of the scans, that DICOM-SEG and RTSTRUCT "
+        "refer to; needed if both sides are DICOM",
     )
     parser.add_argument(
         "--places",
@@ -134,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.nsd >= 0:
         raise PumitError(f"--nsd must be 0 mm or more, got {args.nsd:g}.")
     if args.predictions is None and args.labels is None:
-        for option in ("classes", "places"):
+        for option in ("classes", "places", "scan"):
             if getattr(args, option) is not None:
                 raise PumitError(f"--{option} is for a comparison of --predictions with --labels.")
         if args.cases is None:
@@ -263,13 +271,16 @@ def _compare(args: argparse.Namespace) -> int:
         mask_errors,
         summarize,
     )
+    from pumit.io.file_part import split_part
 
     _check_output(args.output, args.predictions, args.labels)
     if args.output and args.output.suffix.lower() == ".md":
         raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = _compared_classes(args.classes) if args.classes else ()
     ignored = _ignored_of(Path(args.classes)) if args.classes else _ignored_beside(args.labels)
-    kinds = {"predictions": args.predictions, "labels": args.labels}
+    # A scene's node is named as scene.mrb#Name.
+    given = {"predictions": args.predictions, "labels": args.labels}
+    kinds = {what: split_part(path)[0] for what, path in given.items()}
     for what, path in kinds.items():
         if not path.exists():
             raise VolumeError(
@@ -280,7 +291,7 @@ def _compare(args: argparse.Namespace) -> int:
         raise VolumeError(
             f"{kinds[file].name} is a file and {folder} a folder; give two files or two folders."
         )
-    if args.labels.is_file():
+    if kinds["labels"].is_file():
         found = [pair_of_files(args.predictions, args.labels)]
     else:
         found = find_pairs(args.predictions, args.labels)
@@ -294,7 +305,7 @@ def _compare(args: argparse.Namespace) -> int:
         for i, pair in enumerate(pairs):
             step(pair.case, i / len(pairs))
             try:
-                for each in compared_masks(pair, classes, ignored=ignored):
+                for each in compared_masks(pair, classes, ignored=ignored, scan=args.scan):
                     case, label = pair.case, each.label
                     prediction, truth, grid = each.prediction, each.truth, each.grid
                     row = compared_metrics(

@@ -14,19 +14,29 @@ from scipy import ndimage
 
 from pumit.errors import VolumeError
 from pumit.geometry import Triple
-from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
-from pumit.io.labels.label_objects import label_object
-from pumit.io.labels.label_source import OUTSIDE, on_common_grid
+from pumit.io.labels.label_file import IN_PROGRESS, LabelFile, LabelledSegment
+from pumit.io.labels.label_source import (
+    on_common_grid,
+    on_grid,
+    read_label_map,
+    read_labels,
+    read_scan,
+)
 from pumit.segmentation import UNKNOWN_NAMES, Mask, plain_name
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
 FIRST_CHANNEL = "_0000"
-LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png")
+LABEL_SUFFIXES = (
+    *(".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png"),
+    *(".labelmap.dcm", ".rtstruct.dcm", ".seg.dcm", ".dcm"),
+)
 APART = 2.0  # radius around a place, in units of its depth, in which no other is reported
 LEAST_APART_MM = 5.0
 PICTURE = ".png"  # a mask of a photograph; next to label maps it is only a preview
+DICOM = ".dcm"
+OUTSIDE = "outside of the image"  # in the doubts of all readers
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,11 @@ class ComparedMasks:
 
 
 def compared_masks(
-    pair: CasePair, classes: Sequence[ComparedClass] = (), *, ignored: int | None = None
+    pair: CasePair,
+    classes: Sequence[ComparedClass] = (),
+    *,
+    ignored: int | None = None,
+    scan: Path | None = None,
 ) -> Iterator[ComparedMasks]:
     """Yield both masks of each class in the labels or the prediction of a case.
 
@@ -102,30 +116,30 @@ def compared_masks(
         classes: Classes to compare with their values, such as overlapping regions. A file that
             names one of them is read by name. Empty for all classes in the files.
         ignored: Label value of unknown voxels, which are excluded, like segments named "ignore".
+        scan: The scan, or a folder of scans that DICOM-SEG and RTSTRUCT refer to. Its grid is used;
+            otherwise that of a label map.
 
     Raises:
-        VolumeError: If a file is missing or cannot be read, the grids differ, or two classes of one
-            file cannot be distinguished.
+        VolumeError: If a file is missing or cannot be read, the grids differ, no grid is known, or
+            two classes of one file cannot be distinguished.
     """
     if pair.prediction is None or pair.labels is None:
         raise VolumeError(
             "The case has no prediction." if pair.labels else "The case has no labels."
         )
-    if found := label_object(pair.prediction) or label_object(pair.labels):
-        raise VolumeError(
-            f"A {found.kind} cannot be compared; write both as .seg.nrrd or .nii.gz, with pumit "
-            "segment or in PUMIT Segment."
-        )
-    truth = read_label_file(pair.labels)
-    # Match voxels by position, even if the files store their axes differently.
-    prediction, truth = on_common_grid(read_label_file(pair.prediction), truth)
-    for doubt in prediction.doubts:
-        if OUTSIDE in doubt:
+    prediction, truth = _read_both(pair.prediction, pair.labels, scan)
+    for file, what, other in (prediction, "prediction", "labels"), (truth, "labels", "prediction"):
+        if outside := [doubt for doubt in file.doubts if OUTSIDE in doubt]:
+            grid, more = ("scan", "") if scan else (other, ", or give the scan with --scan")
             raise VolumeError(
-                f"In the prediction, {doubt} (the grid of the labels); resample the prediction."
+                f"In the {what}, {outside[0]} (the grid of the {grid}); resample the {what}{more}."
             )
+    for doubt in prediction.doubts:
         if doubt != prediction.unreviewed:  # normal for a prediction
             logger.warning("Remark on a prediction: %s.", doubt)
+    for doubt in truth.doubts:
+        if doubt not in (truth.unreviewed, IN_PROGRESS):
+            logger.warning("Remark on the labels of a case: %s.", doubt)
     if truth.unreviewed:
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
     unknown = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
@@ -140,6 +154,30 @@ def compared_masks(
         for mask in unknown:  # which segments may overlap
             p_mask, t_mask = p_mask & ~mask, t_mask & ~mask
         yield ComparedMasks(name, p_mask, t_mask, truth.volume)
+
+
+def _read_both(prediction: Path, labels: Path, scan: Path | None) -> tuple[LabelFile, LabelFile]:
+    """Read prediction and labels on one grid."""
+    paths = (prediction, labels)
+    stored = [read_label_map(path) for path in paths]
+    maps = [file for file in stored if file is not None]
+    if scan is not None:
+        dicom = (path for path, file in zip(paths, stored, strict=True) if file is None)
+        image = read_scan([scan], next(dicom, None))
+    elif len(maps) == 2:
+        # Match voxels by position, even if the files store their axes differently.
+        return on_common_grid(*maps)
+    elif maps:
+        image = maps[0].volume
+    else:
+        raise VolumeError(
+            "DICOM-SEG and RTSTRUCT are read on the grid of a scan; give their scan with --scan."
+        )
+    one, other = (
+        read_labels(path, image) if file is None else on_grid(file, image)
+        for path, file in zip(paths, stored, strict=True)
+    )
+    return one, other
 
 
 def _masks_of_all(
@@ -190,8 +228,9 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
     if not folder.is_dir():
         raise VolumeError(f"There is no folder {folder.name!r} of {what}; check the path.")
     found: dict[str, Path] = {}
-    # Pictures come last, and are used only if there is nothing else.
-    for path in sorted(folder.iterdir(), key=lambda p: (p.suffix.lower() == PICTURE, p)):
+    # Pictures come last, and are used only if there is nothing else; DICOM after the label maps.
+    last = {DICOM: 1, PICTURE: 2}
+    for path in sorted(folder.iterdir(), key=lambda p: (last.get(p.suffix.lower(), 0), p)):
         if path.suffix.lower() == PICTURE and any(
             p.suffix.lower() != PICTURE for p in found.values()
         ):
@@ -200,6 +239,8 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
         if suffix is None or path.name.startswith(".") or not path.is_file():
             continue
         name = path.name[: -len(suffix)]
+        if name in found and found[name].suffix.lower() != DICOM == path.suffix.lower():
+            continue
         if name in found:
             raise VolumeError(
                 f"{found[name].name!r} and {path.name!r} are both {what} of one case; remove one."

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pumit
 import pytest
 import SimpleITK
 from pumit.evaluation.folder_comparison import compared_masks, pair_of_files
 from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.write import write_segmentation
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 
@@ -219,12 +219,6 @@ def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_
     for wrong in ("none.nii.gz", "none"):
         pair = ("--predictions", folders[1] / wrong, "--labels", folders[3] / "b.nrrd")
         assert f"There is no file or folder '{wrong}' of predictions" in refused("evaluate", *pair)
-    volume = write_dicom_series(
-        Volume(np.eye(9, dtype=np.int16)[None].repeat(3, 0)), tmp_path / "s"
-    )
-    pumit.save(volume.array > 0, volume, tmp_path / "seg.dcm")
-    pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", tmp_path / "seg.dcm")
-    assert "A DICOM-SEG cannot be compared; write both" in refused("evaluate", *pair)
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
 
 
@@ -243,6 +237,77 @@ def test_labels_without_a_common_class_are_remarked(
     (message,) = caplog.messages
     assert message.startswith("No class has voxels in both.")
     assert "of the predictions: 255; of the labels: 1, 2" in message
+
+
+@pytest.fixture
+def dicom(tmp_path: Path) -> tuple[Volume, Any]:
+    """A DICOM scan in the folder `scans/a`, and a function that saves labels of it."""
+    (tmp_path / "scans").mkdir()
+    scan = write_dicom_series(
+        Volume(labels().astype(np.int16), SPACING, (5.0, 6.0, 7.0)), tmp_path / "scans" / "a"
+    )
+
+    def save_labels(path: Path, array: np.ndarray) -> Path:
+        path.parent.mkdir(exist_ok=True)
+        segments = tuple(Segment(n, array == i) for i, n in enumerate(("x", "y"), start=1))
+        write_segmentation(Segmentation(scan, segments, Algorithm("a", "1")), path)
+        return path
+
+    return scan, save_labels
+
+
+@pytest.mark.parametrize("suffix", [".dcm", ".labelmap.dcm", ".rtstruct.dcm"])
+@pytest.mark.parametrize("other", [".seg.nrrd", ".nii.gz"])
+def test_dicom_labels_are_compared_on_the_grid_of_a_label_map(
+    run: Any, dicom: Any, tmp_path: Path, suffix: str, other: str
+) -> None:
+    _, save_labels = dicom
+    shifted = save_labels(tmp_path / "one" / f"a{suffix}", labels(1))
+    save_labels(tmp_path / "two" / f"a{other}", labels())
+    one, two = tmp_path / "one", tmp_path / "two"
+    for given in ((one, two), (two, one), (shifted, two / f"a{other}")):
+        rows = rows_of(run, "--predictions", given[0], "--labels", given[1])
+        assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0]
+        assert [row["label"] for row in rows] == ["x", "y"]
+
+
+def test_dicom_labels_on_both_sides_need_their_scan(
+    run: Any, refused: Any, dicom: Any, tmp_path: Path
+) -> None:
+    _, save_labels = dicom
+    for case, shift in (("a", 1), ("b", 0)):
+        save_labels(tmp_path / "one" / f"{case}.dcm", labels(shift))
+        save_labels(tmp_path / "two" / f"{case}.rtstruct.dcm", labels())
+    given = ("--predictions", tmp_path / "one", "--labels", tmp_path / "two")
+    assert "give their scan with --scan" in refused("evaluate", *given)
+    # Two series in one folder: each object names its own.
+    write_dicom_series(Volume(labels().astype(np.int16)), tmp_path / "scans" / "b2")
+    rows = rows_of(run, *given, "--scan", tmp_path / "scans")
+    assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0, 1.0, 1.0]
+    assert "--scan is for a comparison" in refused("evaluate", tmp_path, "--scan", tmp_path)
+
+
+def test_dicom_labels_outside_of_the_other_grid_are_refused(
+    run: Any, refused: Any, dicom: Any, tmp_path: Path
+) -> None:
+    scan, save_labels = dicom
+    whole = save_labels(tmp_path / "whole.dcm", labels())
+    inside = labels()[:3]
+    volume = Volume(inside, SPACING, scan.origin_lps, scan.direction)
+    made = Segmentation(volume, (Segment("x", inside == 1),), Algorithm("a", "1"))
+    write_seg_nrrd(made, tmp_path / "part.seg.nrrd")
+    given = ("--predictions", tmp_path / "part.seg.nrrd", "--labels", whole)
+    line = refused("evaluate", *given)
+    assert "In the labels, DICOM-SEG:" in line
+    assert "--scan" in line
+    rows = rows_of(run, *given, "--scan", tmp_path / "scans" / "a")
+    assert [row["label"] for row in rows] == ["x", "y"]
+
+
+def test_a_label_map_is_taken_before_the_same_in_dicom(run: Any, dicom: Any, folders: Any) -> None:
+    _, save_labels = dicom
+    save_labels(folders[1] / "a.dcm", labels())
+    assert len(rows_of(run, *folders)) == 4
 
 
 def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:

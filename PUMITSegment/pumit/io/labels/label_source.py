@@ -138,6 +138,18 @@ def read_labels(path: Path, image: Volume, *, patients: Collection[str] = ()) ->
         return on_grid(read_label_file(found), image)
 
 
+def read_label_map(path: Path) -> LabelFile | None:
+    """Read a label map, `.seg.nrrd` or a node of a Slicer bundle on its own grid.
+
+    None for DICOM-SEG and RTSTRUCT, which are read on the grid of their scan.
+
+    Raises:
+        VolumeError: If it cannot be read.
+    """
+    with _opened(path) as found:
+        return None if isinstance(found, LabelObject) else read_label_file(found)
+
+
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
     """Read several label files of one scan as one; see `read_labels`.
 

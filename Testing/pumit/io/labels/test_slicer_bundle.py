@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from label_objects_made import SCENE, a_volume, blobs, save, save_segments, write_bundle
+from pumit.cli.main import main
 from pumit.errors import VolumeError
 from pumit.io.labels.label_source import announced_segments, read_labels, read_scan
 from pumit.io.slicer_bundle import bundle_nodes
@@ -32,6 +33,14 @@ def test_nodes_are_read_by_their_names(tmp_path: Path, files: tuple[Path, Path])
     assert [s.name for s in announced_segments(tmp_path / "a.mrb#Segments")] == ["liver", "spleen"]
     found = read_labels(tmp_path / "a.mrb#vtkMRMLSegmentationNode1", volume)
     assert np.array_equal(found.mask(found.segments[1]), blobs()[1])
+
+
+def test_a_segmentation_of_a_scene_is_compared(
+    tmp_path: Path, files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_bundle(tmp_path / "a.mrb", *files)
+    main(["evaluate", "--predictions", f"{path}#Segments", "--labels", str(files[1])])
+    assert "AP at IoU 0.50 to 0.95 1.0000" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
