@@ -95,14 +95,16 @@ class CheckHere:
         selection.listeners.append(self.follow)
 
     def showNext(self) -> None:
-        """Show the next place of the selected segment, cyclically."""
+        """Show the next place of the selected segment, cyclically; waits for a pending answer."""
         selection = self._selection
-        if self._requests.isComputing:
-            return  # the pending answer changes what is doubtful
+        if self._requests.isFindingPlaces:
+            return
+        # A pending answer changes what is doubtful.
+        isKnown = selection.segmentID not in self._requests.pendingMasks
         given = self._reviewing.places(selection.segmentID)
-        if self._places and self._key == self._selection.answerKey():
+        if isKnown and self._places and self._key == self._selection.answerKey():
             self._show((self._present + 1) % len(self._places))
-        elif given:
+        elif isKnown and given:
             self._places, self._key = list(given), self._selection.answerKey()
             self._show(0)
         elif not selection.promptCount(selection.segmentID):

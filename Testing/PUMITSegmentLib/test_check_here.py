@@ -134,6 +134,33 @@ def test_checking_waits_for_the_answer_and_never_displaces_it(made: LogicScene) 
     assert len(made.worker.requests) == 1
     made.answer(A)
     assert made.mask(made.logic.segmentID).any()
+    places = made.worker.requests[-1]
+    assert places.placeCount == 5
+    check(made)
+    assert len(made.worker.requests) == 2
+    places.answer(A, PLACES)
+    assert marks() == [(5, 8, 9)]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_what_was_to_be_checked_is_not_once_it_changed(made: LogicScene, cancelled: bool) -> None:
+    made.click()
+    check(made)
+    if cancelled:
+        made.logic.cancel()
+        made.logic.update()
+    else:
+        made.click((12, 12, 12))
+    made.answer(A)
+    assert [request.placeCount for request in made.worker.requests if request.placeCount] == []
+
+
+def test_places_of_an_answer_that_failed_are_not_asked_for(made: LogicScene) -> None:
+    made.click()
+    check(made)
+    made.worker.requests[-1].onError(ServiceError("The server is gone."))
+    assert "gone" in made.status
+    assert len(made.worker.requests) == 1
 
 
 def test_nothing_to_check_is_said(made: LogicScene) -> None:

@@ -96,7 +96,7 @@ class _Lost(Exception):
 class MaskRequests:
     """Queue of mask requests, processed one at a time, newest first.
 
-    At most one request per segment is pending. A newer request stops the running one, which is
+    At most one mask per segment is pending. A newer request stops the running one, which is
     repeated afterwards with the prompts of that time, unless it was for the same segment or only
     for places to check. The scan is sent once for each key.
 
@@ -139,6 +139,11 @@ class MaskRequests:
         return self._pending[-1].segmentID if self._pending else None
 
     @property
+    def isFindingPlaces(self) -> bool:
+        """Whether places to check are pending."""
+        return any(pending.onPlaces is not None for pending in self._pending)
+
+    @property
     def pendingMasks(self) -> list[str]:
         """The segments whose masks are pending."""
         return [pending.segmentID for pending in self._pending if pending.onPlaces is None]
@@ -175,8 +180,15 @@ class MaskRequests:
         self._send(self._current)
 
     def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
-        """Find the places where a segment's answer should be checked; no mask is written."""
-        self._enqueue(_PendingRequest(segmentID, onPlaces))
+        """Find the places where a segment's answer should be checked, after all pending masks.
+
+        No mask is written. A request for a mask discards those for places.
+        """
+        pending = _PendingRequest(segmentID, onPlaces)
+        if self._pending:
+            self._pending.insert(0, pending)
+        else:
+            self._enqueue(pending)
 
     def cancel(self) -> None:
         """Cancel all requests; none of their masks is written."""
@@ -379,6 +391,8 @@ class MaskRequests:
         if request.isOpeningOnly and not request.isCancelled.is_set():
             self._refused = (request.query.volumeKey, request.generation)
         if self._release(request) and not request.isOpeningOnly:
+            # Places of an answer that failed would only fail again.
+            self._pending = [other for other in self._pending if other.onPlaces is None]
             words = _("{name}: {error}")
             self._status.problem(words.format(name=request.query.name, error=readable(error)))
         self._start()
