@@ -149,6 +149,12 @@ class PromptNodes(VTKObservationMixin):
         """Whether a 3D box has both corners and waits for its depth."""
         return self._tool.isDepthNext
 
+    @property
+    def isBegun(self) -> bool:
+        """Whether a box or a curve has a first point and is still being drawn."""
+        node = self._scene.GetNodeByID(self._tool.mode.startedID or "-")
+        return self._tool.isDrawing and node.GetNumberOfDefinedControlPoints() > 0
+
     def disarm(self) -> None:
         """Stop placing, and remove an unfinished prompt."""
         self._tool.stop(self._watch.nodes())
@@ -296,6 +302,8 @@ class PromptNodes(VTKObservationMixin):
         self._dropWithoutDepth(isInEvent)
         isDrawing = self._tool.isDrawing
         if isDrawing:
+            with self._watch.muted():  # a curve of one point would be finished
+                self._scene.GetNodeByID(self._tool.mode.startedID).RemoveAllControlPoints()
             self.stopPlacing()
         snapshots = {nodeSnapshot.key: nodeSnapshot for nodeSnapshot in snapshot.nodes}
         with self._watch.muted():

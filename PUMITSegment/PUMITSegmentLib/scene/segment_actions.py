@@ -132,8 +132,9 @@ class SegmentActions:
 
     @property
     def canUndo(self) -> bool:
-        """Whether there is a step to undo."""
-        return self._selection.book is not None and self._selection.book.canUndo
+        """Whether there is a step to undo, or something is being drawn."""
+        book = self._selection.book
+        return book is not None and (book.canUndo or book.prompts.isBegun)
 
     @property
     def canRedo(self) -> bool:
@@ -141,7 +142,19 @@ class SegmentActions:
         return self._selection.book is not None and self._selection.book.canRedo
 
     def undo(self) -> bool:
-        """Undo the last change of prompts and masks; return whether there was one."""
+        """Undo the last change of prompts and masks, or what is being drawn.
+
+        Returns:
+            Whether there was one.
+        """
+        selection = self._selection
+        prompts = selection.book.prompts if selection.book is not None else None
+        if prompts is not None and prompts.isBegun:
+            segmentID = selection.placed.segmentID
+            prompts.restore(segmentID, prompts.snapshot(segmentID))
+            selection.showNextStep()
+            selection.changed()
+            return True
         return self.canUndo and self._step(True)
 
     def redo(self) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import slicer
 from panel_scene import Viewed, opened
 from pumit.segmentation import UncertainRegion
@@ -83,6 +84,19 @@ def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) ->
     armed.press(armed.ui.undoButton)
     assert armed.isSlicerPlacing == (armed.pressed == ["POINT"])
     assert armed.logic.isPlacing == armed.isSlicerPlacing
+
+
+@pytest.mark.parametrize("kind", ["SCRIBBLE", "LASSO", "BOX_2D"])
+def test_undo_cancels_what_was_begun_and_no_step(armed: Armed, kind: str) -> None:
+    segmentID, requests = armed.logic.segmentID, len(armed.worker.requests)
+    armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
+    armed.view.clickAt((14, 12, 10))
+    assert armed.logic.undo()
+    assert len(armed.worker.requests) == requests
+    assert armed.logic.promptCount(segmentID) == 1
+    assert armed.pressed == [kind]
+    assert armed.logic.undo()
+    assert armed.logic.promptCount(segmentID) == 0
 
 
 # --- placing that ends or begins elsewhere --------------------------------------------------------
