@@ -136,7 +136,7 @@ class CampaignWork:
         self._reading: BackgroundJob | None = None
         self._drawing: BackgroundJob | None = None
         self._undrawn: set[Path] = set()
-        self._problem = ""
+        self._problem = self._unreadable = ""
         # Process started by this panel: ID, host name and start mark.
         self._process: tuple[int, str, str | None] | None = None
         self._isStarting = False
@@ -255,7 +255,7 @@ class CampaignWork:
         self._reading = self._parts.background.submit(
             lambda: readCampaign(campaign),
             lambda view: self._take(campaign, view),
-            self._sayOnce,
+            self._sayUnreadable,
         )
 
     def change(self, **settings: Any) -> None:
@@ -459,13 +459,18 @@ class CampaignWork:
         self.campaign, self.view, self.question = campaign, None, None
         self._undrawn.clear()
         self._parts.store.setValue(_FOLDER, str(campaign.folder))
-        self._status.waiting(_("The large button says what comes next."))
+        self._sayNext()
         self.watch()
+
+    def _sayNext(self) -> None:
+        self._status.waiting(_("The large button says what comes next."))
 
     def _take(self, campaign: Campaign, view: CampaignView) -> None:
         if campaign is not self.campaign:
             return
-        self._problem = ""
+        if self._unreadable and _start(self._status.current.text) == _start(self._unreadable):
+            self._sayNext()
+        self._problem = self._unreadable = ""
         isNew, self.view = view != self.view, view
         self._endOfProcess(view)
         self._draw(campaign)
@@ -478,9 +483,19 @@ class CampaignWork:
             work = lambda: drawThumbnail(campaign, self._undrawn)  # noqa: E731
             self._drawing = self._parts.background.submit(work, None, self._sayOnce)
 
+    def _sayUnreadable(self, error: Exception) -> None:
+        """Show why the folder cannot be read, until it can be."""
+        self._unreadable = sentenceOf(error)
+        self._sayOnce(error)
+
     def _sayOnce(self, error: Exception) -> None:
         """Show an error of the folder once, not at each refresh."""
         sentence = sentenceOf(error)
         if sentence != self._problem:
             self._problem = sentence
             self._status.problem(sentence)
+
+
+def _start(sentence: str) -> str:
+    """Return a sentence up to the name of a file, which an action and a refresh may differ in."""
+    return sentence.partition(" (")[0]

@@ -385,6 +385,20 @@ def test_a_share_that_went_away_is_said_once(opened: CampaignModules, tmp_path: 
     assert opened.campaign.scan("scan00").stored_state == "accepted"
 
 
+def test_a_share_that_came_back_is_no_problem_any_more(
+    opened: CampaignModules, tmp_path: Path
+) -> None:
+    opened.draw()
+    opened.folder.rename(tmp_path / "away")
+    opened.look()
+    opened.key("A")
+    opened.look()
+    assert "is not there any more" in opened.status
+    (tmp_path / "away").rename(opened.folder)
+    opened.look()
+    assert opened.status == "The large button says what comes next."
+
+
 def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(
     opened: CampaignModules, tmp_path: Path
 ) -> None:
