@@ -110,6 +110,16 @@ def test_a_model_is_kept_to_itself_until_it_is_added(run: Any, home: Path, tmp_p
     assert "measured one by one" in entry.card_path.read_text()
 
 
+def test_the_name_that_another_one_replaces_is_told(
+    run: Any, home: Path, tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    for _ in range(2):
+        assert run("models", "add", tiny_checkpoint, "--name", "early").out == "Added as early.\n"
+    ran = run("models", "add", tiny_checkpoint, "--name", "late")
+    assert ran.out == "Added as late, instead of early: the same training.\n"
+    assert {"early", "late"} & {entry.name for entry in list_models()} == {"late"}
+
+
 def test_a_run_without_a_model_cannot_be_added(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert "out has no model yet" in refused("models", "add", tmp_path / "out")
