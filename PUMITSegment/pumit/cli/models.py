@@ -131,9 +131,10 @@ def _state(entry: ModelEntry) -> str:
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
     from pumit.models.checkpoint import save_checkpoint
+    from pumit.models.index import list_models
     from pumit.models.model_file import SUFFIX
     from pumit.models.sam_file import foreign_model
-    from pumit.models.user_index import CARD, names_of, register
+    from pumit.models.user_index import CARD, register
     from pumit.runs import LOG
     from pumit.training.model_card.write import best_of, write_card
 
@@ -151,9 +152,9 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
     if (best.parent / LOG).is_file():
         write_card(best.parent, best)
     card = best.with_name(CARD)
-    before = names_of(best)
+    before = [entry.name for entry in list_models()]
     name = register(best, name=args.new_name, card=card if card.is_file() else None)
-    replaced = [other for other in before if other != name]
+    replaced = sorted(set(before) - {entry.name for entry in list_models()})
     told = f", instead of {', '.join(replaced)}: the same training" if replaced else ""
     return {"name": name, "replaced": replaced, "sentence": f"Added as {name}{told}."}
 

@@ -74,12 +74,6 @@ def register(
     return entry.name
 
 
-def names_of(checkpoint: Path) -> list[str]:
-    """Return the names of a checkpoint's run in the user's index, which `register` replaces."""
-    folder, run = user_folder(), _run_of(checkpoint)
-    return [entry.name for entry in read_index(folder, folder) if entry.run == run]
-
-
 def remove(name: str) -> None:
     """Remove a user's model from the index and from disk.
 
