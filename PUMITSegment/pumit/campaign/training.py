@@ -31,6 +31,7 @@ from pumit.system.wording import count_of
 logger = logging.getLogger(__name__)
 
 PLAN, CLICK_PLAN = "plan.yaml", "plan_clicks.yaml"
+CLICK_MODEL = "default"  # what the first round starts from, unless the plan trains from scratch
 FEWEST_TRAINED = 2
 # Factor of the learning rate when a round first starts from the previous model.
 WARM_RATE = 0.5
@@ -176,7 +177,7 @@ def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, A
 
         before = read_yaml(campaign.folder / used.folder / PLAN)
         schedule = {**before["schedule"], **clock}
-        if "initial" not in before:
+        if before.get("initial", CLICK_MODEL) == CLICK_MODEL:
             schedule["learning_rate"] *= WARM_RATE
         return {
             **before,
@@ -225,7 +226,7 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
         recipe = {
             "task": "promptable",
             "name": f"{_name(campaign, one)}-clicks",
-            "initial": "default" if initial is None else str(initial),
+            "initial": CLICK_MODEL if initial is None else str(initial),
             "part": next(part for most, part in CLICK_PARTS if count < most),
             "register": False,
             "data": _data(campaign, one),

@@ -59,7 +59,7 @@ from pumit.training.planning.step_cost import (
     striped_labels,
 )
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.presets import with_rate_of
+from pumit.training.recipes.presets import ENCODED, with_rate_of
 from pumit.training.recipes.segmentation import SegmentationRecipe, WindowedValidation
 from pumit.training.run.resolved_recipe import plain
 from pumit.training.segmentation.data_plan import (
@@ -138,7 +138,12 @@ def plan_automatic(request: PlanRequest) -> Planned:
     notes += _coarsen(recipe, keys["plan"], request, facts)
     recipe = read_segmentation(keys, request.source)
     is_small = recipe.network.endswith(FOR_ANY_DATA)
-    numbers = with_rate_of(request.numbers, class_of(recipe.network), is_small=is_small)
+    numbers = with_rate_of(
+        request.numbers,
+        class_of(recipe.network),
+        is_small=is_small,
+        is_pretrained=recipe.initial is not None,
+    )
     request = replace(request, numbers=numbers)
     ready, keys["schedule"], estimate, more = _tried(
         request, keys, data, facts, reading_seconds=reading_seconds
@@ -166,13 +171,17 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
     """Return the recipe before the cases are read."""
     given, preset = request.recipe, request.numbers
     assert isinstance(given, SegmentationRecipe)
+    initial = given.initial
     network = given.given("network") or preset.network
+    own = (given.given("network"), given.network_sizes, initial, given.unlabelled)
+    if preset.starts_from_clicks and not any(own):
+        network, initial = ENCODED, "default"
     sizes = dict(preset.network_sizes) if network == preset.network else {}
     left_open = fitted_names(network)
-    if given.initial is not None:
+    if initial is not None:
         left_open += family_of(network).alike  # taken from the initial model
-    own = {k: v for k, v in RECIPES[network].sizes.items() if k not in left_open}
-    sizes = {**own, **sizes, **given.network_sizes}
+    default = {k: v for k, v in RECIPES[network].sizes.items() if k not in left_open}
+    sizes = {**default, **sizes, **given.network_sizes}
     keys = {
         **drafted(request, "segmentation"),
         "balanced_share": given.balanced_share,
@@ -189,6 +198,8 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
             **given.validation.named(),
         },
     }
+    if initial != given.initial:
+        keys["initial"] = initial
     if given.unlabelled is not None:
         keys["unlabelled"] = str(request.resolve(given.unlabelled).absolute())
     if request.keys.get("augmentation") is not False:

@@ -50,6 +50,23 @@ def test_planned_recipe_reads_back_and_is_whole(tmp_path: Path) -> None:
     assert sorted(names["training"] + names["validation"]) == ["case_0", "case_1", "case_2"]
 
 
+@pytest.mark.parametrize(
+    ("preset", "given", "start"),
+    [
+        ("quick", {}, ("pumit_encoder_small", "default")),
+        ("balanced", {}, ("pumit_segmentation_small", None)),
+        ("quick", {"network": "basic_unet"}, ("basic_unet", None)),
+        ("quick", {"network_sizes": {"depth": 4}}, ("pumit_segmentation_small", None)),
+        ("quick", {"initial": "vit"}, ("pumit_segmentation_small", "vit")),
+    ],
+)
+def test_quick_trainings_start_from_the_click_model(
+    preset: str, given: dict[str, Any], start: tuple[str, str | None], tmp_path: Path
+) -> None:
+    made = planned(write_pairs(tmp_path, 3), preset=preset, **given)
+    assert (made.recipe["network"], made.recipe.get("initial")) == start
+
+
 def test_fixed_values_stay(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "network_sizes": {"depth": 4, "taps": [1, 2, 3, 4]},

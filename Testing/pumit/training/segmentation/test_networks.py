@@ -250,3 +250,5 @@ def test_a_plan_gives_each_family_its_rate() -> None:
         for name in ("SegmentationNetwork", "PlainUnet", "SwinUnetr", "NnFormer", "HyMamba")
     }
     assert list(published.values()) == [4e-3, 4e-3, 2e-3, 1e-3, 1e-3]
+    encoded = with_rate_of(quick, "EncodedSegmentation", is_small=True, is_pretrained=True)
+    assert encoded.learning_rate == 1e-3
