@@ -392,7 +392,12 @@ class MaskRequests:
             self._refused = (request.query.volumeKey, request.generation)
         if self._release(request) and not request.isOpeningOnly:
             # Places of an answer that failed would only fail again.
-            self._pending = [other for other in self._pending if other.onPlaces is None]
+            failed = request.pending.segmentID
+            self._pending = [
+                other
+                for other in self._pending
+                if other.onPlaces is None or other.segmentID != failed
+            ]
             words = _("{name}: {error}")
             self._status.problem(words.format(name=request.query.name, error=readable(error)))
         self._start()

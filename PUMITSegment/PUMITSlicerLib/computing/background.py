@@ -62,7 +62,7 @@ class Background:
 
     def __init__(self) -> None:
         # Not a `SimpleQueue`: before Python 3.13 its `get` ignores the timeout, and so freezes
-        # Slicer, if the thread is preempted for longer than the timeout (seen on 3.11 and 3.12).
+        # Slicer, if the thread is preempted for longer than the timeout.
         self._deliveries: queue.Queue[Callable[[], None]] = queue.Queue()
         self._threads: set[threading.Thread] = set()
         self._jobs: set[BackgroundJob] = set()

@@ -230,8 +230,8 @@ def signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
     if sys.platform == "win32":
         if process.poll() is None:
             # Not waited for, since viewers call this on their GUI thread.
-            silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            start_program(["taskkill", "/F", "/T", "/PID", str(process.pid)], **silent)
+            command, silent = ["taskkill", "/F", "/T", "/PID", str(process.pid)], subprocess.DEVNULL
+            start_program(command, stdout=silent, stderr=silent)
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL if force else signal.SIGTERM)

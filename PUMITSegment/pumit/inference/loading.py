@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ from pumit.networks.build import build_network
 
 logger = logging.getLogger(__name__)
 
-_PRODUCT, _PRODUCTS = 384, 5  # size of a matrix product that is timed, and how often
+_PRODUCT, _PRODUCTS = 384, 8  # size of a matrix product that is timed, and how often
+_measuring = Lock()  # two threads at once could leave one computing thread for good
 
 
 def open_model(
@@ -86,8 +88,8 @@ def computing_in(precision: torch.dtype, device: torch.device) -> AbstractContex
 class LoneConvolutions(TorchFunctionMode):
     """Convolutions of a single float32 field by oneDNN.
 
-    For a batch of one, PyTorch (as of 2.13) takes a plain implementation where a layer has few
-    channels, slices and rows: networks take 1.5 to 4 times as long.
+    For a batch of one, PyTorch (as of 2.13) takes a plain and slow implementation where a layer has
+    few channels, slices and rows.
     """
 
     def __torch_function__(
@@ -98,7 +100,8 @@ class LoneConvolutions(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Call a torch function, or oneDNN's convolution instead of it."""
-        if func is not F.conv3d or len(args[0]) > 1 or args[0].dtype != torch.float32:
+        is_meant = func is F.conv3d and args and len(args[0]) == 1
+        if not is_meant or args[0].dtype != torch.float32:
             return func(*args, **(kwargs or {}))
         return _convolved(*args, **(kwargs or {}))
 
@@ -158,26 +161,27 @@ def pick_precision(device: torch.device) -> torch.dtype:
 def _is_bfloat16_fast() -> bool:
     """Return whether this CPU multiplies bfloat16 faster than float32.
 
-    Measured, as instructions for it do not tell: a Xeon without AMX needs twice the time, and where
-    PyTorch emulates them (AVX2), training steps take 10 to 30 times as long.
+    Measured, as the instructions do not tell: Xeons without AMX multiply it more slowly, and
+    PyTorch emulates it on CPUs without them.
     """
     has_mkldnn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
     if not (has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several threads would measure how busy the machine is
-    try:
-        return _product_seconds(torch.bfloat16) < _product_seconds(torch.float32)
-    finally:
-        torch.set_num_threads(threads)
+    with _measuring:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # several threads would measure how busy the machine is
+        try:
+            return _product_seconds(torch.bfloat16) < _product_seconds(torch.float32)
+        finally:
+            torch.set_num_threads(threads)
 
 
 def _product_seconds(dtype: torch.dtype) -> float:
-    """Return the processor time of a matrix product, the shortest of a few."""
+    """Return the time of a matrix product, the shortest of a few."""
     x = torch.ones(_PRODUCT, _PRODUCT, dtype=dtype)
     seconds = []
     for _ in range(_PRODUCTS):
-        began = time.thread_time()
+        began = time.perf_counter()  # processor time has steps of 16 ms on Windows
         x @ x
-        seconds.append(time.thread_time() - began)
+        seconds.append(time.perf_counter() - began)
     return min(seconds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +33,12 @@ from pumit.training.planning.estimate import (
     too_few,
 )
 from pumit.training.planning.request import Planned, PlanRequest, drafted, in_order
-from pumit.training.planning.step_cost import MeasuredCost, measure_steps, peak_bytes
+from pumit.training.planning.step_cost import (
+    MeasuredCost,
+    clock_of,
+    measure_steps,
+    peak_bytes,
+)
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.presets import CLASSIFIER_PRESETS
@@ -154,9 +158,10 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
         )
         step = measure_steps(task, recipe.schedule, device)
         network = task.network.eval()
-        began = time.perf_counter()
+        clock = clock_of(recipe.schedule)
+        began = clock()
         probabilities_of(network, images, batch_size=size, is_multi_label=False)
-        seconds = (time.perf_counter() - began) / size
+        seconds = (clock() - began) / size
     return ClassifierCost(step, peak_bytes(device), peak_bytes(torch.device("cpu")), seconds)
 
 
@@ -170,11 +175,12 @@ def _sample(
     """
     cases, shapes = data.splits["train"], []
     chosen = range(0, len(cases), max(1, len(cases) // SAMPLE))
-    began = time.perf_counter()
+    clock = clock_of(request.recipe.schedule)
+    began = clock()
     for number, index in enumerate(chosen, start=1):
         if request.progress is not None:
             request.progress(number)
         volume = cases.volume(index)
         shapes.append(list(volume.shape))
         form.prepare(volume)
-    return (time.perf_counter() - began) / len(chosen), max(shapes, key=math.prod)
+    return (clock() - began) / len(chosen), max(shapes, key=math.prod)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +41,7 @@ from pumit.training.planning.request import (
 )
 from pumit.training.planning.step_cost import (
     MeasuredCost,
+    clock_of,
     measure_steps,
     peak_bytes,
     striped_labels,
@@ -106,9 +106,10 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
         "validation": validated,
     }
     recipe = recipe_model.read_model(FineTuningRecipe, keys, request.source)
-    began = time.perf_counter()
+    clock = clock_of(recipe.schedule)
+    began = clock()
     plan = plan_clicks(recipe, request.resolve, progress=request.progress)
-    reading = time.perf_counter() - began
+    reading = clock() - began
     notes = about_classes(recipe.data, plan.data)
     keys["data"] = visible_data(keys["data"], plan.data, request)
     name_cases(keys["data"], plan.split)
@@ -190,15 +191,16 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     step = measure_steps(task, recipe.schedule, device, degrees=degrees)
     # 3. Opening the scan, a structure with all its clicks, and a generated scan with one click.
     session = InteractiveSession(validating(plan, device))
-    began = time.perf_counter()
+    clock = clock_of(recipe.schedule)
+    began = clock()
     session.set_volume(Volume(image, (d, h, w)))
-    opened = time.perf_counter()
+    opened = clock()
     dice_after_clicks(session, labels == 1, CLICKS)
-    started = time.perf_counter()
+    started = clock()
     volume, target = generated_scan(0)
     session.set_volume(volume)
     dice_after_clicks(session, target, 1)
-    ended = time.perf_counter()
+    ended = clock()
     memory = peak_bytes(device), peak_bytes(torch.device("cpu"))
     opening = (opened - began) / image.size
     return ClickCost(step, *memory, opening, started - opened, ended - started)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -122,9 +121,10 @@ def plan_automatic(request: PlanRequest) -> Planned:
     keys = _draft(request)
     recipe = read_segmentation(keys, request.source)
     scans = _unlabelled(keys)
-    began = time.perf_counter()
+    clock = clock_of(recipe.schedule)
+    began = clock()
     data, facts = examine_cases(recipe, request.resolve, progress=request.progress)
-    reading_seconds = time.perf_counter() - began
+    reading_seconds = clock() - began
     notes = about_classes(recipe.data, data)
     if scans:
         first = f"learning from {count_of(len(scans), 'unlabelled scan')} first"

@@ -48,7 +48,7 @@ def test_dear_validations_are_rarer() -> None:
 
 
 def test_smaller_steps_do_not_make_room_for_a_long_validation() -> None:
-    """Small patches need more windows: a plan once ended at patches of 1 x 8 x 16 and one step."""
+    """Small patches need more windows."""
     preset, few = replace(PRESET, step_voxels=1 << 17), StepPlan(10, 1, 1000, 1000)
     voxels = 1 << 17
     for _ in range(5):
