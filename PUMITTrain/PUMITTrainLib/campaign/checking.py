@@ -395,8 +395,13 @@ class Checking:
         self._decided.clear()
         self._skipped.clear()
 
-    def keepAtOnce(self) -> None:
-        """Save drafts before the scene or Slicer closes; waits for them, but not for ever."""
+    def keepAtOnce(self, end: float | None = None) -> None:
+        """Save drafts before the scene or Slicer closes; waits for them, but not for ever.
+
+        Args:
+            end: Time of `time.monotonic` to wait until; None for `_PATIENCE_S` from now.
+        """
+        end = time.monotonic() + _PATIENCE_S if end is None else end
         open_ = [*self._unsaved, *([self._current] if self._current is not None else [])]
         self._leave()
         self._ahead, self._unsaved = None, []
@@ -407,15 +412,15 @@ class Checking:
                 drafts.append((each, self._draft(each)))
             except PumitError as error:
                 self._problem(sentenceOf(error))
-        for failure in _keptInTime(drafts):
+        for failure in _keptInTime(drafts, end):
             self._problem(sentenceOf(failure))
         for each in open_:
             each.segment.reviewing.leave()
 
     def close(self) -> None:
         """Save drafts, wait for pending writes, and restore the user's click model."""
-        self.keepAtOnce()
         end = time.monotonic() + _PATIENCE_S
+        self.keepAtOnce(end)
         while self._saving and time.monotonic() < end:
             self._parts.background.poll()
         self._returnModel()
@@ -629,26 +634,29 @@ def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
             checked.campaign.save_draft(loaded.entry, drawn, lock=loaded.lock)
 
 
-def _keptInTime(drafts: Sequence[tuple[_Checked, Masks | None]]) -> list[Exception]:
-    """Write drafts and release their locks, and return what went wrong, after `_PATIENCE_S`."""
+def _keptInTime(drafts: Sequence[tuple[_Checked, Masks | None]], end: float) -> list[Exception]:
+    """Write drafts and release their locks; return what went wrong until `time.monotonic` `end`."""
     errors: list[Exception] = []
+    kept: list[_Checked] = []
 
     def keep() -> None:
         for each, masks in drafts:
             try:
                 _keepDraft(each, masks)
+                kept.append(each)
                 each.release()
             except Exception as error:
                 errors.append(error)
 
     thread = threading.Thread(target=keep, name="pumit-drafts", daemon=True)
     thread.start()
-    thread.join(_PATIENCE_S)
-    if thread.is_alive():
-        names = ", ".join(each.name for each, _masks in drafts)
+    thread.join(max(0.0, end - time.monotonic()))
+    isLate, found = thread.is_alive(), list(errors)
+    late = [each.name for each, masks in drafts if masks is not None and each not in kept]
+    if isLate and late:
         words = _("The campaign's folder does not answer: the draft of {names} may be lost.")
-        return [PumitError(words.format(names=names))]
-    return errors
+        found.append(PumitError(words.format(names=", ".join(late))))
+    return found
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
