@@ -235,6 +235,7 @@ class CampaignWork:
         """Close the campaign; trainings continue."""
         self.stopWatching()
         self.campaign = self.view = self.question = None
+        self._forgetProcess()
         self._parts.store.remove(_FOLDER)
         self._onChanged()
 
@@ -406,12 +407,16 @@ class CampaignWork:
         command = ["campaign", verb, str(campaign.folder), *options]
 
         def started(pid: int) -> None:
+            if campaign is not self.campaign:
+                return  # closed meanwhile
             self._isStarting = False
             self._process = (pid, socket.gethostname(), process_mark(pid))
             self.refresh()
             self._onChanged()
 
         def fail(error: Exception) -> None:
+            if campaign is not self.campaign:
+                return
             self._isStarting = False
             self._status.problem(sentenceOf(error))
             self._onChanged()
@@ -420,6 +425,10 @@ class CampaignWork:
         launch = self._parts.launcher.launch
         self._parts.background.submit(lambda: launch(campaign.folder, command), started, fail)
         self._onChanged()
+
+    def _forgetProcess(self) -> None:
+        """Leave a process to its own campaign, where `CampaignView.atWork` tells of it."""
+        self._isStarting, self._process = False, None
 
     def _endOfProcess(self, view: CampaignView) -> None:
         """Show the result or failure of this panel's process after it has ended."""
@@ -457,6 +466,7 @@ class CampaignWork:
 
     def _takeUp(self, campaign: Campaign) -> None:
         self.campaign, self.view, self.question = campaign, None, None
+        self._forgetProcess()
         self._undrawn.clear()
         self._parts.store.setValue(_FOLDER, str(campaign.folder))
         self._sayNext()

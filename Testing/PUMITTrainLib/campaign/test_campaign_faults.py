@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +471,44 @@ def test_a_share_that_hangs_does_not_hang_slicer_when_it_closes(
     assert (opened.campaign.home(opened.campaign.scan("scan00")) / "draft.seg.nrrd").exists()
 
 
+@pytest.mark.parametrize("isDrawn", [False, True])
+def test_no_draft_is_called_lost_that_is_written_or_was_never_drawn(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch, isDrawn: bool
+) -> None:
+    import slicer
+
+    answers, asked = threading.Event(), threading.Event()
+
+    def releaseLate(lock: ShareLock) -> None:
+        asked.set()
+        answers.wait(60)
+
+    monkeypatch.setattr(ShareLock, "release", releaseLate)
+    monkeypatch.setattr("PUMITTrainLib.campaign.checking._PATIENCE_S", 1.0)
+    if isDrawn:
+        opened.draw()
+    slicer.mrmlScene.Clear(0)
+    assert asked.is_set()
+    assert "may be lost" not in opened.status
+    answers.set()
+
+
+def test_closing_waits_only_once_for_a_share_that_hangs(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for drafts, and then as long again for decisions."""
+    answers, checking = threading.Event(), opened.logic.checking
+    monkeypatch.setattr(Campaign, "save_draft", lambda *_, **__: answers.wait(60))
+    monkeypatch.setattr("PUMITTrainLib.campaign.checking._PATIENCE_S", 2.0)
+    opened.draw()
+    checking._keep(lambda: answers.wait(60), lambda _result: None)
+    since = time.monotonic()
+    checking.close()
+    waited = time.monotonic() - since
+    answers.set()
+    assert 2.0 <= waited < 3.5
+
+
 def test_drafts_of_a_share_that_hangs_do_not_queue_up(
     opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +554,32 @@ def test_buttons_of_a_campaign_touch_its_folder_only_on_threads(
     modules.logic.campaign.command("pause")
     modules.settle()
     assert touched == [("launch", False), ("last words", False), ("command", False)]
+
+
+def test_a_training_that_hangs_at_its_start_does_not_block_another_campaign(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    lab, work = makeLab(tmp_path / "lab", 6, labelled=range(4)), modules.logic.campaign
+    modules.create(lab)
+    Campaign.create(tmp_path / "other", [lab], CLASSES)
+    answers, launch = threading.Event(), modules.training.launch
+
+    def launchLate(*arguments: Any) -> int:
+        answers.wait(60)
+        return launch(*arguments)
+
+    modules.training.launch, modules.training.isAlive = launchLate, True
+    work.train()
+    assert work.isRunning
+    work.open(tmp_path / "other")
+    end = time.monotonic() + 30
+    while (work.view is None or work.view.folder != tmp_path / "other") and time.monotonic() < end:
+        modules.logic.background.poll()
+    assert not work.isRunning
+    answers.set()
+    modules.settle()
+    assert modules.training.launched
+    assert not work.isRunning  # the late answer is of the other campaign's process
 
 
 def test_what_is_drawn_is_kept_now_and_then(opened: CampaignModules) -> None:
