@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +142,9 @@ class CampaignWork:
         # Process started by this panel: ID, host name and start mark.
         self._process: tuple[int, str, str | None] | None = None
         self._isStarting = False
+        # Run folder to the command to write next, and to whose turn it is to write there.
+        self._words: dict[Path, ControlCommand] = {}
+        self._turns: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
         self._timer = parts.makeTimer(self.refresh, False)
         self.campaign: Campaign | None = None
         self.view: CampaignView | None = None
@@ -372,7 +377,17 @@ class CampaignWork:
         if view is None or view.trainingFolder is None:
             return
         folder = view.trainingFolder
-        self._run(lambda: send_command(folder, word), lambda _done: self.refresh())
+        self._words[folder] = word
+        turn = self._turns[folder]
+
+        def send() -> None:
+            # On a slow share, Pause could otherwise be written after the Stop that followed it.
+            with turn:
+                newest = self._words.pop(folder, None)
+                if newest is not None:
+                    send_command(folder, newest)
+
+        self._run(send, lambda _done: self.refresh())
 
     def export(self, kind: str, target: Path) -> None:
         """Export the campaign in a separate process."""
@@ -449,13 +464,16 @@ class CampaignWork:
     # Results on the GUI thread
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None], doing: str = "") -> None:
+        # Only what made the panel busy frees it again: an export may still run.
+        isOurs = bool(doing) and not self.isBusy
+
         def end(result: Any) -> None:
-            self.isBusy = False
+            self.isBusy = self.isBusy and not isOurs
             done(result)
             self._onChanged()
 
         def fail(error: Exception) -> None:
-            self.isBusy = False
+            self.isBusy = self.isBusy and not isOurs
             self._status.problem(sentenceOf(error))
             self._onChanged()
 

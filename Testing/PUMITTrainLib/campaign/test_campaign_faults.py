@@ -582,6 +582,33 @@ def test_a_training_that_hangs_at_its_start_does_not_block_another_campaign(
     assert not work.isRunning  # the late answer is of the other campaign's process
 
 
+def test_the_newest_command_to_a_training_is_written_last(
+    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Pause that a slow share had held up replaced the Stop."""
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    modules.pressAction()
+    work, begun, answers = modules.logic.campaign, threading.Event(), threading.Event()
+    written: list[str] = []
+
+    def send(_folder: Path, word: str) -> None:
+        if word == "pause":
+            begun.set()
+            answers.wait(60)
+        written.append(word)
+
+    monkeypatch.setattr("PUMITTrainLib.campaign.campaign_work.send_command", send)
+    work.export("nnunet", tmp_path / "out")
+    work.command("pause")
+    assert begun.wait(60)
+    work.command("resume")
+    work.command("stop")
+    answers.set()
+    modules.settle()
+    assert written == ["pause", "stop"]
+    assert work.isBusy  # the export still runs
+
+
 def test_what_is_drawn_is_kept_now_and_then(opened: CampaignModules) -> None:
     opened.draw()
     home = opened.campaign.home(opened.campaign.scan("scan00"))
