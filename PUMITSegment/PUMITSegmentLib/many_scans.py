@@ -326,6 +326,9 @@ class BatchRun:
 
     def _cancelByUser(self) -> None:
         self.cancel()
+        if not self._items:  # still looking for scans
+            self._status.waiting(_("Cancelled."))
+            return
         text = self.result.sentence(len(self._items))
         self._status.waiting(_("Cancelled. {text}").format(text=text))
 

@@ -232,6 +232,7 @@ def test_a_folder_is_searched_on_a_thread(
     assert not panel.ui.batchButton.enabled
     panel.wait(panel.ui.cancelButton.isVisible)
     panel.press(panel.ui.cancelButton)
+    assert panel.status == "Cancelled."
     goOn.set()
     assert panel.logic.background.drain(60)
     assert panel.ui.batchButton.enabled
