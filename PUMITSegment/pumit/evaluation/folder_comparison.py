@@ -15,6 +15,7 @@ from scipy import ndimage
 from pumit.errors import VolumeError
 from pumit.geometry import Triple
 from pumit.io.labels.label_file import IN_PROGRESS, LabelFile, LabelledSegment
+from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import (
     on_common_grid,
     on_grid,
@@ -117,7 +118,7 @@ def compared_masks(
             names one of them is read by name. Empty for all classes in the files.
         ignored: Label value of unknown voxels, which are excluded, like segments named "ignore".
         scan: The scan, or a folder of scans that DICOM-SEG and RTSTRUCT refer to. Its grid is used;
-            otherwise that of a label map.
+            otherwise, or if both are label maps, that of a label map.
 
     Raises:
         VolumeError: If a file is missing or cannot be read, the grids differ, no grid is known, or
@@ -161,12 +162,12 @@ def _read_both(prediction: Path, labels: Path, scan: Path | None) -> tuple[Label
     paths = (prediction, labels)
     stored = [read_label_map(path) for path in paths]
     maps = [file for file in stored if file is not None]
+    if len(maps) == 2:
+        # Match voxels by position, even if the files store their axes differently.
+        return on_common_grid(*maps)
     if scan is not None:
         dicom = (path for path, file in zip(paths, stored, strict=True) if file is None)
         image = read_scan([scan], next(dicom, None))
-    elif len(maps) == 2:
-        # Match voxels by position, even if the files store their axes differently.
-        return on_common_grid(*maps)
     elif maps:
         image = maps[0].volume
     else:
@@ -241,6 +242,8 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
         name = path.name[: -len(suffix)]
         if name in found and found[name].suffix.lower() != DICOM == path.suffix.lower():
             continue
+        if path.suffix.lower() == DICOM and not _may_have_labels(path):
+            continue
         if name in found:
             raise VolumeError(
                 f"{found[name].name!r} and {path.name!r} are both {what} of one case; remove one."
@@ -248,9 +251,17 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
         found[name] = path
     if not found:
         raise VolumeError(
-            f"The folder {folder.name!r} of {what} holds no {', '.join(LABEL_SUFFIXES)} file."
+            f"The folder {folder.name!r} of {what} holds no labels ({', '.join(LABEL_SUFFIXES)})."
         )
     return found
+
+
+def _may_have_labels(path: Path) -> bool:
+    """Return whether a DICOM file has labels, or is damaged, which its case reports."""
+    try:
+        return label_object(path) is not None
+    except VolumeError:
+        return True
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,24 @@ def test_hidden_files_and_pictures_beside_label_maps_are_no_cases(run: Any, fold
     assert run("evaluate", *folders).err == ""
 
 
+def test_dicom_images_beside_label_maps_are_no_cases(
+    run: Any, refused: Any, folders: Any, tmp_path: Path
+) -> None:
+    series = tmp_path / "series"
+    write_dicom_series(Volume(labels().astype(np.int16), SPACING), series)
+    slices = sorted(series.iterdir())
+    for file in slices:
+        (folders[3] / f"{file.stem}.dcm").write_bytes(file.read_bytes())
+    assert run("evaluate", *folders).err == ""
+    # A damaged object stays a case, so that its line says what is wrong.
+    (folders[1] / "torn.dcm").write_bytes(slices[0].read_bytes()[:200])
+    save(labels(), folders[3] / "torn.nrrd")
+    assert "torn: " in run("evaluate", *folders, status=2).out
+    for file in folders[3].glob("*.nrrd"):
+        file.unlink()
+    assert "labels holds no labels" in refused("evaluate", *folders).replace("'", "")
+
+
 def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any) -> None:
     pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", folders[3] / "b.nrrd")
     ran = run("evaluate", *pair, "--nsd", 0.5, "--places", 9, "--json")
@@ -285,6 +303,17 @@ def test_dicom_labels_on_both_sides_need_their_scan(
     rows = rows_of(run, *given, "--scan", tmp_path / "scans")
     assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0, 1.0, 1.0]
     assert "--scan is for a comparison" in refused("evaluate", tmp_path, "--scan", tmp_path)
+
+
+def test_label_maps_need_no_scan_of_a_folder(run: Any, dicom: Any, folders: Any) -> None:
+    """As some cases are label maps, and others DICOM."""
+    _, save_labels = dicom
+    scans = folders[1].parent / "scans"
+    write_dicom_series(Volume(labels().astype(np.int16)), scans / "b2")
+    for folder, suffix in ((folders[1], ".dcm"), (folders[3], ".rtstruct.dcm")):
+        save_labels(folder / f"c{suffix}", labels())
+    rows = rows_of(run, *folders, "--scan", scans)
+    assert [row["case"] for row in rows] == ["a", "a", "b", "b", "c", "c"]
 
 
 def test_dicom_labels_outside_of_the_other_grid_are_refused(
