@@ -85,15 +85,23 @@ def until_stopped(command: str, train: Callable[[], object]) -> int:
 def next_step(model: Path) -> str:
     """Return a line with the command that uses a newly trained model."""
     from pumit.models.card import kind_of
-    from pumit.models.checkpoint import read_recipe
+    from pumit.models.checkpoint import ModelHeader, read_recipe
+    from pumit.networks.build import RECIPES
+    from pumit.training.preceding import VIT_SIZES
+    from pumit.training.recipes.segmentation import DEFAULT_NETWORK
 
     recipe, _ = read_recipe(model)
     place = os.path.relpath(model)
-    is_vit = str(recipe.get("network")).startswith("pumit_vit")
+    network = ModelHeader.of(recipe).network
+    own = {**RECIPES[network].sizes, **ModelHeader.of(recipe).sizes} if network in RECIPES else {}
+    # Other sizes need a recipe that gives them.
+    fits = network.startswith("pumit_vit") and all(
+        own[key] == RECIPES[DEFAULT_NETWORK].sizes[key] for key in VIT_SIZES
+    )
     command = {
         "promptable": "segment SCAN --point=R,A,S -o OUT.seg.nrrd --model {}",
         "tokenizer": "reconstruct SCAN -o OUT.nii.gz --model {}",
-        "encoder": f"train {'segmentation' if is_vit else 'RECIPE'} --data LABELLED "
+        "encoder": f"train {'segmentation' if fits else 'RECIPE'} --data LABELLED "
         "--initial {} -o OUT",
     }.get(kind_of(recipe), "predict SCANS -o OUT --model {}")
     return f"Next: pumit {command.format(place)}"

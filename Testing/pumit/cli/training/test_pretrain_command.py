@@ -67,18 +67,25 @@ def test_without_scans_or_recipe_it_says_what_to_give(refused: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("network", "command"),
+    ("network", "sizes", "command"),
     [
-        ("pumit_vit_small_mim", "train segmentation --data LABELLED --initial m -o OUT"),
-        ("swin_ssl_small", "train RECIPE --data LABELLED --initial m -o OUT"),
-        ("pumit_tokenizer_small", "reconstruct SCAN -o OUT.nii.gz --model m"),
-        ("promptable", "segment SCAN --point=R,A,S -o OUT.seg.nrrd --model m"),
+        ("pumit_vit_small_mim", {}, "train segmentation --data LABELLED --initial m -o OUT"),
+        ("pumit_vit_small_mim", {"dim": 96}, "train RECIPE --data LABELLED --initial m -o OUT"),
+        ("pumit_vit_b_mim", {}, "train RECIPE --data LABELLED --initial m -o OUT"),
+        ("swin_ssl_small", {}, "train RECIPE --data LABELLED --initial m -o OUT"),
+        ("pumit_tokenizer_small", {}, "reconstruct SCAN -o OUT.nii.gz --model m"),
+        ("promptable", {}, "segment SCAN --point=R,A,S -o OUT.seg.nrrd --model m"),
     ],
 )
 def test_the_next_step_is_one_that_the_model_can_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, command: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    network: str,
+    sizes: dict[str, Any],
+    command: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     kind = {"kind": "encoder"} if network == "swin_ssl_small" else {}  # as its training writes
-    save_checkpoint(tmp_path / "m", {"w": torch.zeros(1)}, {"network": network, **kind})
+    recipe = {"network": network, "sizes": sizes, **kind}
+    save_checkpoint(tmp_path / "m", {"w": torch.zeros(1)}, recipe)
     assert next_step(tmp_path / "m") == f"Next: pumit {command}"
