@@ -199,7 +199,9 @@ def compare(
         raise PumitError(
             f"{comparison.file.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
         )
-    if (output / STARTED).is_file() and not (output / COMPARISON).is_file():
+    status = read_status(output)  # a training has one before it starts, as while it is queued
+    is_training = status is not None and status.task != "comparison"
+    if (is_training or (output / STARTED).is_file()) and not (output / COMPARISON).is_file():
         raise PumitError(f"{output.name} holds a training, no comparison; choose another folder.")
     with run_session(output, since=since) as reporter:
         name = output.name if path.name == RECIPE else path.stem

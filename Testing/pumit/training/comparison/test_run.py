@@ -202,6 +202,18 @@ def test_a_training_and_a_comparison_do_not_share_a_folder(
     assert "out holds a comparison; name one of its trainings" in capsys.readouterr().err
 
 
+def test_a_training_that_has_not_begun_keeps_its_recipe(
+    tmp_path: Path, pretended: type[PretendedProcesses]
+) -> None:
+    path, run = written(tmp_path), tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.yaml").write_text("name: mine")
+    write_status(run, RunStatus("failed", name="mine", task="segmentation"))
+    with pytest.raises(PumitError, match="run holds a training, no comparison"):
+        compare(path, run)
+    assert (run / "recipe.yaml").read_text() == "name: mine"
+
+
 def test_the_command_of_a_recipe_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
