@@ -423,7 +423,7 @@ class CampaignWork:
 
         def started(pid: int) -> None:
             if campaign is not self.campaign:
-                return  # closed meanwhile
+                return  # closed since then
             self._isStarting = False
             self._process = (pid, socket.gethostname(), process_mark(pid))
             self.refresh()
